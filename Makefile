@@ -1,0 +1,34 @@
+# Everything a newcomer needs: `make test` on a fresh machine, `make help` for the rest.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help env test lint slow clean
+
+help:            ## what can be made here
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+env: $(READY)    ## the environment in .venv, with the CPU build of torch
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[attacks,distributed,logs]" --group dev
+	touch $(READY)
+
+lint: env        ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint       ## lint, types, and every test but the slow ones
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+slow: env        ## statistical and end-to-end checks, many minutes
+	$(BIN)/python -m pytest -m slow
+
+clean:           ## remove the environment and what tools left behind
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""varsmooth: randomized smoothing with a noise level of its own for every input."""
