@@ -1,0 +1,48 @@
+"""The one error a user can cause, and the checks at the public edge that raise it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class VarsmoothError(ValueError):
+    """What the caller gave cannot work; the message is one sentence and says what to do."""
+
+
+def require(condition: bool, sentence: str) -> None:
+    """Raise `VarsmoothError(sentence)` unless the condition holds."""
+    if not condition:
+        raise VarsmoothError(sentence)
+
+
+def check_images(x: "Tensor") -> None:
+    """Images are a float tensor (B,C,H,W), not empty, finite, in [0,1]."""
+    require(
+        getattr(x, "ndim", None) == 4,
+        f"images must be a tensor of shape (batch, channels, height, width), "
+        f"not {tuple(x.shape) if hasattr(x, 'shape') else type(x).__name__}; "
+        "add a batch dimension with x[None]",
+    )
+    require(x.numel() > 0, "the batch of images is empty; give at least one image")
+    require(
+        str(x.dtype) in ("torch.float32", "torch.float64"),
+        f"images must be float32 (or float64), not {x.dtype}; divide 8-bit images by 255 first",
+    )
+    require(bool(x.isfinite().all()), "the images contain NaN or infinity; remove those images")
+    low, high = float(x.min()), float(x.max())
+    require(
+        low >= 0 and high <= 1,
+        f"pixels must lie in [0, 1], these go from {low:g} to {high:g}; "
+        "scale the images, and put normalisation inside the classifier",
+    )
+
+
+def check_ids(ids: "Sequence[int] | Tensor | None", batch: int) -> None:
+    """Image ids name the noise streams, so there is one for every image and none twice."""
+    if ids is None:
+        return
+    listed = [int(i) for i in ids]
+    require(len(listed) == batch, f"there are {batch} images but {len(listed)} ids; give one each")
+    require(len(set(listed)) == batch, "two images have the same id and would share their noise")
