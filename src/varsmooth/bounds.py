@@ -1,0 +1,144 @@
+"""The statistics behind every certificate: numpy in, numpy out, float64, no torch.
+
+Notation: Φ is the normal distribution function; `a` is a one-sided failure probability.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaln, ndtr, ndtri
+from scipy.stats import beta, binom, binomtest
+
+Floats = NDArray[np.float64]
+
+
+def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, a: float) -> Floats:
+    """CP⁻(k,n,a) = BetaInv(a; k, n−k+1), and 0 if k = 0.
+
+    If k ~ Binomial(n, p), then P(CP⁻ > p) ≤ a.
+    """
+    k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    lower: Floats = np.where(k > 0, beta.ppf(a, np.maximum(k, 1), n - k + 1), 0.0)
+    return lower
+
+
+def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, a: float) -> Floats:
+    """CP⁺(k,n,a) = BetaInv(1−a; k+1, n−k), and 1 if k = n: P(CP⁺ < p) ≤ a."""
+    k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    # isf, not ppf(1 − a): 1 − a loses the digits of a small a.
+    upper: Floats = np.where(k < n, beta.isf(a, k + 1, np.maximum(n - k, 1)), 1.0)
+    return upper
+
+
+def normal_quantile(p: ArrayLike) -> Floats:
+    """Φ⁻¹(p), −∞ at 0 and +∞ at 1."""
+    quantile: Floats = np.asarray(ndtri(np.asarray(p, dtype=np.float64)))
+    return quantile
+
+
+def normal_cdf(z: ArrayLike) -> Floats:
+    """Φ(z)."""
+    probability: Floats = np.asarray(ndtr(np.asarray(z, dtype=np.float64)))
+    return probability
+
+
+def class_radius(top: ArrayLike, n: ArrayLike, sigma: ArrayLike, a: float) -> Floats:
+    """R = σ Φ⁻¹(CP⁻(top, n, a)): Cohen's radius, negative where p ≤ ½ cannot be excluded."""
+    radius: Floats = np.asarray(sigma) * normal_quantile(clopper_pearson_lower(top, n, a))
+    return radius
+
+
+def class_radius_with_runner_up(
+    top: ArrayLike, runner_up: ArrayLike, n: ArrayLike, sigma: ArrayLike, a: float
+) -> Floats:
+    """R = σ/2 [Φ⁻¹(P) − Φ⁻¹(min(CP⁺(runner_up, n, a/2), 1 − P))] with P = CP⁻(top, n, a/2).
+
+    runner_up is the largest count of any other class. Valid at level a without a correction for
+    the number of classes: the true runner-up's count is never above it.
+    """
+    p = clopper_pearson_lower(top, n, a / 2)
+    q = np.minimum(clopper_pearson_upper(runner_up, n, a / 2), 1 - p)
+    with np.errstate(invalid="ignore"):  # −∞ − (−∞) cannot occur, but ±∞ may meet in a branch
+        radius: Floats = np.asarray(sigma) / 2 * (normal_quantile(p) - normal_quantile(q))
+    return radius
+
+
+def majority_p_value(top: int, runner_up: int) -> float:
+    """Two-sided binomial test of `top` successes in top + runner_up fair coin tosses."""
+    return float(binomtest(top, top + runner_up, 0.5).pvalue)
+
+
+def fewest_votes_to_certify(a: float) -> int:
+    """The smallest n whose unanimous vote gives CP⁻ = a^{1/n} > ½."""
+    n = max(1, math.floor(math.log(a) / math.log(0.5)))
+    while a ** (1 / n) <= 0.5:
+        n += 1
+    return n
+
+
+def fewest_votes_to_predict(a: float) -> int:
+    """The smallest n whose unanimous vote passes the two-sided test: 2·½ⁿ ≤ a."""
+    n = max(1, math.floor(1 + math.log(a) / math.log(0.5)))
+    while min(1.0, 2 * 0.5**n) > a:
+        n += 1
+    return n
+
+
+def order_statistics(n: int, distance: float, sigma_m: float, a: float) -> tuple[int, int]:
+    """1-based indices (q_l, q_u) that bound a median under any shift of norm ≤ distance.
+
+    With p_u = Φ(D/σ_m) and p_l = Φ(−D/σ_m), of n ascending samples of h(x+ε), ε ~ N(0, σ_m² I):
+    q_u = min{q : P(Bin(n,p_u) ≥ q) ≤ a} and q_l = max{q : P(Bin(n,p_l) ≤ q−1) ≤ a}.
+    For every ‖δ‖ ≤ D the median of h(x+δ+ε) lies between samples q_l and q_u, each side failing
+    with probability ≤ a. Where no sample will do, q_u = n+1 (bound +∞) and q_l = 0 (bound 0).
+    """
+    # P(Bin(n,p_u) ≥ q) = P(Bin(n,p_l) ≤ n−q) by symmetry, so one search serves both sides.
+    p_l = float(normal_cdf(-distance / sigma_m))
+    q_l = int(binom.ppf(a, n, p_l))  # within one of the answer; settle it exactly
+    while q_l > 0 and binom.cdf(q_l - 1, n, p_l) > a:
+        q_l -= 1
+    while q_l < n and binom.cdf(q_l, n, p_l) <= a:
+        q_l += 1
+    return q_l, n + 1 - q_l
+
+
+def median_band(n: int, a: float) -> float:
+    """z_e = Φ⁻¹(1 − BetaInv(a/2; m, n−m+1)), m = (n+1)/2: how far an empirical median strays.
+
+    Each side: with probability ≥ 1 − a/2 the median of n samples lies below the percentile
+    Φ(z_e) of their distribution (and likewise above Φ(−z_e)).
+    """
+    m = (n + 1) // 2
+    return float(normal_quantile(1 - beta.ppf(a / 2, m, n - m + 1)))
+
+
+def entry_distances(below: ArrayLike, n: int, sigma_m: float, a: float, band: float = 0) -> Floats:
+    """D̂_j: no x' nearer than D̂_j to x has the grid's level s_j as its median level.
+
+    below: counts (L−1,) of the n selector samples that are ≤ t_j, the thresholds between levels.
+    D̂_j = σ_m · max(0, max(Φ⁻¹(F_{j−1}), Φ⁻¹(1 − F_j)) − band), F_0 = 0, F_L = 1, with F_{j−1}
+    replaced by CP⁻ and F_j by CP⁺, each failing with probability ≤ a. band: see `median_band`.
+    Returns (L,).
+    """
+    below = np.asarray(below)
+    from_above = np.concatenate([[0.0], clopper_pearson_lower(below, n, a)])
+    from_below = np.concatenate([1 - clopper_pearson_upper(below, n, a), [0.0]])
+    z = np.maximum(normal_quantile(from_above), normal_quantile(from_below))
+    distances: Floats = sigma_m * np.maximum(0.0, z - band)
+    return distances
+
+
+def log_e_value(top: ArrayLike, n: ArrayLike, p0: float) -> Floats:
+    """log E of the e-process against H0: p ≤ p0, with a Beta(½,½) prior cut to (p0, 1).
+
+    log E = betaln(½+A, ½+N−A) + log P(Beta(½+A, ½+N−A) > p0)
+            − betaln(½,½) − log P(Beta(½,½) > p0) − A log p0 − (N−A) log(1−p0).
+    Under H0, P(E ever reaches 1/α) ≤ α (Ville), so one may stop at any time.
+    """
+    top, n = np.asarray(top, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    a, b = 0.5 + top, 0.5 + n - top
+    posterior = betaln(a, b) + beta.logsf(p0, a, b)
+    prior = betaln(0.5, 0.5) + beta.logsf(p0, 0.5, 0.5)
+    log_e: Floats = np.asarray(posterior - prior - top * math.log(p0) - (n - top) * math.log1p(-p0))
+    return log_e

@@ -1,0 +1,279 @@
+"""Who chooses the noise level: a constant, a network h, or a protected h.
+
+A selector maps images (B,C,H,W) to noise levels σ (B,). Fixed smoothing is not a special case
+anywhere: it is the selector that ignores its input.
+"""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.noise import NoiseStream
+
+
+class NoiseSelector(nn.Module, ABC):
+    """Images (B,C,H,W) → σ (B,), positive, in pixel units of [0,1]."""
+
+    @abstractmethod
+    def respond(self, x: Tensor) -> Tensor:
+        """h(x): the raw level at these very pixels (M,C,H,W) → (M,), no noise added."""
+
+    @abstractmethod
+    def forward(
+        self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
+    ) -> Tensor:
+        """The level used for x (B,C,H,W) → (B,), drawing what it needs from `noise`."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Every setting of the selector as plain JSON values, for records and checkpoints."""
+
+    def samples(
+        self,
+        x: Tensor,
+        sigma: float,
+        n: int,
+        noise: NoiseStream,
+        purpose: str = "selector",
+        batch_size: int | None = None,
+    ) -> Tensor:
+        """h(x+ε_k), ε_k ~ N(0, σ² I), k < n: (B,C,H,W) → raw levels (B,n)."""
+        level = torch.full((len(x),), sigma, dtype=x.dtype, device=x.device)
+        found = [
+            self.respond(noise.perturb(x[rows], level[rows], epsilon))
+            for rows, epsilon in noise.batches(x, purpose, n, batch_size)
+        ]
+        return torch.cat(found).view(len(x), n)
+
+
+class FixedSelector(NoiseSelector):
+    """h(x) = σ: conventional randomized smoothing (the paper's g).
+
+    >>> FixedSelector(0.25)(torch.zeros(2, 3, 8, 8))
+    tensor([0.2500, 0.2500])
+    """
+
+    def __init__(self, sigma: float) -> None:
+        super().__init__()
+        self.sigma = check_sigma("sigma", sigma)
+
+    def respond(self, x: Tensor) -> Tensor:
+        return torch.full((len(x),), self.sigma, dtype=x.dtype, device=x.device)
+
+    def forward(
+        self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
+    ) -> Tensor:
+        return self.respond(x)
+
+    def describe(self) -> dict[str, Any]:
+        return {"selector": "fixed", "sigma": self.sigma}
+
+
+class LearnedSelector(NoiseSelector):
+    """h(x+ε, σ_a, λ) evaluated once, ε ~ N(0, σ_a² I) (the paper's g_v).
+
+    network(x, sigma_a, lam) takes images (B,C,H,W) and two tensors (B,) and returns σ (B,).
+    `lam` and `sigma_a` are knobs: set them at any time, without retraining. λ near 0 favours
+    clean accuracy, λ near 1 pulls σ toward the target level h was trained with.
+    Nothing protects h here: an attacker who perturbs x also moves σ. See `MedianSelector`.
+    """
+
+    def __init__(self, network: nn.Module, sigma_a: float, lam: float) -> None:
+        super().__init__()
+        self.network = network
+        self.sigma_a = sigma_a
+        self.lam = lam
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "sigma_a":
+            value = check_sigma(name, value)
+        if name == "lam":
+            require(0 <= value <= 1, f"lam must lie in [0, 1], not {value}")
+            value = float(value)
+        super().__setattr__(name, value)
+
+    def respond(self, x: Tensor) -> Tensor:
+        sigma_a = torch.full((len(x),), self.sigma_a, dtype=x.dtype, device=x.device)
+        lam = torch.full((len(x),), self.lam, dtype=x.dtype, device=x.device)
+        return check_shape(self.network(x, sigma_a, lam), len(x))
+
+    def forward(
+        self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
+    ) -> Tensor:
+        noise = noise or NoiseStream.make(len(x))
+        raw = self.samples(x, self.sigma_a, 1, noise, batch_size=batch_size)
+        return check_levels(raw[:, 0])
+
+    def describe(self) -> dict[str, Any]:
+        return {"selector": "learned", "sigma_a": self.sigma_a, "lam": self.lam}
+
+
+class FunctionSelector(NoiseSelector):
+    """Any callable (M,C,H,W) → (M,) as a selector; meant to be protected by `MedianSelector`."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def respond(self, x: Tensor) -> Tensor:
+        return check_shape(self.function(x), len(x))
+
+    def forward(
+        self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
+    ) -> Tensor:
+        return check_levels(self.respond(x))
+
+    def describe(self) -> dict[str, Any]:
+        name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
+        return {"selector": "function", "name": name}
+
+
+class MedianSelector(NoiseSelector):
+    """The median of h(x+ε), ε ~ N(0, σ_m² I), over n draws (the selector of the paper's g_v*).
+
+    For ‖δ‖ ≤ D the median at x+δ lies between the percentiles Φ(∓D/σ_m) of h(x+ε): no attacker
+    moves it further (median smoothing). `clip` = (h_l, h_u) bounds it firmly; `levels` snaps it
+    to a grid, which the sound certificate needs: an int asks for a geometric grid over the clip
+    range, a sequence gives the levels themselves, ascending.
+
+    selector: any selector, or a plain callable (M,C,H,W) → (M,). n is odd, so that the median is
+    one of the samples, never the mean of two; n is also what a deployed `predict` draws.
+    The gradient passes through the median sample, and straight through the grid.
+    """
+
+    def __init__(
+        self,
+        selector: NoiseSelector | Callable[[Tensor], Tensor],
+        sigma_m: float,
+        n: int = 1001,
+        clip: tuple[float, float] | None = None,
+        levels: int | Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.selector = (
+            selector if isinstance(selector, NoiseSelector) else FunctionSelector(selector)
+        )
+        self.sigma_m = check_sigma("sigma_m", sigma_m)
+        require(
+            n >= 1 and n % 2 == 1,
+            f"a median needs an odd number of samples, not n={n}; try n={n + 1}",
+        )
+        self.n = n
+        self.clip = check_clip(clip)
+        self.grid = None if levels is None else Grid.make(levels, self.clip)
+
+    def respond(self, x: Tensor) -> Tensor:
+        return self.selector.respond(x)
+
+    def settle(self, raw: Tensor) -> Tensor:
+        """Clip and snap raw levels; monotone, so it commutes with the median."""
+        if self.clip is not None:
+            raw = raw.clamp(*self.clip)
+        return check_levels(raw if self.grid is None else self.grid.snap(raw))
+
+    def forward(
+        self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
+    ) -> Tensor:
+        noise = noise or NoiseStream.make(len(x))
+        raw = self.samples(x, self.sigma_m, self.n, noise, batch_size=batch_size)
+        return self.settle(raw.median(dim=1).values)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "selector": "median",
+            "sigma_m": self.sigma_m,
+            "n": self.n,
+            "clip": None if self.clip is None else list(self.clip),
+            "levels": None if self.grid is None else list(self.grid.levels),
+            "inner": self.selector.describe(),
+        }
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Noise levels s_1 < … < s_L, with thresholds t_j = √(s_j s_{j+1}) between them.
+
+    A raw level h belongs to s_j for t_{j−1} < h ≤ t_j. Levels are float32 numbers, so that the
+    noise really applied and the radius computed from it agree.
+
+    >>> Grid.make(3, (0.25, 1.0)).levels
+    (0.25, 0.5, 1.0)
+    """
+
+    levels: tuple[float, ...]
+
+    @classmethod
+    def make(cls, levels: int | Sequence[float], clip: tuple[float, float] | None) -> "Grid":
+        if isinstance(levels, int):
+            require(clip is not None, "a number of levels needs clip=(low, high) to spread over")
+            assert clip is not None
+            require(levels >= 2, f"a grid over a clip range needs at least 2 levels, not {levels}")
+            levels = [float(s) for s in np.geomspace(*clip, levels)]
+        rounded = tuple(float(np.float32(check_sigma("a level", s))) for s in levels)
+        require(len(rounded) > 0, "the grid of levels is empty; give at least one level")
+        require(
+            all(a < b for a, b in itertools.pairwise(rounded)),
+            f"levels must ascend, not {list(rounded)}",
+        )
+        return cls(rounded)
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        return tuple((a * b) ** 0.5 for a, b in itertools.pairwise(self.levels))
+
+    def index(self, raw: Tensor) -> Tensor:
+        """Which level each raw value belongs to, 0-based; compared in float64."""
+        thresholds = torch.tensor(self.thresholds, dtype=torch.float64, device=raw.device)
+        return torch.searchsorted(thresholds, raw.detach().double().contiguous())
+
+    def snap(self, raw: Tensor) -> Tensor:
+        levels = torch.tensor(self.levels, dtype=raw.dtype, device=raw.device)
+        # The second term is exactly zero and carries the gradient straight through.
+        return levels[self.index(raw)] + (raw - raw.detach())
+
+
+def check_sigma(name: str, sigma: float) -> float:
+    """A noise level is one positive finite number."""
+    try:
+        value = float(sigma)
+    except (TypeError, ValueError) as error:
+        raise VarsmoothError(f"{name} must be one positive number, not {sigma!r}") from error
+    require(0 < value < float("inf"), f"{name} must be positive and finite, not {sigma}")
+    return value
+
+
+def check_clip(clip: tuple[float, float] | None) -> tuple[float, float] | None:
+    """A clip range is (low, high) with 0 < low < high."""
+    if clip is None:
+        return None
+    require(len(clip) == 2, f"clip must be a pair (low, high), not {clip}")
+    low, high = check_sigma("clip's low end", clip[0]), check_sigma("clip's high end", clip[1])
+    require(low < high, f"clip must be (low, high) with low < high, not {clip}")
+    return low, high
+
+
+def check_shape(raw: Tensor, batch: int) -> Tensor:
+    """What h returned: one number per image, (batch,) or (batch, 1)."""
+    require(
+        isinstance(raw, Tensor) and raw.numel() == batch,
+        f"the selector must return one level per image, shape ({batch},), "
+        f"not {tuple(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__}",
+    )
+    return raw.reshape(batch)
+
+
+def check_levels(sigma: Tensor) -> Tensor:
+    """Levels that are to be used as noise are positive and finite."""
+    require(
+        bool(((sigma > 0) & sigma.isfinite()).all()),
+        "the selector returned a level that is not positive and finite; "
+        "check its network, or protect it with MedianSelector(..., clip=(low, high))",
+    )
+    return sigma

@@ -1,0 +1,148 @@
+"""The one smoothed classifier: hard votes for guarantees, soft scores for gradients."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from varsmooth.errors import check_ids, check_images, require
+from varsmooth.noise import NoiseStream
+from varsmooth.selectors import NoiseSelector, check_levels
+
+
+class SmoothedClassifier(nn.Module):
+    """g(x) = argmax_c P[f(x + ε) = c], ε ~ N(0, σ² I), with σ = selector(x).
+
+    g, g_v and g_v* of the paper differ only in the selector: `FixedSelector`, `LearnedSelector`,
+    `MedianSelector`.
+
+    classifier: images (B,C,H,W) in [0,1] → logits (B, classes), or an object with `.logits`.
+        Normalisation belongs inside it, so that σ is in pixel units. One that says
+        `conditional = True` is called as classifier(x, sigma) with sigma (B,).
+    samples, temperature: of the soft scores, see `forward`.
+    lattice: add noise on the lattice of 8-bit images, exact in floating point; the images must
+        then be 8-bit images divided by 255.
+    """
+
+    def __init__(
+        self,
+        classifier: nn.Module,
+        selector: NoiseSelector,
+        *,
+        samples: int = 16,
+        temperature: float = 1.0,
+        lattice: bool = False,
+    ) -> None:
+        super().__init__()
+        require(samples >= 1, f"samples must be at least 1, not {samples}")
+        require(temperature > 0, f"temperature must be positive, not {temperature}")
+        require(
+            isinstance(selector, NoiseSelector),
+            f"selector must be a FixedSelector, LearnedSelector or MedianSelector, "
+            f"not {type(selector).__name__}; wrap a callable in MedianSelector",
+        )
+        self.classifier = classifier
+        self.selector = selector
+        self.samples = samples
+        self.temperature = temperature
+        self.lattice = lattice
+
+    def noise(
+        self, batch: int, seed: int | None = None, ids: Sequence[int] | Tensor | None = None
+    ) -> NoiseStream:
+        """The noise streams of a batch of images under this classifier's kind of noise."""
+        check_ids(ids, batch)
+        return NoiseStream.make(batch, seed, ids, self.lattice)
+
+    def check(self, x: Tensor) -> None:
+        """Refuse images this classifier cannot serve, with a sentence that says why."""
+        check_images(x)
+        off_lattice = self.lattice and float((255 * x - (255 * x).round()).abs().max()) > 1e-3
+        require(
+            not off_lattice,
+            "lattice noise needs 8-bit images divided by 255; round them first, "
+            "and add √d/510 to the perturbation that the certificate must cover",
+        )
+
+    def logits(self, z: Tensor, sigma: Tensor) -> Tensor:
+        """f at noisy images z (M,C,H,W) whose noise has the levels sigma (M,) → (M, classes)."""
+        conditional = getattr(self.classifier, "conditional", False)
+        output = self.classifier(z, sigma) if conditional else self.classifier(z)
+        logits: Tensor = getattr(output, "logits", output)
+        return logits
+
+    def forward(self, x: Tensor, noise: NoiseStream | None = None) -> Tensor:
+        """Soft scores (B, classes): log (1/S) Σ_k softmax(f(x + ε_k)/τ), S = samples, fresh noise.
+
+        Differentiable in x, in f and, through σ and the median, in h; behaves as logits for any
+        loss or attack (its softmax is the mean probability). τ → 0 approaches the vote.
+        """
+        noise = noise or self.noise(len(x))
+        sigma = self.selector(x, noise)
+        logits = [
+            self.logits(noise.perturb(x[rows], sigma[rows], epsilon), sigma[rows])
+            for rows, epsilon in noise.batches(x, "soft", self.samples)
+        ]
+        log_softmax = (torch.cat(logits) / self.temperature).log_softmax(dim=1)
+        per_image = log_softmax.view(len(x), self.samples, -1)  # (B, S, classes)
+        return per_image.logsumexp(dim=1) - math.log(self.samples)
+
+    def votes(
+        self,
+        x: Tensor,
+        n: int,
+        *,
+        sigma: Tensor | None = None,
+        noise: NoiseStream | None = None,
+        purpose: str = "votes",
+        start: int = 0,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        """Hard votes of f for draws start..n-1 of every image: int64 counts (B, classes).
+
+        sigma (B,): the levels to use; by default the selector chooses. Memory is bounded by
+        batch_size noisy images, whatever n is. f runs in evaluation mode and is left as it was.
+        """
+        self.check(x)
+        require(n >= 1, f"the number of votes must be at least 1, not {n}")
+        noise = noise or self.noise(len(x))
+        with evaluation_mode(self), torch.no_grad():
+            sigma = self.selector(x, noise, batch_size) if sigma is None else check_levels(sigma)
+            return self._count(x, n, sigma, noise, purpose, start, batch_size)
+
+    def _count(
+        self,
+        x: Tensor,
+        n: int,
+        sigma: Tensor,
+        noise: NoiseStream,
+        purpose: str,
+        start: int,
+        batch_size: int | None,
+    ) -> Tensor:
+        counts = torch.empty(0)
+        sigma = sigma.to(x)
+        for rows, epsilon in noise.batches(x, purpose, n, batch_size, start):
+            z = noise.perturb(x[rows], sigma[rows], epsilon)
+            logits = self.logits(z, sigma[rows])  # (M, classes)
+            if counts.numel() == 0:
+                counts = torch.zeros(
+                    len(x), logits.shape[1], dtype=torch.int64, device=logits.device
+                )
+            one = torch.ones_like(rows)
+            counts.index_put_((rows, logits.argmax(dim=1)), one, accumulate=True)
+        return counts
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Every submodule in eval mode inside, each back in its own mode afterwards."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
