@@ -1,0 +1,71 @@
+"""The user's own arrays: `.npz` with `images` and `labels`, or `.npy` with a sibling of labels."""
+
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from varsmooth.data.dataset import ImageDataset
+from varsmooth.errors import VarsmoothError, require
+
+
+def load_arrays(path: Path, split: str) -> ImageDataset:
+    """Images uint8 (N,H,W,C) or (N,C,H,W) with 1 or 3 channels, labels integers (N,).
+
+    `photos.npz` holds the arrays `images` and, unless unlabelled, `labels`; `photos.npy` holds the
+    images and `photos_labels.npy` beside it, if it is there, the labels. A `.npy` of images is
+    mapped from disk, not read. Floats are refused, because x = byte / 255 is how a data set
+    becomes [0,1], and guessing the scale of floats goes wrong silently.
+    """
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as archive:
+                unknown = sorted(set(archive.files) - {"images", "labels"})
+                require(
+                    not unknown and "images" in archive.files,
+                    f"{path} should hold the arrays images and labels, not {archive.files}",
+                )
+                images = archive["images"]
+                labels = archive["labels"] if "labels" in archive.files else None
+        else:
+            images = np.load(path, mmap_mode="r", allow_pickle=False)
+            beside = path.with_name(path.stem + "_labels.npy")
+            labels = np.load(beside, allow_pickle=False) if beside.is_file() else None
+    except (BadZipFile, EOFError, OSError, ValueError) as error:
+        if isinstance(error, VarsmoothError):
+            raise
+        raise VarsmoothError(f"{path} cannot be read as plain arrays: {error}") from error
+    classes = 0 if labels is None else _check_labels(path, labels)
+    return ImageDataset(
+        name=path.stem,
+        split=split,
+        images=_channels_last(path, images),
+        labels=None if labels is None else labels.astype(np.int64),
+        ids=np.arange(len(images), dtype=np.int64),
+        class_names=tuple(str(i) for i in range(classes)),
+    )
+
+
+def _channels_last(path: Path, images: NDArray[Any]) -> NDArray[np.uint8]:
+    require(
+        images.dtype == np.uint8,
+        f"the images of {path} are {images.dtype}; data sets are uint8 from 0 to 255, "
+        "for floats in [0,1] save (images * 255).round().astype('uint8')",
+    )
+    require(
+        images.ndim == 4 and (images.shape[3] in (1, 3) or images.shape[1] in (1, 3)),
+        f"the images of {path} have the shape {images.shape}; it should be "
+        "(N, height, width, channels) or (N, channels, height, width) with 1 or 3 channels",
+    )
+    return images if images.shape[3] in (1, 3) else images.transpose(0, 2, 3, 1)
+
+
+def _check_labels(path: Path, labels: NDArray[Any]) -> int:
+    """The number of classes, one more than the largest label."""
+    require(
+        labels.ndim == 1 and labels.dtype.kind in "iu" and labels.size > 0,
+        f"the labels of {path} should be integers of shape (N,), not {labels.dtype} {labels.shape}",
+    )
+    return int(labels.max()) + 1

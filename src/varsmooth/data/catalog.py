@@ -1,0 +1,64 @@
+"""From a name or a path to a data set."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from platformdirs import user_data_path
+
+from varsmooth.data.arrays import load_arrays
+from varsmooth.data.cifar10 import load_cifar10
+from varsmooth.data.dataset import ImageDataset
+from varsmooth.data.embedded import load_sample
+from varsmooth.data.folders import SUFFIXES, load_folder, load_image
+from varsmooth.errors import VarsmoothError, require
+
+NAMES = ("cifar10", "cifar10-sample")
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """The data directory: the given one, else $VARSMOOTH_DATA, else the platform's usual place."""
+    chosen = root or os.environ.get("VARSMOOTH_DATA") or user_data_path("varsmooth")
+    return Path(chosen).expanduser()
+
+
+def load_dataset(
+    name_or_path: str | Path, split: str = "test", root: str | Path | None = None
+) -> ImageDataset:
+    """A data set by name, or the user's own by path.
+
+    - `cifar10`: splits train (45,000), val (5,000 held out), test (10,000), from the data
+      directory `root` (default: $VARSMOOTH_DATA, else the platform's usual place);
+    - `cifar10-sample`: embedded in the package, splits test (1,000) and val (200);
+    - a folder of class sub-folders, a folder of images, an image, or a `.npz` / `.npy` file.
+      These are one set, served as `test`, unless a folder has sub-folders train, val, test.
+
+    >>> sample = load_dataset("cifar10-sample")
+    >>> sample.images.shape, sample.class_names[3], sample[0:10:5].ids.tolist()
+    ((1000, 32, 32, 3), 'cat', [0, 5])
+    """
+    if name_or_path == "cifar10":
+        return load_cifar10(data_root(root), split)
+    if name_or_path == "cifar10-sample":
+        return load_sample(split)
+    path = Path(name_or_path).expanduser()
+    if path.is_dir():
+        return load_folder(path, split)
+    require(
+        path.is_file(),
+        f"{name_or_path} is neither a file, a folder nor one of the data sets {', '.join(NAMES)}",
+    )
+    require(split == "test", f"{path} is one set and has no split {split!r}; leave the split out")
+    return _loader(path)(path, split)
+
+
+def _loader(path: Path) -> Callable[[Path, str], ImageDataset]:
+    suffix = path.suffix.lower()
+    if suffix in (".npz", ".npy"):
+        return load_arrays
+    if suffix in SUFFIXES:
+        return load_image
+    raise VarsmoothError(
+        f"{path} is of no known kind; use a folder of images, .npz, .npy or one of "
+        + ", ".join(sorted(SUFFIXES))
+    )

@@ -1,0 +1,158 @@
+"""CIFAR-10 in its two official layouts, and the checks that it is complete and unaltered.
+
+60,000 photographs of 32×32 pixels in 10 classes (Krizhevsky, "Learning Multiple Layers of Features
+from Tiny Images", technical report, University of Toronto, 2009). Both layouts hold five training
+batches and a test batch of 10,000 images each. In memory, a batch is always the bytes of the
+binary layout: one row of 3073 bytes for each image, the label, then 32×32 red, green, blue.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from varsmooth.data.dataset import ImageDataset
+from varsmooth.data.unpickle import load_plain_pickle
+from varsmooth.errors import VarsmoothError, require
+
+CITATION = (
+    "Alex Krizhevsky, Learning Multiple Layers of Features from Tiny Images, "
+    "technical report, University of Toronto, 2009"
+)
+CLASS_NAMES = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
+SPLITS = ("train", "val", "test")
+BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
+Records = NDArray[np.uint8]  # (n, 3073): label, then 3×32×32 pixels
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the true data set; every copy is held against it."""
+
+    batch_size: int  # images in each of the six batches
+    train_means: tuple[float, float, float]  # red, green, blue, pixels in [0,1]
+    sha256: dict[str, str]  # of each file of the binary layout
+
+
+FACTS = Facts(
+    batch_size=10_000,
+    train_means=(0.49139968, 0.48215841, 0.44653091),
+    sha256={
+        "data_batch_1": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+        "data_batch_2": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+        "data_batch_3": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+        "data_batch_4": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+        "data_batch_5": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+        "test_batch": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+    },
+)
+BATCHES = tuple(FACTS.sha256)
+
+
+def find_cifar10(root: Path) -> Path | None:
+    """The folder in the data directory that holds CIFAR-10, the binary layout first."""
+    return next((root / name for name in (BINARY, PYTHON) if (root / name).is_dir()), None)
+
+
+def load_cifar10(root: Path, split: str, facts: Facts = FACTS) -> ImageDataset:
+    """`train`: the first 45,000 training images; `val`: the last 5,000 of them; `test`: all.
+
+    An id is the image's place in the training set (`train`, `val`) or the test set (`test`).
+    """
+    require(split in SPLITS, f"CIFAR-10 has no split {split!r}; choose train, val or test")
+    folder = find_cifar10(root)
+    if folder is None:
+        raise VarsmoothError(
+            f"CIFAR-10 is not in {root}; get it with: varsmooth data fetch cifar10"
+        )
+    n, held_out = facts.batch_size, facts.batch_size // 2
+    if split == "test":
+        records, first = read_batch(folder, "test_batch", facts), 0
+    elif split == "val":
+        records = read_batch(folder, "data_batch_5", facts)[-held_out:]
+        first = 5 * n - held_out
+    else:
+        batches = [read_batch(folder, name, facts) for name in BATCHES[:5]]
+        records, first = np.concatenate(batches)[:-held_out], 0
+    return ImageDataset(
+        name="cifar10",
+        split=split,
+        images=np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)),
+        labels=records[:, 0].astype(np.int64),
+        class_names=CLASS_NAMES,
+        ids=np.arange(first, first + len(records), dtype=np.int64),
+    )
+
+
+def read_batch(folder: Path, name: str, facts: Facts = FACTS) -> Records:
+    """One batch as rows of the binary layout, from whichever layout the folder has."""
+    read = _read_binary if folder.name == BINARY else _read_python
+    try:
+        records = read(folder, name)
+    except FileNotFoundError as error:
+        raise VarsmoothError(
+            f"{error.filename} is missing; delete {folder} and run: varsmooth data fetch cifar10"
+        ) from None
+    require(
+        records.dtype == np.uint8
+        and records.shape == (facts.batch_size, 3073)
+        and int(records[:, 0].max()) < 10,
+        f"{name} in {folder} does not hold {facts.batch_size} CIFAR-10 images; "
+        "delete that folder and run: varsmooth data fetch cifar10",
+    )
+    return records
+
+
+def _read_binary(folder: Path, name: str) -> Records:
+    data = np.fromfile(folder / f"{name}.bin", dtype=np.uint8)
+    return data.reshape(-1, 3073) if data.size % 3073 == 0 else data[None]
+
+
+def _read_python(folder: Path, name: str) -> Records:
+    content = load_plain_pickle(folder / name)
+    try:
+        return np.column_stack([np.array(content["labels"], np.uint8), content["data"]])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return np.empty((0, 3073), np.uint8)  # no batch at all: read_batch says so
+
+
+def verify_cifar10(folder: Path, facts: Facts = FACTS) -> None:
+    """Raise unless the copy is whole and true: class counts, channel means, checksums.
+
+    The checksums are those of the official binary files. A python layout is compared through its
+    rows in the binary layout, so one list of checksums serves every source.
+    """
+    counts = {"train": np.zeros(10, np.int64), "test": np.zeros(10, np.int64)}
+    sums = np.zeros(3, np.int64)
+    altered = []
+    for name in BATCHES:
+        records = read_batch(folder, name, facts)
+        split = "test" if name == "test_batch" else "train"
+        counts[split] += np.bincount(records[:, 0], minlength=10)
+        if split == "train":
+            sums += records[:, 1:].reshape(-1, 3, 1024).sum(axis=(0, 2), dtype=np.int64)
+        if hashlib.sha256(records.tobytes()).hexdigest() != facts.sha256[name]:
+            altered.append(name)
+
+    n = facts.batch_size
+    for split, per_class in (("train", n // 2), ("test", n // 10)):
+        require(
+            bool((counts[split] == per_class).all()),
+            f"{folder} should hold {per_class} {split} images of each class, "
+            f"but holds {counts[split].tolist()}",
+        )
+    means = sums / (5 * n * 1024 * 255)
+    require(
+        bool(np.allclose(means, facts.train_means, rtol=0, atol=1e-8)),
+        f"the mean red, green and blue in {folder} should be {facts.train_means}, "
+        f"but are {tuple(means.round(8).tolist())}",
+    )
+    require(
+        not altered,
+        f"the checksum of {', '.join(altered)} in {folder} is not that of the official files",
+    )

@@ -1,0 +1,102 @@
+"""A data set: 8-bit images in memory, served in small batches as floats in [0,1]."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from varsmooth.errors import require
+
+Indices = slice | Sequence[int] | NDArray[np.integer]
+
+
+class Batch(NamedTuple):
+    """What a model eats: `images, labels, ids = batch`."""
+
+    images: Tensor  # (B,C,H,W) float32 in [0,1], channels-last in memory
+    labels: Tensor | None  # (B,) int64, None when the data set has no labels
+    ids: Tensor  # (B,) int64
+
+
+@dataclass(frozen=True, eq=False)
+class ImageDataset:
+    """N images of one size with labels, ids that survive sub-setting, and class names.
+
+    `images` (N,H,W,C) stays uint8; only the images of one batch are ever floats, x = byte / 255.
+    `labels` (N,) is None when nobody has said what the images show. It is never −1, which is
+    ABSTAIN: an unlabelled image must not count as correct because the classifier abstained.
+    `ids` (N,) name the images, and with them their noise: no two images share an id.
+    `files` holds the file each image came from, or nothing if they did not come one by one.
+
+    >>> pixels = np.zeros((4, 8, 8, 3), np.uint8)
+    >>> labels, ids = np.array([0, 1, 0, 1]), np.arange(4)
+    >>> zoo = ImageDataset("zoo", "test", pixels, labels, ids, class_names=("cat", "dog"))
+    >>> len(zoo[1::2]), zoo[1::2].ids.tolist()
+    (2, [1, 3])
+    >>> zoo.batch([3, 0]).images.shape
+    torch.Size([2, 3, 8, 8])
+    """
+
+    name: str
+    split: str
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64] | None
+    ids: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    files: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        n = len(self.images)
+        require(n > 0, f"{self.name} holds no image; choose at least one")
+        require(
+            self.images.dtype == np.uint8 and self.images.ndim == 4,
+            f"{self.name} must hold uint8 images of shape (N, height, width, channels), "
+            f"not {self.images.dtype} {self.images.shape}",
+        )
+        require(
+            self.ids.shape == (n,) and len(np.unique(self.ids)) == n,
+            f"{self.name} needs one id for each image and none twice, "
+            "because images with the same id would share their noise",
+        )
+        if self.labels is not None:
+            require(
+                self.labels.shape == (n,),
+                f"{self.name} has {n} images but labels of shape {self.labels.shape}",
+            )
+            low, high = int(self.labels.min()), int(self.labels.max())
+            require(
+                low >= 0 and high < len(self.class_names),
+                f"the labels of {self.name} go from {low} to {high}, "
+                f"but it has the classes 0 to {len(self.class_names) - 1}",
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, indices: Indices) -> "ImageDataset":
+        """The chosen images as a data set; they keep their ids. Slices mean what Python says."""
+        if isinstance(indices, int | np.integer):
+            raise TypeError(f"choose images with a slice or a list: [{indices}:{indices + 1}]")
+        return replace(
+            self,
+            images=self.images[indices],
+            labels=None if self.labels is None else self.labels[indices],
+            ids=self.ids[indices],
+            files=tuple(np.array(self.files, dtype=object)[indices]) if self.files else (),
+        )
+
+    def batch(self, indices: Indices) -> Batch:
+        """The chosen images (indices may repeat) as tensors: one copy, of this batch alone."""
+        pixels = torch.from_numpy(np.array(self.images[indices]))  # (B,H,W,C)
+        images = pixels.permute(0, 3, 1, 2).to(torch.float32).div_(255)  # (B,C,H,W)
+        labels = None if self.labels is None else torch.from_numpy(np.array(self.labels[indices]))
+        return Batch(images, labels, torch.from_numpy(np.array(self.ids[indices])))
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """All images in order, `size` at a time; the last batch may be smaller."""
+        for start in range(0, len(self), size):
+            yield self.batch(slice(start, start + size))

