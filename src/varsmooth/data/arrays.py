@@ -5,6 +5,8 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from varsmooth.data.dataset import ImageDataset
@@ -20,22 +22,10 @@ def load_arrays(path: Path, split: str) -> ImageDataset:
     becomes [0,1], and guessing the scale of floats goes wrong silently.
     """
     try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as archive:
-                unknown = sorted(set(archive.files) - {"images", "labels"})
-                require(
-                    not unknown and "images" in archive.files,
-                    f"{path} should hold the arrays images and labels, not {archive.files}",
-                )
-                images = archive["images"]
-                labels = archive["labels"] if "labels" in archive.files else None
-        else:
-            images = np.load(path, mmap_mode="r", allow_pickle=False)
-            beside = path.with_name(path.stem + "_labels.npy")
-            labels = np.load(beside, allow_pickle=False) if beside.is_file() else None
+        images, labels = _read_npz(path) if path.suffix.lower() == ".npz" else _read_npy(path)
+    except VarsmoothError:
+        raise
     except (BadZipFile, EOFError, OSError, ValueError) as error:
-        if isinstance(error, VarsmoothError):
-            raise
         raise VarsmoothError(f"{path} cannot be read as plain arrays: {error}") from error
     classes = 0 if labels is None else _check_labels(path, labels)
     return ImageDataset(
@@ -46,6 +36,23 @@ def load_arrays(path: Path, split: str) -> ImageDataset:
         ids=np.arange(len(images), dtype=np.int64),
         class_names=tuple(str(i) for i in range(classes)),
     )
+
+
+def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    with path.open("rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        names = list(archive.files) if isinstance(archive, NpzFile) else ["one array"]
+        require(
+            "images" in names and set(names) <= {"images", "labels"},
+            f"{path} should hold the arrays images and labels, not {', '.join(names)}",
+        )
+        return archive["images"], archive["labels"] if "labels" in names else None
+
+
+def _read_npy(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    beside = path.with_name(path.stem + "_labels.npy")
+    labels = np.array(open_memmap(beside, mode="r")) if beside.is_file() else None
+    return open_memmap(path, mode="r"), labels
 
 
 def _channels_last(path: Path, images: NDArray[Any]) -> NDArray[np.uint8]:

@@ -1,0 +1,220 @@
+"""The user's own images and arrays."""
+
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from varsmooth.data import load_dataset
+from varsmooth.errors import VarsmoothError
+
+RNG = np.random.default_rng(3)
+
+
+def picture(path: Path, shape: tuple[int, ...] = (6, 8, 3)) -> np.ndarray[Any, Any]:
+    pixels = RNG.integers(0, 256, shape, dtype=np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path, lossless=True)  # webp asks, the others always are
+    return pixels
+
+
+def test_a_folder_of_class_folders(tmp_path: Path) -> None:
+    dog = picture(tmp_path / "dog" / "b.PNG")
+    cat_2 = picture(tmp_path / "cat" / "2.bmp")
+    cat_1 = picture(tmp_path / "cat" / "1.webp")
+    (tmp_path / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / "cat" / "._1.png").write_text("not an image either")
+    (tmp_path / ".hidden").mkdir()
+    data = load_dataset(tmp_path)
+    assert data.class_names == ("cat", "dog")
+    assert data.files == ("cat/1.webp", "cat/2.bmp", "dog/b.PNG")
+    assert data.labels is not None
+    assert data.labels.tolist() == [0, 0, 1]
+    assert data.ids.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(data.images, np.stack([cat_1, cat_2, dog]))
+    assert data[2:].files == ("dog/b.PNG",)
+
+
+def test_train_val_and_test_folders_are_splits_not_classes(tmp_path: Path) -> None:
+    for split, n in (("train", 3), ("test", 2)):
+        for i in range(n):
+            picture(tmp_path / split / "cat" / f"{i}.png")
+    assert len(load_dataset(tmp_path, "train")) == 3
+    test = load_dataset(tmp_path)
+    assert (test.name, test.split, len(test)) == (tmp_path.name, "test", 2)
+    assert test.class_names == ("cat",)
+    with pytest.raises(VarsmoothError, match="no folder 'val'"):
+        load_dataset(tmp_path, "val")
+
+
+def test_bare_images_and_a_single_image_are_unlabelled(tmp_path: Path) -> None:
+    a = picture(tmp_path / "a.png")
+    b = picture(tmp_path / "b.png")
+    folder = load_dataset(str(tmp_path))
+    assert folder.labels is None
+    np.testing.assert_array_equal(folder.images, np.stack([a, b]))
+    single = load_dataset(tmp_path / "b.png")
+    assert single.labels is None
+    assert single.files == ("b.png",)
+    np.testing.assert_array_equal(single.images, b[None])
+    for path in (tmp_path, tmp_path / "b.png"):
+        with pytest.raises(VarsmoothError, match="no split 'train'"):
+            load_dataset(path, "train")
+
+
+def test_grey_stays_grey_only_if_all_images_are(tmp_path: Path) -> None:
+    grey = picture(tmp_path / "a.png", (6, 8))
+    np.testing.assert_array_equal(load_dataset(tmp_path).images, grey[None, ..., None])
+    picture(tmp_path / "b.png")
+    images = load_dataset(tmp_path).images
+    assert images.shape == (2, 6, 8, 3)
+    np.testing.assert_array_equal(images[0], np.repeat(grey[..., None], 3, axis=2))
+
+
+def test_a_photo_taken_sideways_is_turned_upright(tmp_path: Path) -> None:
+    image = Image.fromarray(RNG.integers(0, 256, (6, 8, 3), dtype=np.uint8))
+    exif = image.getexif()
+    exif[0x0112] = 6  # orientation: rotate by 90 degrees clockwise
+    image.save(tmp_path / "a.png", exif=exif)
+    expected = np.rot90(np.asarray(image), k=-1)
+    np.testing.assert_array_equal(load_dataset(tmp_path / "a.png").images[0], expected)
+
+
+def test_mixed_sizes_name_the_first_offending_file(tmp_path: Path) -> None:
+    for name, shape in (("a", (6, 8, 3)), ("b", (6, 8, 3)), ("c", (8, 6, 3)), ("d", (9, 9, 3))):
+        picture(tmp_path / "k" / f"{name}.png", shape)
+    with pytest.raises(VarsmoothError, match=r"c\.png is 6×8 pixels but a\.png is 8×6"):
+        load_dataset(tmp_path)
+
+
+def test_folders_that_cannot_work(tmp_path: Path) -> None:
+    with pytest.raises(VarsmoothError, match="no image"):
+        load_dataset(tmp_path)
+    picture(tmp_path / "cat" / "1.png")
+    picture(tmp_path / "loose.png")
+    with pytest.raises(VarsmoothError, match="beside its sub-folders"):
+        load_dataset(tmp_path)
+    with pytest.raises(VarsmoothError, match=r"neither a file.*cifar10, cifar10-sample"):
+        load_dataset(tmp_path / "nowhere")
+    (tmp_path / "model.pt").write_bytes(b"x")
+    with pytest.raises(VarsmoothError, match="no known kind"):
+        load_dataset(tmp_path / "model.pt")
+
+
+def huge_png(width: int, height: int) -> bytes:
+    """A file of a few bytes that claims to be a very large picture."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        check = zlib.crc32(kind + data)
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "cannot be read as an image"),
+        (b"GIF89a" + bytes(100), "cannot be read as an image"),
+        (huge_png(8, 8), "cannot be read as an image"),
+        (huge_png(8_000, 8_000), "50 million pixels"),
+        (huge_png(10_000, 10_000), "too large"),
+        (huge_png(60_000, 60_000), "too large"),
+    ],
+)
+def test_damaged_and_hostile_images_are_refused(
+    content: bytes, sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.png").write_bytes(content)
+    with pytest.raises(VarsmoothError, match=rf"x\.png.*{sentence}"):
+        load_dataset(tmp_path)
+
+
+def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((4, 4), np.uint16)).save(tmp_path / "x.png")
+    with pytest.raises(VarsmoothError, match="8 bits"):
+        load_dataset(tmp_path)
+
+
+IMAGES = RNG.integers(0, 256, (5, 6, 8, 3), dtype=np.uint8)
+LABELS = np.array([0, 2, 1, 2, 0], dtype=np.int32)
+
+
+@pytest.mark.parametrize("order", ["HWC", "CHW"])
+def test_a_pair_of_arrays(order: str, tmp_path: Path) -> None:
+    images = IMAGES if order == "HWC" else IMAGES.transpose(0, 3, 1, 2)
+    np.savez(tmp_path / "pair.npz", images=images, labels=LABELS)
+    np.save(tmp_path / "pair.npy", images)
+    np.save(tmp_path / "pair_labels.npy", LABELS)
+    for path in (tmp_path / "pair.npz", tmp_path / "pair.npy"):
+        data = load_dataset(path)
+        assert data.name == "pair"
+        assert data.labels is not None
+        assert data.labels.dtype == np.int64
+        assert data.labels.tolist() == LABELS.tolist()
+        assert data.class_names == ("0", "1", "2")
+        batch = data.batch([4, 0]).images
+        np.testing.assert_array_equal(
+            batch.numpy(), IMAGES[[4, 0]].transpose(0, 3, 1, 2) / np.float32(255)
+        )
+
+
+def test_arrays_without_labels(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", IMAGES)
+    np.savez(tmp_path / "b.npz", images=IMAGES)
+    assert load_dataset(tmp_path / "a.npy").labels is None
+    assert load_dataset(tmp_path / "b.npz").labels is None
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"images": IMAGES / 255}, r"float64; data sets are uint8.*astype\('uint8'\)"),
+        ({"images": IMAGES[0]}, "1 or 3 channels"),
+        ({"images": np.zeros((2, 5, 5, 5), np.uint8)}, "1 or 3 channels"),
+        ({"images": IMAGES[:0]}, "no image"),
+        ({"images": IMAGES, "labels": LABELS[:3]}, "5 images but labels"),
+        ({"images": IMAGES, "labels": LABELS / 2}, "should be integers"),
+        ({"images": IMAGES, "labels": LABELS - 1}, "from -1"),
+        ({"images": IMAGES, "lables": LABELS}, "images and labels, not"),
+        ({"x": IMAGES, "labels": LABELS}, "images and labels, not"),
+        ({"images": IMAGES, "labels": np.array([{}] * 5)}, "plain arrays"),
+    ],
+)
+def test_arrays_that_cannot_work(
+    arrays: dict[str, np.ndarray[Any, Any]], sentence: str, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(VarsmoothError, match=sentence):
+        load_dataset(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.npy"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"\x80\x04N."])
+def test_files_that_are_no_arrays(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(VarsmoothError, match="cannot be read as plain arrays"):
+        load_dataset(tmp_path / name)
+
+
+def test_a_file_under_the_other_name_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", IMAGES)
+    (tmp_path / "a.npy").rename(tmp_path / "a.npz")
+    with pytest.raises(VarsmoothError, match="not one array"):
+        load_dataset(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", images=IMAGES)
+    (tmp_path / "b.npz").rename(tmp_path / "b.npy")
+    with pytest.raises(VarsmoothError, match="cannot be read as plain arrays"):
+        load_dataset(tmp_path / "b.npy")
+
+
+def test_an_object_array_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(VarsmoothError, match="cannot be read as plain arrays"):
+        load_dataset(tmp_path / "a.npy")
