@@ -89,7 +89,7 @@ class NoiseStream:
         elif isinstance(ids, Tensor):
             ids = ids.tolist()
         ids = tuple(int(i) for i in ids)
-        return cls(secrets.randbits(128) if seed is None else int(seed), ids, lattice)
+        return cls(secrets.randbits(63) if seed is None else int(seed), ids, lattice)
 
     def scoped(self, name: str) -> "NoiseStream":
         """The same images with noise that is independent of every other scope's."""

@@ -5,6 +5,7 @@ anywhere: it is the selector that ignores its input.
 """
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -176,14 +177,14 @@ class MedianSelector(NoiseSelector):
         """Clip and snap raw levels; monotone, so it commutes with the median."""
         if self.clip is not None:
             raw = raw.clamp(*self.clip)
-        return check_levels(raw if self.grid is None else self.grid.snap(raw))
+        return raw if self.grid is None else self.grid.snap(raw)
 
     def forward(
         self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
     ) -> Tensor:
         noise = noise or NoiseStream.make(len(x))
         raw = self.samples(x, self.sigma_m, self.n, noise, batch_size=batch_size)
-        return self.settle(raw.median(dim=1).values)
+        return check_levels(self.settle(raw.median(dim=1).values))
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -226,7 +227,7 @@ class Grid:
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        return tuple((a * b) ** 0.5 for a, b in itertools.pairwise(self.levels))
+        return tuple(math.sqrt(a * b) for a, b in itertools.pairwise(self.levels))
 
     def index(self, raw: Tensor) -> Tensor:
         """Which level each raw value belongs to, 0-based; compared in float64."""

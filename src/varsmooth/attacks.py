@@ -1,0 +1,133 @@
+"""Projected gradient descent, on a plain classifier or through noise, votes and selector."""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from varsmooth.errors import check_ids, check_images, require
+from varsmooth.noise import NoiseStream
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+
+Norm = Literal["l2", "linf"]
+
+
+def pgd(
+    model: Callable[[Tensor], Tensor],
+    x: Tensor,
+    y: Tensor,
+    eps: float | Tensor,
+    steps: int = 40,
+    step_size: float | Tensor | None = None,
+    norm: Norm = "l2",
+    restarts: int = 1,
+    samples: int = 1,
+    *,
+    targeted: bool = False,
+    seed: int | None = None,
+    ids: Sequence[int] | Tensor | None = None,
+) -> Tensor:
+    """Adversarial images (B,C,H,W) within eps of x, in [0,1]: the worst point found.
+
+    model: anything that maps images to scores (B, classes). On f alone the attack is the paper's
+    weak one; on a `SmoothedClassifier` it goes through f, noise and selector (strong, adaptive).
+    y (B,): true classes, whose cross-entropy is raised; targeted=True lowers that of y instead.
+    Each step follows the gradient of −log E[softmax(model(x'))]_y, the expectation over `samples`
+    evaluations with fresh noise at every step (EOT), by step_size (default 2.5·eps/steps), and
+    projects onto ball and box. The first start is x, further restarts are random in the ball.
+    eps and step_size may be tensors (B,). The model's parameters and mode are left as they were.
+    """
+    check_images(x)
+    eps, step_size = _check_budget(x, eps, steps, step_size)
+    require(norm in ("l2", "linf"), f"norm must be 'l2' or 'linf', not {norm!r}")
+    require(restarts >= 1 and samples >= 1, "restarts and samples must be at least 1")
+    require(
+        y.shape == x.shape[:1] and not y.is_floating_point(),
+        f"y must hold one class index per image, shape ({len(x)},), not {tuple(y.shape)}",
+    )
+    check_ids(ids, len(x))
+    noise = NoiseStream.make(len(x), seed, ids, getattr(model, "lattice", False))
+    sign = -1.0 if targeted else 1.0
+    worst = torch.full((len(x),), -math.inf, dtype=x.dtype, device=x.device)
+    found = x.clone()
+    with evaluation_mode(model) if isinstance(model, nn.Module) else nullcontext():
+        for restart in range(restarts):
+            stream = noise.scoped(f"pgd-{restart}")
+            start = torch.zeros_like(x) if restart == 0 else _random_start(x, eps, norm, stream)
+            adversarial = _project(x, start, eps, norm)
+            for step in range(steps + 1):
+                point = adversarial.detach().requires_grad_()
+                with torch.enable_grad():
+                    loss = sign * _loss(model, point, y, samples, stream.scoped(f"step-{step}"))
+                    (gradient,) = torch.autograd.grad(loss.sum(), point)
+                better = loss.detach() > worst
+                worst = torch.where(better, loss.detach(), worst)
+                found = torch.where(_per_image(better), adversarial, found)
+                move = _per_image(step_size) * _direction(gradient, norm)
+                adversarial = _project(x, adversarial - x + move, eps, norm)
+    return found
+
+
+def _loss(
+    model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, samples: int, noise: NoiseStream
+) -> Tensor:
+    """−log of the mean probability of y over `samples` evaluations: (B,)."""
+    draws = []
+    for sample in range(samples):
+        if isinstance(model, SmoothedClassifier):
+            scores = model(x, noise.scoped(f"sample-{sample}"))
+        else:
+            output = model(x)
+            scores = getattr(output, "logits", output)
+        draws.append(scores.log_softmax(dim=1))
+    mean = torch.stack(draws).logsumexp(dim=0) - math.log(samples)
+    return -mean.gather(1, y[:, None])[:, 0]
+
+
+def _direction(gradient: Tensor, norm: Norm) -> Tensor:
+    """The steepest unit step."""
+    if norm == "linf":
+        return gradient.sign()
+    length = gradient.flatten(1).norm(dim=1).clamp_min(torch.finfo(gradient.dtype).tiny)
+    return gradient / _per_image(length)
+
+
+def _project(x: Tensor, delta: Tensor, eps: Tensor, norm: Norm) -> Tensor:
+    """x + delta, brought into the ball and then into [0,1]; the box only shortens delta."""
+    if norm == "linf":
+        delta = delta.clamp(-_per_image(eps), _per_image(eps))
+    else:
+        length = delta.flatten(1).norm(dim=1).clamp_min(torch.finfo(delta.dtype).tiny)
+        delta = delta * _per_image((eps / length).clamp(max=1))
+    return (x + delta).clamp(0, 1)
+
+
+def _random_start(x: Tensor, eps: Tensor, norm: Norm, noise: NoiseStream) -> Tensor:
+    """A random point of the ball's surface (ℓ2) or of the ball (ℓ∞)."""
+    normal = torch.cat([epsilon for _, epsilon in noise.batches(x, "start", 1)]).to(x.dtype)
+    if norm == "linf":
+        uniform: Tensor = 2 * torch.special.ndtr(normal) - 1
+        return _per_image(eps) * uniform
+    return _per_image(eps) * _direction(normal, norm)
+
+
+def _check_budget(
+    x: Tensor, eps: float | Tensor, steps: int, step_size: float | Tensor | None
+) -> tuple[Tensor, Tensor]:
+    require(steps >= 1, f"steps must be at least 1, not {steps}")
+    budget = torch.as_tensor(eps, dtype=x.dtype, device=x.device)
+    require(
+        budget.ndim == 0 or budget.shape == x.shape[:1],
+        f"eps must be a number or one per image ({len(x)}), not shape {tuple(budget.shape)}",
+    )
+    require(bool(((budget >= 0) & budget.isfinite()).all()), "eps must be ≥ 0 and finite")
+    size = 2.5 * budget / steps if step_size is None else torch.as_tensor(step_size).to(budget)
+    return budget.expand(len(x)), size.expand(len(x))
+
+
+def _per_image(values: Tensor) -> Tensor:
+    """(B,) shaped to broadcast against images."""
+    return values.view(-1, 1, 1, 1)

@@ -1,0 +1,201 @@
+"""certify_at: is the radius at least r? Decided with as few votes as the answer needs."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+
+from varsmooth import bounds
+from varsmooth.certificates import (
+    ABSTAIN,
+    GUARANTEES,
+    Guarantee,
+    Ledger,
+    LevelVotes,
+    Results,
+    SelectorEvidence,
+)
+from varsmooth.certification import certificate_kind, open_ledger
+from varsmooth.errors import require
+from varsmooth.evidence import Gathering
+from varsmooth.noise import CHUNK
+from varsmooth.smoothing import SmoothedClassifier
+
+Reason = Literal["certified", "futile", "undecided"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One image's answer to "is the certified radius at least `radius`?".
+
+    certified: yes, with the meaning of `guarantee` at level α. prediction: the class, or ABSTAIN.
+    reason: `futile` if the votes speak against it, `undecided` if n_max votes did not suffice;
+    neither claims that the true radius is smaller. samples: noisy images that f was shown.
+    """
+
+    certified: bool
+    prediction: int
+    radius: float
+    sigma: float
+    guarantee: Guarantee
+    reason: Reason
+    samples: int
+    ledger: Ledger
+    votes: tuple[LevelVotes, ...]
+    selector: SelectorEvidence | None
+    id: int
+    seed: int
+
+
+class Decisions(Results[Decision]):
+    """What `certify_at` returns for a batch."""
+
+    @property
+    def certified(self) -> list[bool]:
+        return [item.certified for item in self.items]
+
+    @property
+    def samples(self) -> list[int]:
+        """Noisy images that f was shown, per image."""
+        return [item.samples for item in self.items]
+
+
+def certify_at(
+    g: SmoothedClassifier,
+    x: Tensor,
+    radius: float,
+    alpha: float = 1e-3,
+    *,
+    n0: int = 100,
+    n_max: int = 100_000,
+    n_select: int = 1001,
+    alpha_select: float = 1e-5,
+    method: Literal["sound", "conditional"] = "sound",
+    band: bool = True,
+    seed: int | None = None,
+    ids: Sequence[int] | Tensor | None = None,
+    batch_size: int | None = None,
+) -> Decisions:
+    """Decide for every image of x (B,C,H,W) whether its radius is at least `radius`.
+
+    At level σ the hypothesis p ≤ Φ(r/σ) is tested by an e-process (`bounds.log_e_value`), which
+    may be looked at after every vote: certify as soon as E ≥ 1/α. With a grid, every level with
+    D̂_j < r must pass at α − alpha_select, and the first that fails ends it; no correction for
+    the number of levels is needed. P(certified although the true radius is < r) ≤ α.
+    A "no" comes when an upper confidence bound falls below Φ(r/σ), or after n_max votes a level.
+    """
+    g.check(x)
+    require(0 < radius < math.inf, f"radius must be positive and finite, not {radius}")
+    require(n0 >= 1 and n_max >= 1, "n0 and n_max must be at least 1")
+    require(
+        method in ("sound", "conditional"),
+        f"certify_at knows the methods 'sound' and 'conditional', not {method!r}",
+    )
+    kind = certificate_kind(g, method, distance=None, every_index=False)
+    ledger = open_ledger(g, kind, alpha, alpha_select, band)
+    gather = Gathering(g, x, g.noise(len(x), seed, ids), batch_size)
+    dual = kind == "sound"
+    sigma = gather.nominal_levels(n0) if dual else gather.chosen_levels()
+    candidates = gather.candidates(gather.everyone, sigma, n0)
+    selector: Sequence[SelectorEvidence | None] = [None for _ in sigma]
+    plans = [[level] for level in sigma]
+    if dual:
+        selector = gather.selector_evidence(n_select)
+        plans = [_reachable(gather, evidence, ledger, radius) for evidence in selector if evidence]
+
+    race = _Race(gather, ledger, radius, candidates, n_max)
+    for visit in range(max(len(plan) for plan in plans)):
+        rows = [i for i in gather.everyone if visit < len(plans[i]) and race.leads(i)]
+        race.run(rows, [plans[i][visit] for i in rows])
+    return Decisions(
+        tuple(
+            Decision(
+                certified=race.leads(i),
+                prediction=candidates[i] if race.leads(i) else ABSTAIN,
+                radius=radius,
+                sigma=sigma[i],
+                guarantee=GUARANTEES[kind],
+                reason=race.reasons[i],
+                samples=n0 + sum(level.n for level in race.votes[i]),
+                ledger=ledger,
+                votes=tuple(race.votes[i]),
+                selector=selector[i],
+                id=gather.noise.ids[i],
+                seed=gather.noise.seed,
+            )
+            for i in gather.everyone
+        )
+    )
+
+
+def _reachable(
+    gather: Gathering, evidence: SelectorEvidence, ledger: Ledger, radius: float
+) -> list[float]:
+    """Grid levels that an x' within `radius` may have, the most likely ones first."""
+    distances = evidence.entry_distances(ledger)
+    order = np.argsort(distances, kind="stable")
+    return [gather.levels[j] for j in order if distances[j] < radius]
+
+
+class _Race:
+    """Votes of f against the e-process, level by level; an image leads while no level failed."""
+
+    def __init__(
+        self,
+        gather: Gathering,
+        ledger: Ledger,
+        radius: float,
+        candidates: Sequence[int],
+        n_max: int,
+    ) -> None:
+        self.gather, self.ledger, self.radius = gather, ledger, radius
+        self.candidates, self.n_max = candidates, n_max
+        self.votes: list[list[LevelVotes]] = [[] for _ in candidates]
+        self.reasons: list[Reason] = ["certified" for _ in candidates]
+
+    def leads(self, row: int) -> bool:
+        return self.reasons[row] == "certified"
+
+    def run(self, rows: Sequence[int], levels: Sequence[float]) -> None:
+        """Vote at one level per row until each is decided."""
+        running = {
+            i: LevelVotes(s, self.candidates[i], ()) for i, s in zip(rows, levels, strict=True)
+        }
+        for start, stop in _looks(self.n_max):
+            if not running:
+                return
+            here = list(running)
+            counts = self.gather.counts(
+                here, [running[i].sigma for i in here], stop, "votes", start
+            ).tolist()
+            for i, new in zip(here, counts, strict=True):
+                running[i] = running[i].add(new)
+                verdict = self._verdict(running[i])
+                if verdict is not None:
+                    self.votes[i].append(running.pop(i))
+                    self.reasons[i] = verdict
+
+    def _verdict(self, level: LevelVotes) -> Reason | None:
+        top, n, goal = level.counts[level.candidate], level.n, -math.log(self.ledger.alpha_class)
+        p0 = float(bounds.normal_cdf(self.radius / level.sigma))
+        if p0 >= 1:
+            return "futile"
+        if bounds.log_e_value(top, n, p0) >= goal:
+            return "certified"
+        if n >= self.n_max:
+            return "undecided"
+        unlikely = bounds.clopper_pearson_upper(top, n, self.ledger.alpha_class) < p0
+        best = top + self.n_max - n  # if every vote still to come is for the candidate
+        return "futile" if unlikely or bounds.log_e_value(best, self.n_max, p0) < goal else None
+
+
+def _looks(n_max: int) -> Iterator[tuple[int, int]]:
+    """Draws start..stop-1 of each look: CHUNK at first, later an eighth of what was seen."""
+    start = 0
+    while start < n_max:
+        step = max(1, start // (8 * CHUNK)) * CHUNK
+        yield start, min(start + step, n_max)
+        start += step

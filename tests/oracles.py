@@ -1,0 +1,72 @@
+"""Classifiers and selectors whose smoothed behaviour is known in closed form.
+
+All of them read images (B,1,1,d); pixel 0.5 is the origin unless said otherwise.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+class Linear(nn.Module):
+    """Class 0 where the first pixel exceeds ½: p = Φ(margin/σ), so R = margin at every σ."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        score = x.flatten(1)[:, 0] - 0.5
+        return torch.stack([score, torch.zeros_like(score)], dim=1)
+
+
+class NearestOfTwo(nn.Module):
+    """Class 0 where c0 = (0,0) is nearer than c1 = (4,0), with coordinates ten times the pixels."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = 10 * x.flatten(1)
+        c1 = torch.tensor([4.0, 0.0])
+        return torch.stack([-(z**2).sum(1), -((z - c1) ** 2).sum(1)], dim=1)
+
+
+class Disc(nn.Module):
+    """Class 0 inside the unit disc around the origin."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        score = 1 - (x.flatten(1) - 0.5).norm(dim=1)
+        return torch.stack([score, torch.zeros_like(score)], dim=1)
+
+
+class Shell(nn.Module):
+    """Class 0 except on the shell 0.36√d ≤ ‖z‖ ≤ 0.39√d, where it is class 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = x.flatten(1) - 0.5
+        scaled = z.norm(dim=1) / z.shape[1] ** 0.5
+        wrong = ((scaled >= 0.36) & (scaled <= 0.39)).float()
+        return torch.stack([1 - wrong, wrong], dim=1)
+
+
+class WrongAbove(nn.Module):
+    """A conditional classifier: class 0 with certainty below the level `bad`, class 1 from it on."""
+
+    conditional = True
+
+    def __init__(self, bad: float) -> None:
+        super().__init__()
+        self.bad = bad
+
+    def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+        wrong = (sigma >= self.bad).to(x.dtype)
+        return torch.stack([1 - wrong, wrong], dim=1)
+
+
+class LinearSelector(nn.Module):
+    """h(x) = center + slope·(last pixel − ½): the median is exact, and D moves it by ∓ D·slope."""
+
+    def __init__(self, center: float, slope: float) -> None:
+        super().__init__()
+        self.center, self.slope = center, slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.center + self.slope * (x.flatten(1)[:, -1] - 0.5)
+
+
+def point(*pixels: float, copies: int = 1) -> Tensor:
+    """The same small image `copies` times: (copies, 1, 1, d)."""
+    return torch.tensor(pixels).expand(copies, 1, 1, -1).contiguous()

@@ -1,0 +1,471 @@
+"""predict, certify and certify_at against closed forms; the evidence and its arithmetic."""
+
+import json
+import math
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+from torch import Tensor, nn
+
+from tests.oracles import Disc, Linear, LinearSelector, NearestOfTwo, Shell, WrongAbove, point
+from varsmooth import (
+    ABSTAIN,
+    Certificate,
+    FixedSelector,
+    LearnedSelector,
+    MedianSelector,
+    SmoothedClassifier,
+    bounds,
+    certify,
+    certify_at,
+    predict,
+)
+from varsmooth.certificates import Ledger, LevelVotes, SelectorEvidence
+from varsmooth.errors import VarsmoothError
+
+
+def fixed(f: nn.Module, sigma: float) -> SmoothedClassifier:
+    return SmoothedClassifier(f, FixedSelector(sigma))
+
+
+# --- fixed noise level ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("f", "x", "sigma", "radius"),
+    [
+        (Linear(), point(0.8, 0.5), 0.25, 0.3),
+        (Linear(), point(0.8, 0.5), 0.50, 0.3),
+        (NearestOfTwo(), point(0.1, 0.3), 0.1, 0.1),
+        (Disc(), point(0.5, 0.5), 0.5, 0.5507598142),
+    ],
+    ids=["linear", "linear-wide", "nearest", "disc"],
+)
+def test_fixed_radius_is_tight(f: nn.Module, x: Tensor, sigma: float, radius: float) -> None:
+    certificate = certify(fixed(f, sigma), x, n=40_000, alpha=1e-6, seed=1)[0]
+    assert certificate.prediction == 0
+    assert certificate.guarantee == "sound"
+    assert radius * 0.93 < certificate.radius <= radius
+
+
+def test_certificate_follows_from_its_counts() -> None:
+    certificate = certify(fixed(Linear(), 0.25), point(0.7, 0.5), seed=1)[0]
+    (votes,) = certificate.votes
+    assert votes.n == 1000
+    expected = bounds.class_radius(votes.counts[0], 1000, 0.25, 1e-3)
+    assert certificate.radius == float(expected)
+    assert certificate.ledger == Ledger(alpha=1e-3, alpha_class=1e-3)
+
+
+def test_a_split_vote_abstains() -> None:
+    certificates = certify(fixed(Linear(), 0.25), point(0.5, 0.5, copies=20), seed=1)
+    abstained = certificates.prediction == ABSTAIN
+    assert abstained.sum() >= 19
+    assert (certificates.radius[abstained] == 0).all()
+
+
+def test_selection_draws_are_not_the_votes() -> None:
+    g = fixed(Linear(), 0.25)
+    x = point(0.5, 0.5)
+    noise = g.noise(1, seed=5)
+    chosen = g.votes(x, 100, noise=noise, purpose="class-selection")
+    assert not torch.equal(chosen, g.votes(x, 100, noise=noise))
+
+
+def test_runner_up_certifies_without_an_absolute_majority() -> None:
+    class Spread(nn.Module):
+        """Class 0 on the middle 40 % of the first pixel's noise, else one of nine others."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            u = torch.special.ndtr((x.flatten(1)[:, 0] - 0.5) / 0.25)
+            other = 1 + (u * 9).long().clamp(0, 8)
+            return nn.functional.one_hot(torch.where((u - 0.5).abs() < 0.2, 0, other), 10).float()
+
+    g, x = fixed(Spread(), 0.25), point(0.5, 0.5)
+    assert certify(g, x, seed=1)[0].prediction == ABSTAIN
+    with_runner_up = certify(g, x, seed=1, runner_up=True)[0]
+    assert with_runner_up.prediction == 0
+    assert with_runner_up.radius > 0.05
+
+
+# --- predict -------------------------------------------------------------------------------
+
+
+def test_predict_answers_or_abstains() -> None:
+    g = fixed(Linear(), 0.25)
+    x = torch.cat([point(0.8, 0.5), point(0.2, 0.5), point(0.501, 0.5)])
+    predictions = predict(g, x, n=200, seed=1)
+    assert predictions.prediction.tolist() == [0, 1, ABSTAIN]
+    assert predictions.counts.sum(dim=1).tolist() == [200] * 3
+    assert predictions.sigma.tolist() == [0.25] * 3
+    assert predict(g, x, n=200, alpha=None, seed=1)[2].prediction in (0, 1)
+
+
+def test_predict_takes_fresh_entropy_unless_seeded() -> None:
+    g, x = fixed(Linear(), 0.25), point(0.5, 0.5, copies=20)
+    assert not torch.equal(predict(g, x).counts, predict(g, x).counts)
+    assert torch.equal(predict(g, x, seed=3).counts, predict(g, x, seed=3).counts)
+
+
+def test_predict_splits_alpha_for_the_median() -> None:
+    g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.3, 0.1), 0.25, n=101))
+    ledger = predict(g, point(0.8, 0.5))[0].ledger
+    assert ledger == Ledger(1e-3, 1e-3 - 1e-5, alpha_deploy=1e-5, n_deploy=101)
+
+
+# --- the sound dual certificate ------------------------------------------------------------
+
+LEVELS = 8
+
+
+def dual(f: nn.Module, center: float = 0.40, n: int = 1001) -> SmoothedClassifier:
+    selector = MedianSelector(LinearSelector(center, 1.0), 0.25, n=n, clip=(0.12, 1.0), levels=LEVELS)
+    return SmoothedClassifier(f, selector)
+
+
+def true_dual_radius(radii: list[float], band: float = 0.0) -> float:
+    """min_j max(D_j, R_j) with exact F_j for h = 0.40 + the last pixel, σ_m = 0.25."""
+    levels = np.geomspace(0.12, 1.0, LEVELS)
+    z = (np.sqrt(levels[:-1] * levels[1:]) - 0.40) / 0.25
+    away = np.maximum(np.concatenate([[-np.inf], z]), np.concatenate([-z, [-np.inf]]))
+    return float(np.maximum(0.25 * np.maximum(0, away - band), radii).min())
+
+
+def test_worked_example_of_the_certificate() -> None:
+    """h(x) = .40, ‖a‖ = 1, σ_m = .25, margin .5, N = N_h = 10⁴: R̂ = .37084862."""
+    levels = tuple(float(s) for s in np.geomspace(0.12, 1.0, LEVELS))
+    below = [1488, 1993, 2821, 4151, 6086, 8262, 9669]
+    thresholds = [math.sqrt(a * b) for a, b in zip(levels, levels[1:], strict=False)]
+    gaps = np.diff([0, *below, 10_000])
+    middles = [0.01, *[1.0001 * t for t in thresholds]]
+    samples = tuple(float(s) for s in np.repeat(middles, gaps))
+    votes = []
+    for sigma in levels:
+        top = math.floor(10_000 * norm.cdf(0.5 / sigma))
+        votes.append(LevelVotes(sigma, 0, (top, 10_000 - top)))
+    certificate = Certificate.derive(
+        "sound",
+        Ledger(1e-3, 5e-4, 5e-4),
+        votes,
+        SelectorEvidence(samples, 0.25, (0.12, 1.0), levels),
+        sigma=0.4,
+        id=0,
+        seed=0,
+        settings={},
+        fingerprints={},
+    )
+    assert certificate.radius == pytest.approx(0.37084862, abs=5e-9)
+
+
+def test_dual_radius_is_tight() -> None:
+    # Class 0 up to level .5, wrong from .73 on: the radius is that level's entry distance.
+    g = dual(WrongAbove(0.6))
+    radii = [3.0 * s for s in np.geomspace(0.12, 1.0, LEVELS)[:6]] + [-np.inf] * 2
+    truth = true_dual_radius(radii)
+    found = certify(g, point(0.5, 0.5), n=2000, n_select=40_001, band=False, seed=2)[0]
+    assert found.guarantee == "sound"
+    assert 0.9 * truth < found.radius <= truth
+    # The band of the deployed median costs σ_m·z_e where the entry distance decides.
+    banded = certify(g, point(0.5, 0.5), n=2000, n_select=40_001, seed=2)[0]
+    z_e = bounds.median_band(1001, 1e-5)
+    assert banded.radius == pytest.approx(found.radius - 0.25 * z_e, abs=1e-12)
+    assert banded.ledger == Ledger(1e-3, 1e-3 - 1e-5, 1e-5, 1e-5, 1001)
+
+
+def test_dual_radius_limited_by_the_classifier() -> None:
+    truth = 0.2  # margin of the linear classifier, at every level
+    found = certify(dual(Linear()), point(0.7, 0.5), n=40_000, n_select=1001, seed=2)[0]
+    assert 0.9 * truth < found.radius <= truth
+
+
+def test_unvisited_levels_cannot_matter() -> None:
+    """Visiting lazily gives the radius that visiting every level gives."""
+    g, x = dual(Linear()), point(0.6, 0.5, copies=5)
+    lazy = certify(g, x, n=1000, seed=4)
+    for i, certificate in enumerate(lazy):
+        assert len(certificate.votes) < LEVELS
+        assert certificate.selector is not None
+        assert g.selector.describe()["levels"] == list(certificate.selector.levels or ())
+        row, noise = x[i : i + 1], g.noise(1, seed=4, ids=[i])
+        everything = [
+            LevelVotes(s, certificate.votes[0].candidate, tuple(counts))
+            for s in certificate.selector.levels or ()
+            for counts in g.votes(row, 1000, sigma=torch.tensor([s]), noise=noise).tolist()
+        ]
+        full = Certificate.derive(
+            "sound", certificate.ledger, everything, certificate.selector,
+            sigma=0.0, id=i, seed=4, settings={}, fingerprints={},
+        )  # fmt: skip
+        assert full.radius == certificate.radius
+        seen = {level.sigma: level for level in everything}
+        assert all(seen[level.sigma] == level for level in certificate.votes)
+
+
+def test_one_level_is_fixed_smoothing() -> None:
+    g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.3, 1.0), 0.25, levels=[0.25]))
+    x = point(0.7, 0.5, copies=3)
+    one, plain = certify(g, x, seed=1), certify(fixed(Linear(), 0.25), x, seed=1)
+    for a, b in zip(one, plain, strict=True):
+        assert a.votes[0].counts == b.votes[0].counts
+        assert a.radius == b.recompute(1e-3 - 1e-5).radius
+
+
+# --- the trap: three levels agree, one between them is wrong ---------------------------------
+
+
+def test_paper_certifies_a_false_radius_and_sound_does_not() -> None:
+    d, direction = 3072, -1
+    x = torch.full((1, 3, 32, 32), 0.5)
+    selector = MedianSelector(
+        LinearSelector(0.33, 0.25), 0.25, clip=(0.16, 0.50), levels=[0.16, 0.33, 0.375, 0.50]
+    )
+    g = SmoothedClassifier(Shell(), selector)
+    false = certify(g, x, n=1000, method="paper", distance=0.68, seed=1)[0]
+    assert false.guarantee == "heuristic"
+    assert false.prediction == 0
+    assert [v.sigma for v in false.votes] == pytest.approx([0.16, 0.33, 0.50])
+    assert false.radius > 0.35
+
+    attacked = x.clone()
+    attacked.view(1, d)[0, direction] += 0.30  # inside the radius that was claimed
+    assert predict(g, attacked, seed=2)[0].prediction == 1
+
+    true = certify(g, x, n=1000, seed=1)[0]
+    assert true.guarantee == "sound"
+    assert 0 <= true.radius < 0.18
+    exhaustive = certify(
+        g, x, n=1000, method="paper", distance=0.68, every_index=True, seed=1
+    )[0]  # fmt: skip
+    assert (exhaustive.prediction, exhaustive.radius) == (ABSTAIN, 0.0)
+
+
+def test_paper_method_by_hand() -> None:
+    g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.40, 0.2), 0.25))
+    certificate = certify(g, point(0.9, 0.5), method="paper", distance=0.1, seed=3)[0]
+    assert certificate.selector is not None
+    samples = certificate.selector.samples
+    q_l, q_u = bounds.order_statistics(1001, 0.1, 0.25, 5e-6)
+    expected = [samples[q_l - 1], samples[500], samples[q_u - 1]]
+    assert [v.sigma for v in certificate.votes] == expected
+    assert certificate.radius == 0.1  # every level allows more; capped at D
+    assert certificate.sigma == samples[500]
+
+
+def test_paper_method_without_a_bound_certifies_nothing() -> None:
+    selector = MedianSelector(LinearSelector(0.40, 0.01), 0.25)
+    g = SmoothedClassifier(Linear(), selector)
+    beyond = certify(g, point(0.9, 0.5), method="paper", distance=0.7, seed=3)[0]
+    assert (beyond.prediction, beyond.radius, beyond.votes) == (ABSTAIN, 0.0, ())
+    clipped = MedianSelector(LinearSelector(0.40, 0.01), 0.25, clip=(0.3, 0.5))
+    g = SmoothedClassifier(Linear(), clipped)
+    found = certify(g, point(1.0, 0.5), method="paper", distance=0.7, seed=3)[0]
+    assert [v.sigma for v in found.votes] == pytest.approx([0.3, found.sigma, 0.5])
+    assert found.radius > 0.4
+
+
+def test_paper_method_at_distance_zero_keeps_its_answer() -> None:
+    g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.40, 0.2), 0.25))
+    certificate = certify(g, point(0.9, 0.5), method="paper", distance=0.0, seed=3)[0]
+    assert (certificate.prediction, certificate.radius) == (0, 0.0)
+
+
+# --- conditional ---------------------------------------------------------------------------
+
+
+def test_conditional_certifies_at_the_chosen_level() -> None:
+    g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.40, 0.2), 0.25, n=11))
+    certificate = certify(g, point(0.7, 0.5), method="conditional", seed=3)[0]
+    assert certificate.guarantee == "conditional"
+    assert certificate.votes[0].sigma == certificate.sigma == predict(g, point(0.7, 0.5), seed=3)[0].sigma  # fmt: skip
+    assert 0.1 < certificate.radius < 0.25
+
+
+def test_sound_is_refused_for_an_unprotected_selector() -> None:
+    class Network(nn.Module):
+        def forward(self, x: Tensor, sigma_a: Tensor, lam: Tensor) -> Tensor:
+            return sigma_a
+
+    g = SmoothedClassifier(Linear(), LearnedSelector(Network(), 0.25, 0.0))
+    for method in ("sound", "paper"):
+        with pytest.raises(VarsmoothError, match="MedianSelector"):
+            certify(g, point(0.7, 0.5), method=method, distance=0.1 if method == "paper" else None)  # type: ignore[arg-type]
+    assert certify(g, point(0.7, 0.5), method="conditional")[0].guarantee == "conditional"
+
+
+def test_sound_without_a_grid_is_refused() -> None:
+    g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.4, 1.0), 0.25))
+    with pytest.raises(VarsmoothError, match="grid"):
+        certify(g, point(0.7, 0.5))
+
+
+# --- evidence ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["fixed", "sound", "paper", "conditional"])
+def test_evidence_survives_json_and_gives_the_radius_again(kind: str) -> None:
+    g = fixed(Linear(), 0.25) if kind == "fixed" else dual(Linear())
+    options = {"method": kind} if kind != "fixed" else {}
+    certificate = certify(
+        g, point(0.7, 0.5), seed=9, distance=0.05 if kind == "paper" else None, **options  # type: ignore[arg-type]
+    )[0]  # fmt: skip
+    stored = Certificate.from_dict(json.loads(json.dumps(certificate.to_dict())))
+    assert stored == certificate
+    assert stored.recompute(1e-3) == certificate
+    assert stored.recompute(1e-2).radius >= certificate.radius
+    assert stored.recompute(1e-4).radius <= certificate.radius
+    assert set(certificate.fingerprints) == {"classifier", "selector"}
+    with pytest.raises(FrozenInstanceError):
+        certificate.radius = 1.0  # type: ignore[misc]
+
+
+def test_recompute_counts_unvisited_levels_as_unknown() -> None:
+    certificate = certify(dual(WrongAbove(0.6)), point(0.5, 0.5), seed=2)[0]
+    looser = certificate.recompute(0.5, alpha_select=0.4)
+    assert certificate.selector is not None
+    seen = {level.sigma for level in certificate.votes}
+    unseen = [j for j, s in enumerate(certificate.selector.levels or ()) if s not in seen]
+    assert unseen
+    entry = certificate.selector.entry_distances(looser.ledger)
+    assert looser.radius <= min(entry[j] for j in unseen)
+
+
+def test_results_do_not_depend_on_batching() -> None:
+    g = dual(Linear(), n=101)
+    x = torch.cat([point(0.5 + 0.05 * i, 0.5 - 0.02 * i) for i in range(6)])
+    ids = [10, 11, 12, 13, 14, 15]
+    whole = certify(g, x, n=200, n_select=301, seed=1, ids=ids)
+    parts = [
+        certify(g, x[i : i + 1], n=200, n_select=301, seed=1, ids=[ids[i]], batch_size=16)[0]
+        for i in reversed(range(6))
+    ]
+    assert list(whole) == parts[::-1]
+
+
+def test_the_users_model_is_left_as_it_was() -> None:
+    f = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(2), nn.Dropout(), nn.Linear(2, 2))
+    f[2].eval()
+    f[3].weight.requires_grad_(False)
+    before = {k: v.clone() for k, v in f.state_dict().items()}
+    x = point(0.6, 0.4, copies=3)
+    for g in (fixed(f, 0.25), dual(f, n=11)):
+        predict(g, x, n=50)
+        certify(g, x, n=50, n_select=101)
+        certify_at(g, x, 0.01, n_max=100, n_select=101)
+    assert [m.training for m in f] == [True, True, False, True]
+    assert [p.requires_grad for p in f.parameters()] == [True, True, False, True]
+    assert all(p.grad is None for p in f.parameters())
+    assert all(torch.equal(v, before[k]) for k, v in f.state_dict().items())
+
+
+# --- certify_at ----------------------------------------------------------------------------
+
+
+def test_certify_at_decides_with_few_votes() -> None:
+    g, x = fixed(Linear(), 0.25), point(0.8, 0.5, copies=20)
+    yes = certify_at(g, x, 0.2, seed=1)
+    assert all(yes.certified)
+    assert {d.reason for d in yes} == {"certified"}
+    assert np.mean(yes.samples) < 2000
+    no = certify_at(g, x, 0.4, seed=1)
+    assert not any(no.certified)
+    assert {d.reason for d in no} == {"futile"}
+    assert no.prediction.tolist() == [ABSTAIN] * 20
+    assert np.mean(no.samples) < 2000
+
+
+def test_certify_at_gives_up_at_n_max() -> None:
+    decision = certify_at(fixed(Linear(), 0.25), point(0.8, 0.5), 0.29, n_max=304, seed=1)[0]
+    assert not decision.certified
+    assert decision.reason in ("undecided", "futile")
+    assert decision.samples <= 100 + 304
+
+
+def test_certify_at_on_a_grid() -> None:
+    g = dual(WrongAbove(0.6))
+    sound = certify(g, point(0.5, 0.5), n=10_000, seed=1)[0]
+    inside = certify_at(g, point(0.5, 0.5), sound.radius * 0.99, seed=1)[0]
+    assert inside.certified
+    assert inside.guarantee == "sound"
+    outside = certify_at(g, point(0.5, 0.5), sound.radius * 1.01, seed=1)[0]
+    assert not outside.certified
+    assert len(outside.votes) == len(inside.votes) + 1  # it went on to the level that is wrong
+
+
+# --- bad input -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (torch.zeros(3, 8, 8), "batch"),
+        (torch.zeros(0, 3, 8, 8), "empty"),
+        (torch.zeros(1, 3, 8, 8, dtype=torch.uint8), "255"),
+        (torch.full((1, 3, 8, 8), 1.5), r"\[0, 1\]"),
+        (torch.full((1, 3, 8, 8), float("nan")), "NaN"),
+    ],
+    ids=["rank", "empty", "dtype", "range", "nan"],
+)
+def test_bad_images_are_refused(x: Tensor, words: str) -> None:
+    g = fixed(Linear(), 0.25)
+    for call in (predict, certify, lambda g, x: certify_at(g, x, 0.1)):
+        with pytest.raises(VarsmoothError, match=words):
+            call(g, x)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"n": 9}, "n ≥ 10"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"alpha": 1.0}, "alpha"),
+        ({"n0": 0}, "n0"),
+        ({"method": "exact"}, "method"),
+        ({"method": "paper"}, "distance"),
+        ({"distance": 0.1}, "distance"),
+        ({"ids": [1, 2]}, "ids"),
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(VarsmoothError, match=words):
+        certify(fixed(Linear(), 0.25), point(0.7, 0.5), **options)  # type: ignore[arg-type]
+
+
+def test_bad_dual_options_are_refused() -> None:
+    x = point(0.7, 0.5)
+    with pytest.raises(VarsmoothError, match="alpha_select"):
+        certify(dual(Linear()), x, alpha=1e-3, alpha_select=1e-3)
+    with pytest.raises(VarsmoothError, match="n_select"):
+        certify(dual(Linear()), x, n_select=0)
+    with pytest.raises(VarsmoothError, match="n ≥ 11"):
+        predict(fixed(Linear(), 0.25), x, n=10)
+    with pytest.raises(VarsmoothError, match="radius"):
+        certify_at(dual(Linear()), x, 0.0)
+    with pytest.raises(VarsmoothError, match="same id"):
+        predict(fixed(Linear(), 0.25), point(0.5, 0.5, copies=2), ids=[1, 1])
+
+
+def test_bad_selectors_are_refused() -> None:
+    h = LinearSelector(0.4, 1.0)
+    for sigma in (0.0, -1.0, float("nan"), float("inf"), "wide"):
+        with pytest.raises(VarsmoothError, match="sigma"):
+            FixedSelector(sigma)  # type: ignore[arg-type]
+    with pytest.raises(VarsmoothError, match="odd"):
+        MedianSelector(h, 0.25, n=1000)
+    with pytest.raises(VarsmoothError, match="low < high"):
+        MedianSelector(h, 0.25, clip=(0.5, 0.5))
+    with pytest.raises(VarsmoothError, match="clip"):
+        MedianSelector(h, 0.25, levels=8)
+    with pytest.raises(VarsmoothError, match="ascend"):
+        MedianSelector(h, 0.25, levels=[0.5, 0.25])
+    with pytest.raises(VarsmoothError, match="lam"):
+        LearnedSelector(nn.Identity(), 0.25, -0.1)
+    with pytest.raises(VarsmoothError, match="selector"):
+        SmoothedClassifier(Linear(), 0.25)  # type: ignore[arg-type]
+    with pytest.raises(VarsmoothError, match="one level per image"):
+        MedianSelector(lambda x: x, 0.25, n=3)(point(0.5, 0.5))
+    with pytest.raises(VarsmoothError, match="positive"):
+        MedianSelector(lambda x: -x.mean(dim=(1, 2, 3)), 0.01, n=3)(point(0.5, 0.5))

@@ -1,0 +1,100 @@
+"""Noise is a function of (seed, scope, id, purpose, chunk) and of nothing else."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kstest
+from torch import Tensor
+
+from varsmooth.noise import CHUNK, NoiseStream, keyed_generator
+
+X = torch.zeros(3, 2, 4, 5)
+
+
+def draws(noise: NoiseStream, n: int, purpose: str = "votes", batch_size: int = 64) -> Tensor:
+    like = X[:1].expand(len(noise.ids), -1, -1, -1)
+    rows, epsilon = zip(*noise.batches(like, purpose, n, batch_size), strict=True)
+    assert torch.cat(rows).tolist() == [i for i in range(len(noise.ids)) for _ in range(n)]
+    return torch.cat(epsilon).view(len(noise.ids), n, *X.shape[1:])
+
+
+@pytest.mark.parametrize("batch_size", [1, 16, 33, 1000])
+def test_batch_size_changes_nothing(batch_size: int) -> None:
+    noise = NoiseStream.make(3, seed=1)
+    assert torch.equal(draws(noise, 50), draws(noise, 50, batch_size=batch_size))
+
+
+def test_order_and_shards_change_nothing() -> None:
+    whole = draws(NoiseStream.make(3, seed=1, ids=[7, 8, 9]), 20)
+    assert torch.equal(draws(NoiseStream.make(3, seed=1, ids=[9, 7, 8]), 20), whole[[2, 0, 1]])
+    assert torch.equal(draws(NoiseStream.make(1, seed=1, ids=torch.tensor([8])), 20), whole[1:2])
+    assert torch.equal(draws(NoiseStream.make(3, seed=1, ids=[7, 8, 9]).rows([2]), 20), whole[2:])
+
+
+def test_more_draws_extend_fewer() -> None:
+    noise = NoiseStream.make(3, seed=1)
+    assert torch.equal(draws(noise, 10), draws(noise, 40)[:, :10])
+    like = X[:1].expand(3, -1, -1, -1)
+    tail = torch.cat([e for _, e in noise.batches(like, "votes", 40, start=2 * CHUNK)])
+    assert torch.equal(tail.view(3, 8, 2, 4, 5), draws(noise, 40)[:, 2 * CHUNK :])
+
+
+def test_everything_in_the_key_matters() -> None:
+    base = NoiseStream.make(2, seed=1)
+    variants = [
+        draws(base, 16),
+        draws(base, 16, purpose="other"),
+        draws(base.scoped("step"), 16),
+        draws(NoiseStream.make(2, seed=2), 16),
+        draws(NoiseStream.make(2, seed=1 + 2**32), 16),
+        draws(NoiseStream.make(2, seed=1, ids=[2, 3]), 16),
+        draws(base, 32)[:, CHUNK:],
+    ]
+    blocks = torch.cat(variants).flatten(1)
+    correlation = np.corrcoef(blocks.numpy()) - np.eye(len(blocks))
+    assert np.abs(correlation).max() < 0.25  # 640 numbers each: 0.25 is more than 6 standard errors
+
+
+def test_fresh_entropy_by_default() -> None:
+    assert NoiseStream.make(1).seed != NoiseStream.make(1).seed
+
+
+def test_a_key_fills_the_whole_state_of_the_generator() -> None:
+    """`manual_seed` derives all 624 words from 32 bits; a keyed generator must not."""
+    words = keyed_generator("cpu", 5, "a").get_state().numpy()[24 : 24 + 8 * 624].view(np.uint64)
+    derived = (1812433253 * (words[:-1] ^ (words[:-1] >> 30)) + np.arange(1, 624)) % 2**32
+    assert (derived == words[1:]).mean() < 0.01
+    again = keyed_generator("cpu", 5, "a")
+    first = torch.randn(4, generator=keyed_generator("cpu", 5, "a"))
+    assert torch.equal(torch.randn(4, generator=again), first)
+    assert not torch.equal(torch.randn(4, generator=keyed_generator("cpu", 5, "b")), first)
+
+
+def test_draws_are_standard_normal() -> None:
+    sample = draws(NoiseStream.make(3, seed=3), 500).flatten().numpy()
+    assert kstest(sample, "norm").pvalue > 1e-6
+    assert sample.std() == pytest.approx(1, abs=0.02)
+
+
+def test_memory_is_channels_last() -> None:
+    _, epsilon = next(NoiseStream.make(3, seed=1).batches(X, "votes", 16))
+    assert epsilon.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_lattice_noise_is_exact_on_8_bit_images() -> None:
+    noise = NoiseStream.make(3, seed=1, lattice=True)
+    x = torch.randint(0, 256, X.shape, generator=torch.Generator().manual_seed(0)) / 255
+    sigma = torch.tensor([0.1, 0.5, 1.0], requires_grad=True)
+    x.requires_grad_()
+    epsilon = torch.cat([e for _, e in noise.batches(x, "votes", 1)])
+    z = noise.perturb(x, sigma, epsilon)
+    pixels = (255 * z.detach().double()).round()
+    assert torch.equal(z.detach(), (pixels / 255).float())
+    steps = pixels - (255 * x.detach().double()).round()
+    expected = (255 * sigma.detach().double().view(-1, 1, 1, 1) * epsilon).round()
+    assert torch.equal(steps, expected)
+    z.sum().backward()
+    assert x.grad is not None
+    assert sigma.grad is not None
+    torch.testing.assert_close(x.grad, torch.ones_like(x))
+    torch.testing.assert_close(sigma.grad, epsilon.sum(dim=(1, 2, 3)).float())

@@ -1,0 +1,198 @@
+"""Selectors and the one smoothed classifier: contracts, gradients, independence of batching."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.oracles import Linear, LinearSelector, WrongAbove, point
+from varsmooth import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
+from varsmooth.errors import VarsmoothError
+from varsmooth.selectors import Grid
+from varsmooth.smoothing import SmoothedClassifier
+
+
+class TinySelector(nn.Module):
+    """A selector network whose output depends on the image, σ_a and λ."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x: Tensor, sigma_a: Tensor, lam: Tensor) -> Tensor:
+        return sigma_a * torch.exp(self.weight * x.mean(dim=(1, 2, 3)) + lam)
+
+
+def small_network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(), nn.Flatten(), nn.LazyLinear(5)
+    )
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+SELECTORS: dict[str, Callable[[], NoiseSelector]] = {
+    "fixed": lambda: FixedSelector(0.25),
+    "learned": lambda: LearnedSelector(TinySelector(), 0.25, 0.2),
+    "median": lambda: MedianSelector(LearnedSelector(TinySelector(), 0.25, 0.2), 0.25, n=51),
+    "callable": lambda: MedianSelector(lambda x: x.mean(dim=(1, 2, 3)), 0.25, n=51),
+    "clipped": lambda: MedianSelector(LearnedSelector(TinySelector(), 0.25, 0.2), 0.25, n=51, clip=(0.2, 0.3)),
+    "grid": lambda: MedianSelector(lambda x: x.mean(dim=(1, 2, 3)), 0.25, n=51, clip=(0.1, 1), levels=8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", SELECTORS.values(), ids=SELECTORS)
+def test_every_selector_keeps_the_contract(make: Callable[[], NoiseSelector], x: Tensor) -> None:
+    g = SmoothedClassifier(small_network(), make())
+    with torch.no_grad():
+        sigma = g.selector(x, g.noise(6, seed=1))
+        assert sigma.shape == (6,)
+        assert (sigma > 0).all()
+        shuffled = g.selector(x[[3, 1]], g.noise(2, seed=1, ids=[3, 1]), batch_size=16)
+        torch.testing.assert_close(shuffled, sigma[[3, 1]])
+    assert g.selector.describe()["selector"] in ("fixed", "learned", "median")
+    votes = g.votes(x, 40, noise=g.noise(6, seed=2))
+    assert votes.dtype == torch.int64
+    assert votes.sum(dim=1).tolist() == [40] * 6
+    for batch_size in (1, 48, 4096):
+        assert torch.equal(votes, g.votes(x, 40, noise=g.noise(6, seed=2), batch_size=batch_size))
+    reordered = g.votes(x[[5, 0, 2]], 40, noise=g.noise(3, seed=2, ids=[5, 0, 2]))
+    assert torch.equal(reordered, votes[[5, 0, 2]])
+    assert g(x).exp().sum(dim=1).tolist() == pytest.approx([1.0] * 6, abs=1e-5)
+
+
+def test_a_constant_selector_gives_exactly_the_fixed_counts(x: Tensor) -> None:
+    fixed = SmoothedClassifier(small_network(), FixedSelector(0.25))
+    constant = MedianSelector(lambda x: torch.full((len(x),), 0.25), 0.5, n=11)
+    dual = SmoothedClassifier(fixed.classifier, constant)
+    counts = fixed.votes(x, 100, noise=fixed.noise(6, seed=3))
+    assert torch.equal(counts, dual.votes(x, 100, noise=dual.noise(6, seed=3)))
+
+
+def test_two_images_never_share_noise() -> None:
+    """The same image under two ids gets different noisy copies."""
+    seen: list[Tensor] = []
+
+    class Spy(nn.Module):
+        def forward(self, z: Tensor) -> Tensor:
+            seen.append(z.clone())
+            return z.flatten(1)[:, :2]
+
+    g = SmoothedClassifier(Spy(), FixedSelector(0.5))
+    g.votes(point(0.5, 0.5, copies=50), 100)
+    noisy = torch.cat(seen)
+    assert len(torch.unique(noisy.flatten(1), dim=0)) == 5000
+
+
+def test_median_is_the_middle_order_statistic() -> None:
+    selector = MedianSelector(LinearSelector(0.4, 0.1), 0.25, n=7)
+    g = SmoothedClassifier(Linear(), selector)
+    x, noise = point(0.5, 0.5, copies=3), g.noise(3, seed=1)
+    raw = selector.samples(x, 0.25, 7, noise)
+    assert torch.equal(selector(x, noise), raw.sort(dim=1).values[:, 3])
+    many = MedianSelector(LinearSelector(0.4, 0.1), 0.25, n=4001)(x, noise)
+    torch.testing.assert_close(many, torch.full((3,), 0.4), atol=0.003, rtol=0)
+
+
+def test_grid_snaps_at_geometric_means() -> None:
+    grid = Grid.make(3, (0.25, 1.0))
+    raw = torch.tensor([0.01, 0.35, 0.36, 0.70, 0.71, 9.0])
+    assert grid.snap(raw).tolist() == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
+    edge = Grid.make([1.0, 4.0], None)  # the threshold 2 itself belongs below
+    assert edge.snap(torch.tensor([2.0, 2.0000002])).tolist() == [1.0, 4.0]
+
+
+def test_learned_selector_turns_with_its_knobs(x: Tensor) -> None:
+    selector = LearnedSelector(TinySelector(), 0.25, 0.0)
+    noise = SmoothedClassifier(Linear(), selector).noise(6, seed=1)
+    low = selector(x, noise)
+    selector.lam = 0.5
+    torch.testing.assert_close(selector(x, noise), low * torch.e**0.5)
+    with pytest.raises(VarsmoothError, match="lam"):
+        selector.lam = 1.5
+
+
+def test_conditional_classifier_is_told_the_noise_really_applied() -> None:
+    g = SmoothedClassifier(WrongAbove(0.3), MedianSelector(LinearSelector(0.5, 1.0), 0.01, n=3))
+    x = torch.cat([point(0.5, 0.2), point(0.5, 0.4)])  # levels 0.2 and 0.4
+    assert g.votes(x, 20).tolist() == [[20, 0], [0, 20]]
+
+
+def test_an_object_with_logits_is_a_classifier() -> None:
+    class Wrapped(nn.Module):
+        def forward(self, x: Tensor) -> SimpleNamespace:
+            return SimpleNamespace(logits=Linear()(x))
+
+    x = point(0.6, 0.5)
+    plain, wrapped = (SmoothedClassifier(f, FixedSelector(0.1)) for f in (Linear(), Wrapped()))
+    noise = plain.noise(1, seed=1)
+    assert torch.equal(plain.votes(x, 64, noise=noise), wrapped.votes(x, 64, noise=noise))
+
+
+def test_soft_scores_approach_the_vote_as_the_temperature_falls() -> None:
+    x = point(0.55, 0.5, copies=4)
+    soft = SmoothedClassifier(Linear(), FixedSelector(0.1), samples=200, temperature=1e-6)
+    noise = soft.noise(4, seed=1)
+    shares = soft.votes(x, 200, noise=noise, purpose="soft") / 200
+    torch.testing.assert_close(soft(x, noise).exp(), shares, atol=1e-4, rtol=0)
+
+
+def test_soft_scores_are_the_log_of_the_mean_softmax() -> None:
+    x = point(0.55, 0.5)
+    g = SmoothedClassifier(Linear(), FixedSelector(0.1), samples=5, temperature=0.5)
+    noise = g.noise(1, seed=1)
+    epsilon = torch.cat([e for _, e in noise.batches(x, "soft", 5)])
+    expected = (Linear()(x + 0.1 * epsilon) / 0.5).softmax(dim=1).mean(dim=0).log()
+    torch.testing.assert_close(g(x, noise)[0], expected)
+
+
+@pytest.mark.parametrize("protect", [False, True], ids=["gv", "gvstar"])
+def test_gradients_reach_image_classifier_and_selector(protect: bool, x: Tensor) -> None:
+    network = TinySelector()
+    selector: NoiseSelector = LearnedSelector(network, 0.25, 0.2)
+    if protect:
+        selector = MedianSelector(selector, 0.25, n=11, clip=(0.01, 2), levels=50)
+    f = small_network().eval()
+    g = SmoothedClassifier(f, selector, samples=4)
+    x.requires_grad_()
+    g(x)[:, 0].sum().backward()  # type: ignore[no-untyped-call]
+    for parameter in [x, network.weight, *f.parameters()]:
+        assert parameter.grad is not None
+        assert parameter.grad.abs().sum() > 0
+
+
+def test_gradient_through_sigma_is_right() -> None:
+    """d/dσ of the mean score, by finite differences under the same noise, in float64."""
+    x = point(0.6, 0.5).double()
+    network = TinySelector().double()
+    g = SmoothedClassifier(Linear(), MedianSelector(LearnedSelector(network, 0.5, 0.0), 0.25, n=11))
+    noise = g.noise(1, seed=4)
+    (gradient,) = torch.autograd.grad(g(x, noise)[0, 0], network.weight)
+    with torch.no_grad():
+        network.weight += 1e-5
+        up = g(x, noise)[0, 0]
+        network.weight -= 2e-5
+        down = g(x, noise)[0, 0]
+    assert float(gradient) == pytest.approx(float(up - down) / 2e-5, rel=1e-5)
+
+
+def test_lattice_votes_see_only_8_bit_images() -> None:
+    seen: list[Tensor] = []
+
+    class Spy(nn.Module):
+        def forward(self, z: Tensor) -> Tensor:
+            seen.append(z.clone())
+            return z.flatten(1)[:, :2]
+
+    g = SmoothedClassifier(Spy(), MedianSelector(LinearSelector(0.3, 0.1), 0.2, n=5), lattice=True)
+    g.votes((point(128 / 255, 3 / 255)), 32)
+    pixels = 255 * torch.cat(seen).double()
+    assert (pixels - pixels.round()).abs().max() < 1e-4
+    with pytest.raises(VarsmoothError, match="8-bit"):
+        g.votes(point(0.5, 0.1), 32)
