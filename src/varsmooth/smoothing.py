@@ -80,7 +80,10 @@ class SmoothedClassifier(nn.Module):
         loss or attack (its softmax is the mean probability). τ → 0 approaches the vote.
         """
         noise = noise or self.noise(len(x))
-        sigma = self.selector(x, noise)
+        return self.scores(x, self.selector(x, noise), noise)
+
+    def scores(self, x: Tensor, sigma: Tensor, noise: NoiseStream) -> Tensor:
+        """The soft scores of `forward` at given levels sigma (B,)."""
         logits = [
             self.logits(noise.perturb(x[rows], sigma[rows], epsilon), sigma[rows])
             for rows, epsilon in noise.batches(x, "soft", self.samples)

@@ -1,0 +1,14 @@
+"""Networks: classifiers f and selector networks h, built by name."""
+
+from varsmooth.networks.conv4 import Conv4
+from varsmooth.networks.registry import build, network_names
+from varsmooth.networks.selector import AttentionSelector, ConfidenceSelector, ReadsClassifier
+
+__all__ = [
+    "AttentionSelector",
+    "ConfidenceSelector",
+    "Conv4",
+    "ReadsClassifier",
+    "build",
+    "network_names",
+]

@@ -1,0 +1,151 @@
+"""Training of a classifier f under Gaussian noise: one level, or all levels at once."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from varsmooth.checkpoints import Description, Part, load_checkpoint, load_weights, save
+from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.networks import build
+from varsmooth.noise import keyed_generator
+from varsmooth.objectives import consistency_loss
+from varsmooth.selectors import FixedSelector
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+from varsmooth.training.configuration import ClassifierConfig
+from varsmooth.training.engine import Engine, launch
+from varsmooth.training.loop import fit, identity
+
+
+class ClassifierTask:
+    """Cross-entropy of f(x + ε), ε ~ N(0, σ² I): σ = σ_a, or σ ~ U(0, σ_a') for each image.
+
+    With m > 1 copies each image is seen under m draws of noise in the same step.
+    """
+
+    def __init__(self, module: nn.Module, config: ClassifierConfig) -> None:
+        self.module = module
+        self.config = config
+
+    def loss(
+        self, images: Tensor, labels: Tensor, ids: Tensor, key: tuple[int | str, ...]
+    ) -> tuple[Tensor, dict[str, float]]:
+        config, (batch, channels, height, width) = self.config, images.shape
+        generator = keyed_generator(images.device, config.seed, "train", *key)
+        copies = batch * config.copies
+        draw = partial(torch.rand, generator=generator, device=images.device)
+        share = draw(batch).repeat(config.copies) if config.universal else 1
+        sigma = config.sigma * share * torch.ones(copies, device=images.device)  # (mB,)
+        epsilon = torch.randn(
+            copies, height, width, channels, generator=generator, device=images.device
+        ).permute(0, 3, 1, 2)  # drawn channels-last, the layout of the images
+        noisy = torch.addcmul(
+            images.repeat(config.copies, 1, 1, 1), sigma.view(-1, 1, 1, 1), epsilon
+        )
+        output = self.module(noisy, sigma) if config.universal else self.module(noisy)
+        logits: Tensor = getattr(output, "logits", output)  # (mB, classes)
+        target = labels.repeat(config.copies)
+        loss = functional.cross_entropy(logits, target)
+        if config.consistency > 0:
+            per_copy = logits.view(config.copies, batch, -1)
+            loss = loss + consistency_loss(per_copy, config.consistency).mean()
+        return loss, {"accuracy": (logits.argmax(dim=1) == target).float().mean().item()}
+
+
+def train_classifier(config: ClassifierConfig) -> Path:
+    """Train f as configured; returns the folder of the finished model (`config.output`)."""
+    require(
+        not config.universal or config.network_options.get("conditional", True) is True,
+        "universal training tells the network σ; remove network_options.conditional=false",
+    )
+    launch(partial(_train, config), config.accelerator, config.devices)
+    return Path(config.output)
+
+
+def _train(config: ClassifierConfig, engine: Engine) -> None:
+    data = load_dataset(config.dataset, config.train_split, config.data_root)
+    held_out = load_dataset(config.dataset, config.held_out_split, config.data_root)
+    options = _network_options(config, data)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)  # modules initialise themselves from the global generator
+        module = build(config.network, options)
+    if config.initial is not None:
+        initialise(module, config.initial)
+    module = module.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    history = fit(ClassifierTask(module, config), data, config, engine)
+    if engine.rank != 0:
+        return
+    part = Part(
+        network=config.network,
+        options=options,
+        seed=config.seed,
+        training=identity(config),
+        history=history,
+        metrics={
+            config.held_out_split: measure(module, held_out[: config.held_out_images], config)
+        },
+    )
+    description = Description(
+        dataset=config.dataset,
+        class_names=data.class_names,
+        sigma_a=config.sigma,
+        universal=config.universal,
+        classifier=part,
+    )
+    save(config.output, description, classifier=module)
+
+
+def initialise(module: nn.Module, source: str) -> None:
+    """Start from the classifier of another model, or from a safetensors file of plain weights."""
+    if source.endswith(".safetensors"):
+        weights = load_weights(source)
+    else:
+        classifier = load_checkpoint(source).classifier
+        require(classifier is not None, f"{source} holds no classifier to start from")
+        assert classifier is not None
+        weights = classifier.state_dict()
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        raise VarsmoothError(
+            f"the weights in {source} do not fit the network {type(module).__name__}: {error}"
+        ) from error
+
+
+def _network_options(config: ClassifierConfig, data: ImageDataset) -> dict[str, Any]:
+    """What the data set and the kind of training say about the network, then the user's word."""
+    if ":" in config.network:
+        return dict(config.network_options)
+    fitting = {"classes": len(data.class_names), "channels": data.images.shape[3]}
+    if config.universal:
+        fitting["conditional"] = True
+    return {**fitting, **config.network_options}
+
+
+def levels(config: ClassifierConfig) -> list[float]:
+    """The levels at which a finished f is measured: around σ_a, or over the range (0, σ_a']."""
+    shares = (
+        (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1) if config.universal else (0.25, 0.5, 0.75, 1, 1.25, 1.5, 2)
+    )
+    return [share * config.sigma for share in shares]
+
+
+def measure(module: nn.Module, data: ImageDataset, config: ClassifierConfig) -> dict[str, Any]:
+    """Accuracy of the majority vote at each level, without abstention, in percent."""
+    assert data.labels is not None
+    device = next(module.parameters()).device
+    accuracy = {}
+    with evaluation_mode(module), torch.no_grad():
+        for sigma in levels(config):
+            smoothed, right = SmoothedClassifier(module, FixedSelector(sigma)), 0
+            for images, labels, ids in data.batches(100):
+                assert labels is not None
+                noise = smoothed.noise(len(images), config.seed, ids)
+                votes = smoothed.votes(images.to(device), config.votes, noise=noise)
+                right += int(votes.argmax(dim=1).cpu().eq(labels).sum())
+            accuracy[f"{sigma:g}"] = round(100 * right / len(data), 2)
+    return {"images": len(data), "votes": config.votes, "smoothed_accuracy": accuracy}

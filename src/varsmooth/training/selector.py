@@ -1,0 +1,152 @@
+"""Training of a selector network h for a frozen classifier f: Algorithm 1 of the paper."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from varsmooth.checkpoints import Part, load_checkpoint, save
+from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.errors import require
+from varsmooth.networks import ReadsClassifier, build
+from varsmooth.noise import NoiseStream, keyed_generator
+from varsmooth.objectives import variational_loss
+from varsmooth.selectors import LearnedSelector, MedianSelector, NoiseSelector
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+from varsmooth.training.configuration import SelectorConfig
+from varsmooth.training.engine import Engine, launch
+from varsmooth.training.loop import fit, identity
+
+MEASURED_LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+class SelectorTask:
+    """L = (1−λ) CE + λ KL of the soft smoothed classifier under the levels that h chooses.
+
+    sigma_a: the σ_a that h is told, at which it sees its noise; the target is σ_t = 2 σ_a.
+    f only gives gradients to its input: the loop changes `module` alone, which is h.
+    """
+
+    def __init__(
+        self, module: nn.Module, classifier: nn.Module, sigma_a: float, config: SelectorConfig
+    ) -> None:
+        self.module = module
+        self.config = config
+        self.sigma_t = 2 * sigma_a
+        self.learned = LearnedSelector(module, sigma_a, config.lam or 0.0)
+        selector: NoiseSelector = self.learned
+        if config.scheme == "gvstar":
+            selector = MedianSelector(self.learned, sigma_a, config.selector_samples)
+        self.smoothed = SmoothedClassifier(classifier, selector, samples=config.classifier_samples)
+
+    def loss(
+        self, images: Tensor, labels: Tensor, ids: Tensor, key: tuple[int | str, ...]
+    ) -> tuple[Tensor, dict[str, float]]:
+        config = self.config
+        epoch, step, _ = key
+        if config.lam is None:  # one λ for the whole batch, whatever share of it is here
+            generator = keyed_generator("cpu", config.seed, "lambda", epoch, step)
+            self.learned.lam = float(torch.rand((), generator=generator))
+        noise = NoiseStream.make(len(images), config.seed, ids).scoped(f"train {epoch} {step}")
+        with evaluation_mode(self.smoothed.classifier):
+            sigma = self.smoothed.selector(images, noise)  # (B,)
+            scores = self.smoothed.scores(images, sigma, noise)  # (B, classes)
+        loss = variational_loss(
+            scores,
+            labels,
+            sigma,
+            self.sigma_t,
+            self.learned.lam,
+            d=images[0].numel(),
+            reduction=config.reduction,
+        ).mean()
+        return loss, {
+            "accuracy": scores.argmax(dim=1).eq(labels).float().mean().item(),
+            "sigma_mean": sigma.mean().item(),
+            "sigma_std": sigma.std(correction=0).item(),
+            "sigma_min": sigma.min().item(),
+            "sigma_max": sigma.max().item(),
+        }
+
+
+def train_selector(config: SelectorConfig) -> Path:
+    """Train h as configured; returns the folder of the finished pair of f and h."""
+    launch(partial(_train, config), config.accelerator, config.devices)
+    return Path(config.output)
+
+
+def _train(config: SelectorConfig, engine: Engine) -> None:
+    model = load_checkpoint(config.classifier, trusted=config.trusted)
+    require(model.classifier is not None, f"{config.classifier} holds no classifier")
+    assert model.classifier is not None
+    data = load_dataset(config.dataset, config.train_split, config.data_root)
+    held_out = load_dataset(config.dataset, config.held_out_split, config.data_root)
+    classifier = model.classifier.to(engine.device)
+    # A universal f serves all levels up to σ_a'; h is told the middle of that range.
+    sigma_a = model.description.sigma_a / (2 if model.description.universal else 1)
+    options = _network_options(config, data)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)  # modules initialise themselves from the global generator
+        module = build(config.network, options)
+    module = module.to(engine.device)
+    if isinstance(module, ReadsClassifier):
+        module.attach(classifier)
+    task = SelectorTask(module, classifier, sigma_a, config)
+    history = fit(task, data, config, engine)
+    if engine.rank != 0:
+        return
+    part = Part(
+        network=config.network,
+        options=options,
+        seed=config.seed,
+        training=identity(config),
+        history=history,
+        metrics={config.held_out_split: measure(task, held_out[: config.held_out_images])},
+    )
+    description = replace(
+        model.description,
+        selector=part,
+        selector_sigma=sigma_a,
+        sigma_t=task.sigma_t,
+        lam_range=(0.0, 1.0) if config.lam is None else (config.lam, config.lam),
+        recommended={"lam": config.lam or 0.0, "sigma_m": sigma_a},
+    )
+    save(config.output, description, classifier=classifier, selector=module)
+
+
+def _network_options(config: SelectorConfig, data: ImageDataset) -> dict[str, Any]:
+    """What the data set says about a registered network, then the user's word."""
+    fitting = {
+        "attention": {"channels": data.images.shape[3]},
+        "confidence": {"classes": len(data.class_names)},
+    }
+    return {**fitting.get(config.network, {}), **config.network_options}
+
+
+def measure(task: SelectorTask, data: ImageDataset, samples: int = 31) -> dict[str, Any]:
+    """The distribution of σ_s = median of h over the images, for each λ: mean, std, min, max."""
+    device = next(task.module.parameters()).device
+    selector = MedianSelector(task.learned, task.learned.sigma_a, samples)
+    lams = MEASURED_LAMBDAS if task.config.lam is None else (task.config.lam,)
+    levels = {}
+    with evaluation_mode(task.module), torch.no_grad():
+        for lam in lams:
+            task.learned.lam = lam
+            sigma = torch.cat(
+                [
+                    selector(
+                        images.to(device), NoiseStream.make(len(images), task.config.seed, ids)
+                    )
+                    for images, _, ids in data.batches(100)
+                ]
+            )
+            levels[f"{lam:g}"] = {
+                "mean": round(sigma.mean().item(), 5),
+                "std": round(sigma.std(correction=0).item(), 5),
+                "min": round(sigma.min().item(), 5),
+                "max": round(sigma.max().item(), 5),
+            }
+    return {"images": len(data), "samples": samples, "sigma": levels}
