@@ -2,6 +2,7 @@
 
 from varsmooth.networks.conv4 import Conv4
 from varsmooth.networks.registry import build, network_names
+from varsmooth.networks.resnet import ResNet20
 from varsmooth.networks.selector import AttentionSelector, ConfidenceSelector, ReadsClassifier
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "ConfidenceSelector",
     "Conv4",
     "ReadsClassifier",
+    "ResNet20",
     "build",
     "network_names",
 ]

@@ -10,7 +10,7 @@ class SinusoidalEncoding(nn.Module):
     """e(v) = (sin ω_1 v, …, sin ω_K v, cos ω_1 v, …, cos ω_K v): (B,) → (B, size), K = size/2.
 
     The positional encoding of Vaswani et al. (2017) for numbers of order one: the frequencies ω_k
-    run geometrically from π/4, monotone over [0, 1], to 8π. Higher ones would let neighbouring
+    run geometrically from π/4, monotone over [0, 1], to 2π. Higher ones would let neighbouring
     values look unrelated.
 
     >>> SinusoidalEncoding(32)(torch.tensor([0.0, 0.5])).shape
@@ -21,7 +21,7 @@ class SinusoidalEncoding(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        frequencies = math.pi / 4 * 32 ** torch.linspace(0, 1, size // 2)
+        frequencies = math.pi / 4 * 8 ** torch.linspace(0, 1, size // 2)
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, values: Tensor) -> Tensor:

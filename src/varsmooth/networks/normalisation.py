@@ -1,51 +1,89 @@
-"""Normalisation layers by name, with parameters of their own or steered by a noise level."""
+"""A convolution with its normalisation, chosen by name, plain or steered by a noise level."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from varsmooth.errors import require
-from varsmooth.networks.encoding import NoiseEmbedding, ScaleAndShift
+from varsmooth.networks.encoding import ScaleAndShift
 
 EMBEDDING = 32
 """Size of the embedding of σ that a conditional network shares among its layers."""
 
-LAYERS: dict[str, Callable[[int, bool], nn.Module]] = {
+NORMS: dict[str, Callable[[int, bool], nn.Module]] = {
+    "weight": lambda channels, affine: nn.Identity(),
     "batch": lambda channels, affine: nn.BatchNorm2d(channels, affine=affine),
     "group": lambda channels, affine: nn.GroupNorm(8, channels, affine=affine),
     "layer": lambda channels, affine: nn.GroupNorm(1, channels, affine=affine),
     "none": lambda channels, affine: nn.Identity(),
 }
-"""What `norm` may be: statistics over the batch, over an image's groups of channels, over all of
-an image, or none."""
+"""What is normalised: the weights, or the activations by statistics of the batch, of an image's
+groups of channels, or of a whole image; or nothing."""
 
 
-class Normalise(nn.Module):
-    """One normalisation layer: norm(x), or (1 + a(e)) · norm(x) + b(e) when conditional."""
+class StandardisedConv2d(nn.Conv2d):
+    """A convolution whose kernels are used as g · √2 · (w − mean w) / ‖w − mean w‖.
 
-    def __init__(self, kind: str, channels: int, conditional: bool) -> None:
-        super().__init__()
-        require(kind in LAYERS, f"norm must be one of {', '.join(LAYERS)}, not {kind!r}")
-        layer = LAYERS[kind](channels, not conditional)
-        self.layer = ScaleAndShift(layer, channels, EMBEDDING) if conditional else layer
-
-    def forward(self, x: Tensor, embedding: Tensor | None) -> Tensor:
-        y: Tensor = self.layer(x) if embedding is None else self.layer(x, embedding)
-        return y
-
-
-class PixelInput(nn.Module):
-    """Pixels in [0,1] to numbers of order one: (x − ½) / √(v + σ²), v = 1/16 (pixel variance).
-
-    σ is the level told to a conditional network; others use the constant `sigma` = 0. Written
-    out here, inside the classifier, so that noise is always in pixel units.
+    Weight standardisation (Qiao et al. 2019; Brock et al. 2021): learning is as quick as with
+    normalised activations, but the network stays one fixed function of its input, whatever the
+    noise. The factor √2 keeps the variance through a ReLU; g is learned, one per channel.
     """
 
-    def forward(self, x: Tensor, sigma: Tensor | None) -> Tensor:
-        if sigma is None:
-            return (x - 0.5) * 4
-        return (x - 0.5) * torch.rsqrt(1 / 16 + sigma.square()).view(-1, 1, 1, 1)
+    def __init__(
+        self, inputs: int, outputs: int, kernel_size: int, stride: int = 1, padding: int = 0
+    ) -> None:
+        super().__init__(inputs, outputs, kernel_size, stride, padding)
+        self.gain = nn.Parameter(torch.ones(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(self.weight, (1, 2, 3), keepdim=True, correction=0)
+        fan_in = self.weight[0].numel()
+        scale = self.gain.view(-1, 1, 1, 1) * torch.rsqrt(variance * fan_in / 2 + 1e-4)
+        weight = (self.weight - mean) * scale
+        return functional.conv2d(x, weight, self.bias, self.stride, self.padding)
 
 
-__all__ = ["EMBEDDING", "LAYERS", "NoiseEmbedding", "Normalise", "PixelInput"]
+class NormalisedConvolution(nn.Module):
+    """norm(conv(x)), or (1 + a(e)) · norm(conv(x)) + b(e) with e (B, EMBEDDING) made from σ."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        norm: str,
+        conditional: bool = False,
+        kernel_size: int = 3,
+        stride: int = 1,
+    ) -> None:
+        super().__init__()
+        require(norm in NORMS, f"norm must be one of {', '.join(NORMS)}, not {norm!r}")
+        padding = kernel_size // 2
+        if norm == "weight":
+            self.convolution: nn.Conv2d = StandardisedConv2d(
+                inputs, outputs, kernel_size, stride, padding
+            )
+        else:
+            self.convolution = nn.Conv2d(
+                inputs, outputs, kernel_size, stride, padding, bias=norm == "none"
+            )
+        nn.init.kaiming_normal_(self.convolution.weight, nonlinearity="relu")
+        layer = NORMS[norm](outputs, not conditional)
+        self.norm = ScaleAndShift(layer, outputs, EMBEDDING) if conditional else layer
+
+    def forward(self, x: Tensor, embedding: Tensor | None = None) -> Tensor:
+        y = self.convolution(x)
+        y = self.norm(y) if embedding is None else self.norm(y, embedding)
+        return y  # type: ignore[no-any-return]
+
+
+def scale_pixels(x: Tensor, sigma: Tensor | None) -> Tensor:
+    """Pixels in [0,1] to numbers of order one: (x − ½) / √(v + σ²), v = 1/16 (pixel variance).
+
+    σ (B,) is what a conditional network is told; others divide by √v. This happens inside the
+    classifier, so that noise is always in pixel units.
+    """
+    if sigma is None:
+        return (x - 0.5) * 4
+    return (x - 0.5) * torch.rsqrt(1 / 16 + sigma.square()).view(-1, 1, 1, 1)

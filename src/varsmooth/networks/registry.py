@@ -10,10 +10,12 @@ from torch import nn
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.networks.conv4 import Conv4
+from varsmooth.networks.resnet import ResNet20
 from varsmooth.networks.selector import AttentionSelector, ConfidenceSelector
 
 NETWORKS: dict[str, type[nn.Module]] = {
     "conv4": Conv4,
+    "resnet20": ResNet20,
     "attention": AttentionSelector,
     "confidence": ConfidenceSelector,
 }

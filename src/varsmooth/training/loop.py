@@ -193,7 +193,7 @@ def _restore(
         raise VarsmoothError(
             f"{path} is no training state; delete it or use resume=false"
         ) from error
-    different = [key for key in now if then.get(key) != now[key]]
+    different = [key for key in now if key in then and then[key] != now[key]]
     require(
         not different,
         f"{path} belongs to a run with another {', '.join(different)}; "
