@@ -1,4 +1,4 @@
-"""Models on disk: the round trip, and one clear sentence for every file that is not as it should."""
+"""Models on disk: the round trip, and one clear sentence for every file that is not right."""
 
 import json
 from pathlib import Path

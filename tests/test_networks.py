@@ -1,6 +1,7 @@
 """Contracts that every network keeps, whatever its architecture."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,10 @@ from varsmooth.networks.encoding import SinusoidalEncoding
 from varsmooth.networks.normalisation import NORMS, StandardisedConv2d
 from varsmooth.networks.selector import RANGE
 
-SMALL = {"conv4": {"widths": (8, 8, 8, 8)}, "resnet20": {"width": 8, "blocks": 1}}
+SMALL: dict[str, dict[str, Any]] = {
+    "conv4": {"widths": (8, 8, 8, 8)},
+    "resnet20": {"width": 8, "blocks": 1},
+}
 
 
 def images(batch: int = 4, seed: int = 0) -> Tensor:

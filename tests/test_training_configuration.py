@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_named(overrides: dict[str, object], message: str) 
 def test_missing_and_unreadable_configurations(tmp_path: Path) -> None:
     with pytest.raises(VarsmoothError, match="'sigma' is missing"):
         read_config(ClassifierConfig, None, {"output": "here"})
-    with pytest.raises(VarsmoothError, match="did you mean 'cpu/f-0.25'"):
+    with pytest.raises(VarsmoothError, match=r"did you mean 'cpu/f-0\.25'"):
         read_config(ClassifierConfig, "cpu/f-0.2")
     with pytest.raises(VarsmoothError, match="no configuration file"):
         read_config(ClassifierConfig, "nowhere.yaml")
