@@ -43,7 +43,7 @@ class Shell(nn.Module):
 
 
 class WrongAbove(nn.Module):
-    """A conditional classifier: class 0 with certainty below the level `bad`, class 1 from it on."""
+    """A conditional classifier: class 0 for certain below the level `bad`, class 1 from it on."""
 
     conditional = True
 

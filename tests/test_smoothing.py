@@ -28,7 +28,12 @@ class TinySelector(nn.Module):
 def small_network() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(), nn.Flatten(), nn.LazyLinear(5)
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Dropout(),
+        nn.Flatten(),
+        nn.LazyLinear(5),
     )
 
 
@@ -37,14 +42,18 @@ def x() -> Tensor:
     return torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
+def brightness(x: Tensor) -> Tensor:
+    return x.mean(dim=(1, 2, 3))
+
+
 SELECTORS: dict[str, Callable[[], NoiseSelector]] = {
     "fixed": lambda: FixedSelector(0.25),
     "learned": lambda: LearnedSelector(TinySelector(), 0.25, 0.2),
     "median": lambda: MedianSelector(LearnedSelector(TinySelector(), 0.25, 0.2), 0.25, n=51),
-    "callable": lambda: MedianSelector(lambda x: x.mean(dim=(1, 2, 3)), 0.25, n=51),
-    "clipped": lambda: MedianSelector(LearnedSelector(TinySelector(), 0.25, 0.2), 0.25, n=51, clip=(0.2, 0.3)),
-    "grid": lambda: MedianSelector(lambda x: x.mean(dim=(1, 2, 3)), 0.25, n=51, clip=(0.1, 1), levels=8),
-}  # fmt: skip
+    "callable": lambda: MedianSelector(brightness, 0.25, n=51),
+    "clipped": lambda: MedianSelector(brightness, 0.25, n=51, clip=(0.2, 0.3)),
+    "grid": lambda: MedianSelector(brightness, 0.25, n=51, clip=(0.1, 1), levels=8),
+}
 
 
 @pytest.mark.parametrize("make", SELECTORS.values(), ids=SELECTORS)
@@ -161,7 +170,7 @@ def test_gradients_reach_image_classifier_and_selector(protect: bool, x: Tensor)
     f = small_network().eval()
     g = SmoothedClassifier(f, selector, samples=4)
     x.requires_grad_()
-    g(x)[:, 0].sum().backward()  # type: ignore[no-untyped-call]
+    g(x)[:, 0].sum().backward()
     for parameter in [x, network.weight, *f.parameters()]:
         assert parameter.grad is not None
         assert parameter.grad.abs().sum() > 0
@@ -175,9 +184,9 @@ def test_gradient_through_sigma_is_right() -> None:
     noise = g.noise(1, seed=4)
     (gradient,) = torch.autograd.grad(g(x, noise)[0, 0], network.weight)
     with torch.no_grad():
-        network.weight += 1e-5
+        network.weight.add_(1e-5)
         up = g(x, noise)[0, 0]
-        network.weight -= 2e-5
+        network.weight.sub_(2e-5)
         down = g(x, noise)[0, 0]
     assert float(gradient) == pytest.approx(float(up - down) / 2e-5, rel=1e-5)
 

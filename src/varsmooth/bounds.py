@@ -4,11 +4,12 @@ Notation: Φ is the normal distribution function; `a` is a one-sided failure pro
 """
 
 import math
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaln, ndtr, ndtri
-from scipy.stats import beta, binom, binomtest
+from scipy.special import betaincc, betainccinv, betaincinv, betaln, ndtr, ndtri
+from scipy.stats import binom, binomtest
 
 Floats = NDArray[np.float64]
 
@@ -19,15 +20,15 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, a: float) -> Floats:
     If k ~ Binomial(n, p), then P(CP⁻ > p) ≤ a.
     """
     k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    lower: Floats = np.where(k > 0, beta.ppf(a, np.maximum(k, 1), n - k + 1), 0.0)
+    lower: Floats = np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, a), 0.0)
     return lower
 
 
 def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, a: float) -> Floats:
     """CP⁺(k,n,a) = BetaInv(1−a; k+1, n−k), and 1 if k = n: P(CP⁺ < p) ≤ a."""
     k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    # isf, not ppf(1 − a): 1 − a loses the digits of a small a.
-    upper: Floats = np.where(k < n, beta.isf(a, k + 1, np.maximum(n - k, 1)), 1.0)
+    # The complement's inverse at a, not the inverse at 1 − a, which loses the digits of a small a.
+    upper: Floats = np.where(k < n, betainccinv(k + 1, np.maximum(n - k, 1), a), 1.0)
     return upper
 
 
@@ -103,6 +104,7 @@ def order_statistics(n: int, distance: float, sigma_m: float, a: float) -> tuple
     return q_l, n + 1 - q_l
 
 
+@cache
 def median_band(n: int, a: float) -> float:
     """z_e = Φ⁻¹(1 − BetaInv(a/2; m, n−m+1)), m = (n+1)/2: how far an empirical median strays.
 
@@ -110,7 +112,7 @@ def median_band(n: int, a: float) -> float:
     Φ(z_e) of their distribution (and likewise above Φ(−z_e)).
     """
     m = (n + 1) // 2
-    return float(normal_quantile(1 - beta.ppf(a / 2, m, n - m + 1)))
+    return float(normal_quantile(1 - betaincinv(m, n - m + 1, a / 2)))
 
 
 def entry_distances(below: ArrayLike, n: int, sigma_m: float, a: float, band: float = 0) -> Floats:
@@ -129,16 +131,17 @@ def entry_distances(below: ArrayLike, n: int, sigma_m: float, a: float, band: fl
     return distances
 
 
-def log_e_value(top: ArrayLike, n: ArrayLike, p0: float) -> Floats:
+def log_e_value(top: ArrayLike, n: ArrayLike, p0: ArrayLike) -> Floats:
     """log E of the e-process against H0: p ≤ p0, with a Beta(½,½) prior cut to (p0, 1).
 
     log E = betaln(½+A, ½+N−A) + log P(Beta(½+A, ½+N−A) > p0)
             − betaln(½,½) − log P(Beta(½,½) > p0) − A log p0 − (N−A) log(1−p0).
     Under H0, P(E ever reaches 1/α) ≤ α (Ville), so one may stop at any time.
     """
-    top, n = np.asarray(top, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    top, n, p0 = (np.asarray(value, dtype=np.float64) for value in (top, n, p0))
     a, b = 0.5 + top, 0.5 + n - top
-    posterior = betaln(a, b) + beta.logsf(p0, a, b)
-    prior = betaln(0.5, 0.5) + beta.logsf(p0, 0.5, 0.5)
-    log_e: Floats = np.asarray(posterior - prior - top * math.log(p0) - (n - top) * math.log1p(-p0))
+    with np.errstate(divide="ignore"):  # log 0 = −∞: nothing of the posterior lies above p0
+        posterior = betaln(a, b) + np.log(betaincc(a, b, p0))
+    prior = betaln(0.5, 0.5) + np.log(betaincc(0.5, 0.5, p0))
+    log_e: Floats = posterior - prior - top * np.log(p0) - (n - top) * np.log1p(-p0)
     return log_e

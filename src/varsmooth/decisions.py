@@ -171,25 +171,29 @@ class _Race:
             counts = self.gather.counts(
                 here, [running[i].sigma for i in here], stop, "votes", start
             ).tolist()
-            for i, new in zip(here, counts, strict=True):
-                running[i] = running[i].add(new)
-                verdict = self._verdict(running[i])
+            seen = [running[i].add(new) for i, new in zip(here, counts, strict=True)]
+            for i, level, verdict in zip(here, seen, self._verdicts(seen, stop), strict=True):
+                running[i] = level
                 if verdict is not None:
                     self.votes[i].append(running.pop(i))
                     self.reasons[i] = verdict
 
-    def _verdict(self, level: LevelVotes) -> Reason | None:
-        top, n, goal = level.counts[level.candidate], level.n, -math.log(self.ledger.alpha_class)
-        p0 = float(bounds.normal_cdf(self.radius / level.sigma))
-        if p0 >= 1:
-            return "futile"
-        if bounds.log_e_value(top, n, p0) >= goal:
-            return "certified"
-        if n >= self.n_max:
-            return "undecided"
+    def _verdicts(self, levels: Sequence[LevelVotes], n: int) -> list[Reason | None]:
+        """What n votes say about each level; None: go on."""
+        top = np.array([level.counts[level.candidate] for level in levels])
+        p0 = bounds.normal_cdf(self.radius / np.array([level.sigma for level in levels]))
+        p0 = np.minimum(p0, np.nextafter(1.0, 0.0))  # r far beyond σ: no number of votes reaches it
+        goal = -math.log(self.ledger.alpha_class)
+        certified = bounds.log_e_value(top, n, p0) >= goal
         unlikely = bounds.clopper_pearson_upper(top, n, self.ledger.alpha_class) < p0
-        best = top + self.n_max - n  # if every vote still to come is for the candidate
-        return "futile" if unlikely or bounds.log_e_value(best, self.n_max, p0) < goal else None
+        # Hopeless: not even if every vote still to come is for the candidate.
+        hopeless = bounds.log_e_value(top + self.n_max - n, self.n_max, p0) < goal
+        other: Reason | None = "undecided" if n >= self.n_max else None
+        futile = (unlikely | hopeless) & (n < self.n_max)
+        return [
+            "certified" if yes else "futile" if no else other
+            for yes, no in zip(certified, futile, strict=True)
+        ]
 
 
 def _looks(n_max: int) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,91 @@
+"""The rooms of the house and the direction of its doors."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import varsmooth
+
+PACKAGE = Path(varsmooth.__file__).parent
+
+# A room knows the rooms above it, never below.
+ROOMS = [
+    "errors",
+    "noise",
+    "bounds",
+    "networks",
+    "data",
+    "checkpoints",
+    "selectors",
+    "smoothing",
+    "certificates",
+    "evidence",
+    "certification",
+    "decisions",
+    "attacks",
+    "objectives",
+    "training",
+    "records",
+    "votes",
+    "evaluation",
+    "report",
+    "experiments",
+    "app",
+    "cli",
+]
+
+
+def room_of(path: Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """Rooms that a file imports, at its top or inside a function."""
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path} imports relatively"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "varsmooth" and len(parts) > 1 and parts[1] in ROOMS:
+                rooms.add(parts[1])
+    return rooms
+
+
+SOURCES = [p for p in PACKAGE.rglob("*.py") if room_of(p) not in ("__init__", "__main__")]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_upward(path: Path) -> None:
+    room = room_of(path)
+    assert room in ROOMS, f"{room} is not a room of the house; give it a place in the list"
+    below = {other for other in imported_rooms(path) if ROOMS.index(other) > ROOMS.index(room)}
+    assert not below, f"{room} imports from below: {sorted(below)}"
+
+
+def test_bounds_know_no_torch() -> None:
+    assert "torch" not in (PACKAGE / "bounds.py").read_text().split('"""')[-1]
+
+
+def test_every_public_name_explains_itself() -> None:
+    assert 10 <= len(varsmooth.__all__) <= 20
+    for name in varsmooth.__all__:
+        value = getattr(varsmooth, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert value.__doc__
+            assert len(value.__doc__) > 40, f"{name} has no real docstring"
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    code = "import sys, varsmooth, varsmooth.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
