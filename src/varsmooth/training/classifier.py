@@ -18,7 +18,8 @@ from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.configuration import ClassifierConfig
 from varsmooth.training.engine import Engine, launch
-from varsmooth.training.loop import fit, identity
+from varsmooth.training.loop import fit
+from varsmooth.training.state import identity
 
 
 class ClassifierTask:

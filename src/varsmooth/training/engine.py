@@ -52,7 +52,9 @@ class Together:
         self.device: torch.device = fabric.device
 
     def average(self, tensors: Iterable[Tensor]) -> None:
-        several = [tensor for tensor in tensors if tensor.is_floating_point()]
+        several = list(tensors)
+        if not several:
+            return
         flat = torch.cat([tensor.flatten() for tensor in several])
         flat = self.fabric.all_reduce(flat, reduce_op="mean")
         for tensor, part in zip(several, flat.split([t.numel() for t in several]), strict=True):

@@ -1,11 +1,9 @@
 """The training loop. What is trained is an argument: a `Task` knows its module and its loss."""
 
-import json
 import math
-import os
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +17,7 @@ from varsmooth.noise import keyed_generator
 from varsmooth.training.augmentation import crop_and_flip
 from varsmooth.training.configuration import TrainingConfig
 from varsmooth.training.engine import Engine, average_gradients
+from varsmooth.training.state import restore_state, save_state
 
 
 class Task(Protocol):
@@ -37,78 +36,110 @@ class Task(Protocol):
         """
 
 
-def fit(task: Task, data: ImageDataset, config: TrainingConfig, engine: Engine) -> list[Any]:
+def fit(
+    task: Task, data: ImageDataset, config: TrainingConfig, engine: Engine
+) -> list[dict[str, float]]:
     """Train task.module, one line of progress per epoch; returns the history of the epochs.
 
     Randomness is a function of (seed, epoch, step, process) and the learning rate of the step, so
     that the state after an epoch is only weights, optimiser and history: a run that was killed
     continues to the same weights, bit for bit, as one that was not.
     """
-    require(
-        data.labels is not None, f"{data.name} has no labels, so nothing can be learned from it"
-    )
-    assert data.labels is not None
-    module = task.module
-    trained = [p for p in module.parameters() if p.requires_grad]
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},  # biases, scales
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate)
-    state_file = Path(config.output) / "state.pt"
-    history = _restore(state_file, module, optimizer, config, engine) if config.resume else []
-    images_per_epoch = min(config.images_per_epoch or len(data), len(data))
-    steps = images_per_epoch // config.batch_size
-    require(
-        steps >= 1,
-        f"one epoch has {images_per_epoch} images, fewer than batch_size {config.batch_size}",
-    )
-    pixels = torch.from_numpy(np.require(data.images, requirements="W"))  # (N,H,W,C) uint8
-    targets, ids = torch.from_numpy(data.labels), torch.from_numpy(data.ids)
+    batches = Batches(data, config, engine)
+    optimizer = _optimizer(task.module, config)
+    path = Path(config.output) / "state.pt"
+    history: list[dict[str, float]] = []
+    if config.resume:
+        history = restore_state(path, task.module, optimizer, config, engine.device)
     writer = _tensorboard(config) if engine.rank == 0 else None
     for epoch in range(len(history), config.epochs):
-        began, report = time.perf_counter(), Report()
-        order = torch.randperm(
-            len(data), generator=keyed_generator("cpu", config.seed, "order", epoch)
-        )
-        for step in range(steps):
-            batch = order[step * config.batch_size : (step + 1) * config.batch_size]
-            mine = batch[engine.rank :: engine.processes]
-            generator = keyed_generator("cpu", config.seed, "augment", epoch, step, engine.rank)
-            images = crop_and_flip(pixels[mine], generator, config.crop, config.flip)
-            images = images.to(engine.device).permute(0, 3, 1, 2).float().div_(255)
-            for group in optimizer.param_groups:
-                group["lr"] = config.learning_rate * one_cycle(
-                    (epoch * steps + step) / (config.epochs * steps), config.warmup
-                )
-            module.train()
-            loss, batch_report = task.loss(
-                images, targets[mine].to(engine.device), ids[mine], (epoch, step, engine.rank)
-            )
-            if not math.isfinite(loss.item()):
-                raise VarsmoothError(
-                    f"the loss became {loss.item()} in epoch {epoch + 1}, step {step + 1}; "
-                    "try a lower learning_rate"
-                )
-            optimizer.zero_grad()
-            torch.autograd.backward(loss, inputs=trained)  # nothing else gets a gradient
-            average_gradients(engine, module)
-            optimizer.step()
-            report.add({"loss": loss.item(), **batch_report})
-        with torch.no_grad():  # running statistics differ between processes that saw other images
-            if any(buffer.is_floating_point() for buffer in module.buffers()):
-                engine.average(module.buffers())
-        seconds = time.perf_counter() - began
-        history.append({"epoch": epoch + 1, "seconds": round(seconds, 1), **report.summary()})
+        began = time.perf_counter()
+        report = _train_epoch(task, batches, optimizer, config, engine, epoch)
+        seconds = round(time.perf_counter() - began, 1)
+        history.append({"epoch": epoch + 1, "seconds": seconds, **report})
         if engine.rank == 0:
-            _save(state_file, module, optimizer, history, config)
+            save_state(path, task.module, optimizer, history, config)
             _tell(history[-1], config.epochs)
             if writer is not None:
-                for name, value in report.summary().items():
+                for name, value in report.items():
                     writer.add_scalar(name, value, epoch + 1)
     if writer is not None:
         writer.close()
     return history
+
+
+def _train_epoch(
+    task: Task,
+    batches: "Batches",
+    optimizer: torch.optim.Optimizer,
+    config: TrainingConfig,
+    engine: Engine,
+    epoch: int,
+) -> dict[str, float]:
+    """One pass over the training images; returns what to report about it."""
+    module, report = task.module, Report()
+    trained = [p for p in module.parameters() if p.requires_grad]
+    module.train()
+    for step, (images, labels, ids) in enumerate(batches.of_epoch(epoch)):
+        progress = (epoch + step / batches.steps) / config.epochs
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * one_cycle(progress, config.warmup)
+        loss, batch_report = task.loss(images, labels, ids, (epoch, step, engine.rank))
+        require(
+            math.isfinite(loss.item()),
+            f"the loss became {loss.item()} in epoch {epoch + 1}, step {step + 1}; "
+            "try a lower learning_rate",
+        )
+        optimizer.zero_grad()
+        torch.autograd.backward(loss, inputs=trained)  # nothing else gets a gradient
+        average_gradients(engine, module)
+        optimizer.step()
+        report.add({"loss": loss.item(), **batch_report})
+    with torch.no_grad():  # running statistics differ between processes that saw other images
+        engine.average(buffer for buffer in module.buffers() if buffer.is_floating_point())
+    return report.summary()
+
+
+class Batches:
+    """The training images of this process, shuffled and augmented anew in every epoch."""
+
+    def __init__(self, data: ImageDataset, config: TrainingConfig, engine: Engine) -> None:
+        require(
+            data.labels is not None, f"{data.name} has no labels, so nothing can be learned from it"
+        )
+        assert data.labels is not None
+        images_per_epoch = min(config.images_per_epoch or len(data), len(data))
+        self.steps = images_per_epoch // config.batch_size
+        require(
+            self.steps >= 1,
+            f"one epoch has {images_per_epoch} images, fewer than batch_size {config.batch_size}",
+        )
+        self.config, self.engine = config, engine
+        self.pixels = torch.from_numpy(np.require(data.images, requirements="W"))  # (N,H,W,C)
+        self.labels, self.ids = torch.from_numpy(data.labels), torch.from_numpy(data.ids)
+
+    def of_epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Images (B,C,H,W) in [0,1], labels (B,) and ids (B,) of this process's share."""
+        config, engine = self.config, self.engine
+        shuffle = keyed_generator("cpu", config.seed, "order", epoch)
+        order = torch.randperm(len(self.pixels), generator=shuffle)
+        for step in range(self.steps):
+            batch = order[step * config.batch_size : (step + 1) * config.batch_size]
+            mine = batch[engine.rank :: engine.processes]
+            generator = keyed_generator("cpu", config.seed, "augment", epoch, step, engine.rank)
+            images = crop_and_flip(self.pixels[mine], generator, config.crop, config.flip)
+            images = images.to(engine.device).permute(0, 3, 1, 2).float().div_(255)
+            yield images, self.labels[mine].to(engine.device), self.ids[mine]
+
+
+def _optimizer(module: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+    """AdamW; only kernels and matrices decay, not biases and scales."""
+    trained = [p for p in module.parameters() if p.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in trained if p.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=config.learning_rate)
 
 
 def one_cycle(progress: float, warmup: float) -> float:
@@ -152,64 +183,6 @@ def _tell(entry: dict[str, float], epochs: int) -> None:
         file=sys.stderr,
         flush=True,
     )
-
-
-def _save(
-    path: Path,
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    history: list[Any],
-    config: TrainingConfig,
-) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    torch.save(
-        {
-            "config": json.dumps(identity(config)),
-            "module": module.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "history": json.dumps(history),
-        },
-        part,
-    )
-    os.replace(part, path)  # a run killed here leaves the old state or the new one, never half
-
-
-def _restore(
-    path: Path,
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    config: TrainingConfig,
-    engine: Engine,
-) -> list[Any]:
-    """The history of the epochs that are done, with module and optimiser as they were then."""
-    if not path.is_file():
-        return []
-    try:
-        state = torch.load(path, map_location=engine.device, weights_only=True)
-        then, now = json.loads(state["config"]), identity(config)
-        history: list[Any] = json.loads(state["history"])
-    except Exception as error:  # torch and zip raise many kinds
-        raise VarsmoothError(
-            f"{path} is no training state; delete it or use resume=false"
-        ) from error
-    different = [key for key in now if key in then and then[key] != now[key]]
-    require(
-        not different,
-        f"{path} belongs to a run with another {', '.join(different)}; "
-        "choose another output folder, or resume=false to start anew",
-    )
-    module.load_state_dict(state["module"])
-    optimizer.load_state_dict(state["optimizer"])
-    return history
-
-
-def identity(config: TrainingConfig) -> dict[str, Any]:
-    """The options that decide the weights; a run may move to another folder or data root."""
-    moves = ("output", "data_root", "resume", "tensorboard", "held_out_images", "votes")
-    values = {key: value for key, value in asdict(config).items() if key not in moves}
-    plain: dict[str, Any] = json.loads(json.dumps(values))
-    return plain
 
 
 def _tensorboard(config: TrainingConfig) -> Any:

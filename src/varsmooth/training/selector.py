@@ -18,7 +18,8 @@ from varsmooth.selectors import LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.configuration import SelectorConfig
 from varsmooth.training.engine import Engine, launch
-from varsmooth.training.loop import fit, identity
+from varsmooth.training.loop import fit
+from varsmooth.training.state import identity
 
 MEASURED_LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
