@@ -234,3 +234,21 @@ def test_crops_and_flips_only_move_pixels() -> None:
 
 def test_conv4_is_what_presets_train() -> None:
     assert isinstance(build(ClassifierConfig(output="", sigma=1.0).network), Conv4)
+
+
+def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(VarsmoothError, match=r"varsmooth\[logs\]"):
+        train_classifier(classifier_config(tmp_path, tensorboard=True))
+
+
+def test_tensorboard_logs(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    train_classifier(classifier_config(tmp_path, tensorboard=True, epochs=1))
+    assert list(tmp_path.glob("events.out.tfevents.*"))
+
+
+def test_fabric_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
+    with pytest.raises(VarsmoothError, match=r"varsmooth\[distributed\]"):
+        train_classifier(classifier_config(tmp_path, devices=2))

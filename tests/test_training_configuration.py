@@ -12,6 +12,7 @@ from varsmooth.training import (
     preset_names,
     read_config,
 )
+from varsmooth.training.__main__ import main
 
 FIXED = ("0.12", "0.25", "0.50", "1.00")
 UNIVERSAL = ("universal-0.25", "universal-0.50", "universal-1.00")
@@ -96,3 +97,15 @@ def test_missing_and_unreadable_configurations(tmp_path: Path) -> None:
 def test_command_line_words_that_cannot_be_read(words: list[str]) -> None:
     with pytest.raises(VarsmoothError):
         overrides_from_arguments(words)
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "cpu/f-0.25" in capsys.readouterr().out
+    assert main(["clasifier"]) == 1
+    assert "did you mean 'classifier'" in capsys.readouterr().err
+    small = "--dataset cifar10-sample --train_split test --epochs 1 --images_per_epoch 50"
+    small += " --batch_size 50 --held_out_images 5 --votes 16 --network_options.norm batch"
+    words = ["classifier", "cpu/f-0.25", "--output", str(tmp_path), *small.split()]
+    assert main(words) == 0
+    assert str(tmp_path) in capsys.readouterr().out
