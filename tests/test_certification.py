@@ -207,6 +207,35 @@ def test_unvisited_levels_cannot_matter() -> None:
         assert all(seen[level.sigma] == level for level in certificate.votes)
 
 
+def test_levels_outside_the_clip_do_not_hide_the_level_that_is_used() -> None:
+    """h ≈ .2 is clipped to .3 and lands on level .4, where the margin is only .03."""
+
+    class SureAtLowNoise(nn.Module):
+        conditional = True
+
+        def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+            scores = Linear()(x)
+            return torch.where((sigma < 0.35)[:, None], torch.tensor([1.0, 0.0]), scores)
+
+    selector = MedianSelector(
+        LinearSelector(0.2, 0.05), 0.25, n=11, clip=(0.3, 0.5), levels=[0.1, 0.2, 0.4, 0.8]
+    )
+    g = SmoothedClassifier(SureAtLowNoise(), selector)
+    found = certify(g, point(0.53, 0.5, copies=10), n=1000, seed=1)
+    assert (found.radius < 0.03).all()
+    assert {v.sigma for c in found for v in c.votes} == {predict(g, point(0.53, 0.5))[0].sigma}
+
+
+def test_the_selectors_noise_is_recorded_as_applied() -> None:
+    """0.7 is applied as the float32 below it; D̂ must not be computed from more."""
+    selector = MedianSelector(LinearSelector(0.4, 0.1), 0.7, n=11, levels=[0.3, 0.5])
+    g = SmoothedClassifier(Linear(), selector)
+    for x in (point(0.7, 0.5), point(0.7, 0.5).double()):
+        evidence = certify(g, x, seed=1)[0].selector
+        assert evidence is not None
+        assert evidence.sigma_m == float(torch.tensor(0.7, dtype=x.dtype)) <= 0.7
+
+
 def test_one_level_is_fixed_smoothing() -> None:
     g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.3, 1.0), 0.25, levels=[0.25]))
     x = point(0.7, 0.5, copies=3)
@@ -267,6 +296,14 @@ def test_paper_method_without_a_bound_certifies_nothing() -> None:
     found = certify(g, point(1.0, 0.5), method="paper", distance=0.7, seed=3)[0]
     assert [v.sigma for v in found.votes] == pytest.approx([0.3, found.sigma, 0.5])
     assert 0.35 < found.radius < 0.5
+
+
+def test_paper_method_uses_the_grids_ends_where_no_bound_exists() -> None:
+    selector = MedianSelector(LinearSelector(0.40, 0.01), 0.25, levels=[0.3, 0.4, 0.5])
+    g = SmoothedClassifier(Linear(), selector)
+    found = certify(g, point(1.0, 0.5), method="paper", distance=0.7, seed=3)[0]
+    assert [v.sigma for v in found.votes] == pytest.approx([0.3, 0.4, 0.5])
+    assert found.radius > 0.35
 
 
 def test_paper_method_at_distance_zero_keeps_its_answer() -> None:
@@ -448,6 +485,12 @@ def test_bad_dual_options_are_refused() -> None:
         predict(fixed(Linear(), 0.25), x, n=10)
     with pytest.raises(VarsmoothError, match="radius"):
         certify_at(dual(Linear()), x, 0.0)
+    with pytest.raises(VarsmoothError, match="n_select"):
+        certify_at(dual(Linear()), x, 0.1, n_select=0)
+    with pytest.raises(VarsmoothError, match="n_max"):
+        certify_at(dual(Linear()), x, 0.1, n_max=10)
+    with pytest.raises(VarsmoothError, match="alpha_select"):
+        certify(dual(Linear()), x).recompute(1e-3, alpha_select=-1.0)
     with pytest.raises(VarsmoothError, match="same id"):
         predict(fixed(Linear(), 0.25), point(0.5, 0.5, copies=2), ids=[1, 1])
 

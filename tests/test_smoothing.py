@@ -117,6 +117,67 @@ def test_grid_snaps_at_geometric_means() -> None:
     assert edge.snap(torch.tensor([2.0, 2.0000002])).tolist() == [1.0, 4.0]
 
 
+def test_grid_keeps_only_the_levels_that_the_clip_allows() -> None:
+    """What is clipped must not be counted as belonging to a level below the clip, or above it."""
+    selector = MedianSelector(lambda x: x, 0.25, clip=(0.3, 1.2), levels=[0.1, 0.2, 0.4, 0.8, 4.0])
+    assert selector.grid is not None
+    assert selector.grid.levels == pytest.approx([0.4, 0.8])
+    raw = torch.tensor([0.01, 0.29, 0.5, 0.7, 2.0, torch.inf])
+    assert selector.settle(raw).tolist() == pytest.approx([0.4, 0.4, 0.4, 0.8, 0.8, 0.8])
+    whole = MedianSelector(lambda x: x, 0.25, clip=(0.12, 1.0), levels=8)
+    assert whole.grid is not None
+    assert len(whole.grid.levels) == 8
+
+
+def test_levels_have_the_precision_of_the_images_whatever_the_selectors() -> None:
+    """In half precision the snapped level would differ from the certified one by 0.2 %."""
+    exact = LinearSelector(0.4, 0.1)
+    for dtype in (torch.bfloat16, torch.float64):
+        selector = MedianSelector(
+            lambda x, dtype=dtype: exact(x).to(dtype), 0.25, n=11, clip=(0.12, 1.0), levels=8
+        )
+        sigma = selector(point(0.5, 0.5))
+        assert selector.grid is not None
+        assert sigma.dtype == torch.float32
+        assert float(sigma) in selector.grid.levels
+
+
+def test_one_nan_of_the_selector_is_an_error() -> None:
+    def sometimes(x: Tensor) -> Tensor:
+        pixel = x.flatten(1)[:, 0]
+        return torch.where(pixel > 0.9, torch.nan, 0.3)
+
+    selector = MedianSelector(sometimes, 0.25, n=101, clip=(0.1, 1.0), levels=4)
+    with pytest.raises(VarsmoothError, match="NaN"):
+        selector(point(0.5, 0.5))
+
+
+def test_a_classifier_without_usable_scores_is_an_error() -> None:
+    """argmax would take NaN for the largest score and certify the first class."""
+
+    class Broken(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.full((len(x), 3), torch.nan)
+
+    class OneNumber(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.flatten(1)[:, 0]
+
+    for f, words in ((Broken(), "NaN"), (OneNumber(), "classes")):
+        with pytest.raises(VarsmoothError, match=words):
+            SmoothedClassifier(f, FixedSelector(0.25)).votes(point(0.5, 0.5), 10)
+
+
+def test_votes_go_on_where_they_stopped() -> None:
+    g, x = SmoothedClassifier(Linear(), FixedSelector(0.25)), point(0.5, 0.5, copies=3)
+    noise = g.noise(3, seed=1)
+    parts = g.votes(x, 96, noise=noise) + g.votes(x, 200, noise=noise, start=96)
+    assert torch.equal(parts, g.votes(x, 200, noise=noise))
+    for start in (100, 208, -16):
+        with pytest.raises(VarsmoothError, match="start"):
+            g.votes(x, 200, noise=noise, start=start)
+
+
 def test_learned_selector_turns_with_its_knobs(x: Tensor) -> None:
     selector = LearnedSelector(TinySelector(), 0.25, 0.0)
     noise = SmoothedClassifier(Linear(), selector).noise(6, seed=1)

@@ -170,6 +170,7 @@ class Certificate:
             "alpha_select can be changed afterwards only for method='sound'; certify again",
         )
         select = ledger.alpha_select if alpha_select is None else alpha_select
+        require(0 <= select < 1, f"alpha_select must lie between 0 and 1, not {select}")
         spent = select if self.method == "sound" else 0.0
         require(
             spent < alpha < 1, f"alpha must lie between alpha_select={spent:g} and 1, not {alpha}"

@@ -89,13 +89,17 @@ def certify_at(
     """
     g.check(x)
     require(0 < radius < math.inf, f"radius must be positive and finite, not {radius}")
-    require(n0 >= 1 and n_max >= 1, "n0 and n_max must be at least 1")
+    require(min(n0, n_max, n_select) >= 1, "n0, n_max and n_select must be at least 1")
     require(
         method in ("sound", "conditional"),
         f"certify_at knows the methods 'sound' and 'conditional', not {method!r}",
     )
     kind = certificate_kind(g, method, distance=None, every_index=False)
     ledger = open_ledger(g, kind, alpha, alpha_select, band)
+    require(
+        bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(ledger.alpha_class)),
+        f"at alpha={alpha:g} no vote of n_max={n_max} can certify any radius; raise n_max",
+    )
     gather = Gathering(g, x, g.noise(len(x), seed, ids), batch_size)
     dual = kind == "sound"
     sigma = gather.nominal_levels(n0) if dual else gather.chosen_levels()

@@ -58,8 +58,9 @@ class Gathering:
         samples = self._raw_levels(n, "selector-bounds").sort(dim=1).values
         selector = self.selector
         levels = None if selector.grid is None else selector.grid.levels
+        sigma_m = float(torch.tensor(selector.sigma_m, dtype=self.x.dtype))  # as it is applied
         return tuple(
-            SelectorEvidence(tuple(row), selector.sigma_m, selector.clip, levels, distance)
+            SelectorEvidence(tuple(row), sigma_m, selector.clip, levels, distance)
             for row in samples.tolist()
         )
 

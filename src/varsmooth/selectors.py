@@ -7,6 +7,7 @@ anywhere: it is the selector that ignores its input.
 import itertools
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +52,10 @@ class NoiseSelector(nn.Module, ABC):
             self.respond(noise.perturb(x[rows], level[rows], epsilon))
             for rows, epsilon in noise.batches(x, purpose, n, batch_size)
         ]
-        return torch.cat(found).view(len(x), n)
+        raw = torch.cat(found).view(len(x), n)
+        # One NaN is the median of any sample, wherever the others lie: no bound would hold.
+        require(not bool(raw.isnan().any()), "the selector returned NaN; check its network")
+        return raw
 
 
 class FixedSelector(NoiseSelector):
@@ -103,7 +107,7 @@ class LearnedSelector(NoiseSelector):
     def respond(self, x: Tensor) -> Tensor:
         sigma_a = torch.full((len(x),), self.sigma_a, dtype=x.dtype, device=x.device)
         lam = torch.full((len(x),), self.lam, dtype=x.dtype, device=x.device)
-        return check_shape(self.network(x, sigma_a, lam), len(x))
+        return check_raw(self.network(x, sigma_a, lam), x)
 
     def forward(
         self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
@@ -124,7 +128,7 @@ class FunctionSelector(NoiseSelector):
         self.function = function
 
     def respond(self, x: Tensor) -> Tensor:
-        return check_shape(self.function(x), len(x))
+        return check_raw(self.function(x), x)
 
     def forward(
         self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
@@ -142,7 +146,8 @@ class MedianSelector(NoiseSelector):
     For ‖δ‖ ≤ D the median at x+δ lies between the percentiles Φ(∓D/σ_m) of h(x+ε): no attacker
     moves it further (median smoothing). `clip` = (h_l, h_u) bounds it firmly; `levels` snaps it
     to a grid, which the sound certificate needs: an int asks for a geometric grid over the clip
-    range, a sequence gives the levels themselves, ascending.
+    range, a sequence gives the levels themselves, ascending; levels that no value in the clip
+    range snaps to are left out.
 
     selector: any selector, or a plain callable (M,C,H,W) → (M,). n is odd, so that the median is
     one of the samples, never the mean of two; n is also what a deployed `predict` draws.
@@ -175,9 +180,9 @@ class MedianSelector(NoiseSelector):
 
     def settle(self, raw: Tensor) -> Tensor:
         """Clip and snap raw levels; monotone, so it commutes with the median."""
-        if self.clip is not None:
-            raw = raw.clamp(*self.clip)
-        return raw if self.grid is None else self.grid.snap(raw)
+        if self.grid is not None:  # it has no level that the clip excludes
+            return self.grid.snap(raw)
+        return raw if self.clip is None else raw.clamp(*self.clip)
 
     def forward(
         self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
@@ -223,7 +228,11 @@ class Grid:
             all(a < b for a, b in itertools.pairwise(rounded)),
             f"levels must ascend, not {list(rounded)}",
         )
-        return cls(rounded)
+        grid = cls(rounded)
+        if clip is None:
+            return grid
+        lowest, highest = (bisect_left(grid.thresholds, end) for end in clip)
+        return cls(rounded[lowest : highest + 1])
 
     @property
     def thresholds(self) -> tuple[float, ...]:
@@ -236,8 +245,9 @@ class Grid:
 
     def snap(self, raw: Tensor) -> Tensor:
         levels = torch.tensor(self.levels, dtype=raw.dtype, device=raw.device)
-        # The second term is exactly zero and carries the gradient straight through.
-        return levels[self.index(raw)] + (raw - raw.detach())
+        # This term is exactly zero and carries the gradient straight through.
+        carrier = torch.where(raw.isinf(), 0, raw - raw.detach())
+        return levels[self.index(raw)] + carrier
 
 
 def check_sigma(name: str, sigma: float) -> float:
@@ -260,14 +270,17 @@ def check_clip(clip: tuple[float, float] | None) -> tuple[float, float] | None:
     return low, high
 
 
-def check_shape(raw: Tensor, batch: int) -> Tensor:
-    """What h returned: one number per image, (batch,) or (batch, 1)."""
+def check_raw(raw: Tensor, x: Tensor) -> Tensor:
+    """What h returned, one number per image, as (M,) in the precision of the images.
+
+    In h's own precision, which may be half, the level used would not be the level certified.
+    """
     require(
-        isinstance(raw, Tensor) and raw.numel() == batch,
-        f"the selector must return one level per image, shape ({batch},), "
+        isinstance(raw, Tensor) and raw.numel() == len(x),
+        f"the selector must return one level per image, shape ({len(x)},), "
         f"not {tuple(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__}",
     )
-    return raw.reshape(batch)
+    return raw.reshape(len(x)).to(x.dtype)
 
 
 def check_levels(sigma: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.errors import check_ids, check_images, require
-from varsmooth.noise import NoiseStream
+from varsmooth.noise import CHUNK, NoiseStream
 from varsmooth.selectors import NoiseSelector, check_levels
 
 
@@ -71,6 +71,10 @@ class SmoothedClassifier(nn.Module):
         conditional = getattr(self.classifier, "conditional", False)
         output = self.classifier(z, sigma) if conditional else self.classifier(z)
         logits: Tensor = getattr(output, "logits", output)
+        require(
+            logits.ndim == 2 and len(logits) == len(z),
+            f"the classifier must return scores ({len(z)}, classes), not {tuple(logits.shape)}",
+        )
         return logits
 
     def forward(self, x: Tensor, noise: NoiseStream | None = None) -> Tensor:
@@ -110,6 +114,11 @@ class SmoothedClassifier(nn.Module):
         """
         self.check(x)
         require(n >= 1, f"the number of votes must be at least 1, not {n}")
+        require(
+            start % CHUNK == 0 and 0 <= start < n,
+            f"start must be a multiple of {CHUNK} below n={n}, not {start}; "
+            "other draws would be counted twice",
+        )
         noise = noise or self.noise(len(x))
         with evaluation_mode(self), torch.no_grad():
             sigma = self.selector(x, noise, batch_size) if sigma is None else check_levels(sigma)
@@ -130,6 +139,7 @@ class SmoothedClassifier(nn.Module):
         for rows, epsilon in noise.batches(x, purpose, n, batch_size, start):
             z = noise.perturb(x[rows], sigma[rows], epsilon)
             logits = self.logits(z, sigma[rows])  # (M, classes)
+            require(not bool(logits.isnan().any()), "the classifier returned NaN; check it")
             if counts.numel() == 0:
                 counts = torch.zeros(
                     len(x), logits.shape[1], dtype=torch.int64, device=logits.device
