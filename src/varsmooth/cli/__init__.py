@@ -1,0 +1,43 @@
+"""The command line: every verb is a small typed function, its docstring is its help.
+
+A verb imports what it needs when it runs, so that `--help` is quick. Exit codes: 0 done,
+1 failed with a sentence, 2 wrong usage, 130 interrupted.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from varsmooth.cli import data, evaluate, models
+from varsmooth.cli.parser import Group, Verbs, WrongUsage, call
+from varsmooth.errors import VarsmoothError
+
+VERBS: Verbs = {
+    "data": Group(
+        "Get, list and describe data sets.",
+        {"fetch": data.fetch, "list": data.list_, "info": data.info},
+    ),
+    "models": models.models,
+    "predict": evaluate.certify,
+    "certify": evaluate.certify,
+    "attack": evaluate.certify,
+    "verify": evaluate.certify,
+}
+
+
+def _run(argv: Sequence[str] | None) -> None:
+    call(VERBS, sys.argv[1:] if argv is None else argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        _run(argv)
+    except KeyboardInterrupt:
+        print("\ninterrupted; run the same command again to continue", file=sys.stderr)
+        return 130
+    except (VarsmoothError, OSError) as error:
+        print(f"varsmooth: {error}", file=sys.stderr)
+        return 2 if isinstance(error, WrongUsage) else 1
+    except SystemExit as request:  # argparse: 0 after --help, 2 after wrong usage
+        return request.code if isinstance(request.code, int) else 1
+    return 0

@@ -1,0 +1,57 @@
+"""How far a run is: a bar on a terminal, a plain line now and then in a log."""
+
+import sys
+import time
+from types import TracebackType
+
+from tqdm import tqdm
+
+SECONDS = 30.0  # between two lines of a log
+
+
+class Progress:
+    """Counts images; shows images, images per second and the time left on standard error."""
+
+    def __init__(self, total: int, done: int, label: str, shown: bool) -> None:
+        terminal = sys.stderr.isatty()
+        self.total, self.label = total, label
+        self.logging = shown and not terminal
+        self.bar = tqdm(
+            total=total,
+            initial=done,
+            desc=label,
+            unit="img",
+            dynamic_ncols=True,
+            disable=not (shown and terminal),
+        )
+        self.first = self.count = done
+        self.started = self.told = time.monotonic()
+
+    def add(self, images: int) -> None:
+        self.count += images
+        self.bar.update(images)
+        if self.logging and time.monotonic() - self.told >= SECONDS:
+            self._tell()
+
+    def _tell(self) -> None:
+        self.told = time.monotonic()
+        speed = (self.count - self.first) / max(self.told - self.started, 1e-9)
+        left = tqdm.format_interval((self.total - self.count) / speed) if speed else "?"
+        print(
+            f"{self.label}: {self.count}/{self.total} images, {speed:.3g} images/s, {left} left",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.close()
+        if self.logging and self.count > self.first:
+            self._tell()
