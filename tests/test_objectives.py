@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from varsmooth.errors import VarsmoothError
-from varsmooth.objectives import consistency_loss, gaussian_kl, variational_loss
+from varsmooth.objectives import consistency_loss, gaussian_kl, radius_loss, variational_loss
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
 
@@ -55,6 +55,18 @@ def test_unknown_reduction_is_refused() -> None:
     scores, y, sigma = scores_and_levels()
     with pytest.raises(VarsmoothError, match="reduction"):
         variational_loss(scores, y, sigma, 0.5, 0.3, d=3, reduction="max")  # type: ignore[arg-type]
+
+
+def test_radius_loss_wants_more_noise_only_where_the_label_wins() -> None:
+    scores = torch.tensor([[0.9, 0.1], [0.2, 0.8], [1.0, 0.0]]).log()
+    sigma = torch.full((3,), 0.25, requires_grad=True)
+    loss = radius_loss(scores, torch.zeros(3, dtype=torch.int64), sigma, 1.0, scale=0.25)
+    sure = torch.tensor(0.993).logit()  # Φ⁻¹ is finite even for a certain f
+    assert -sure < loss[2] < loss[0] < 0 < loss[1]
+    (slope,) = torch.autograd.grad(loss.sum(), sigma)
+    assert slope[0] < 0 < slope[1]
+    clean = radius_loss(scores, torch.zeros(3, dtype=torch.int64), sigma, 0.0, scale=0.25)
+    torch.testing.assert_close(clean, -scores[:, 0])
 
 
 def test_consistency_of_equal_copies_is_their_entropy() -> None:

@@ -158,6 +158,11 @@ def test_selector_learns_the_target_and_leaves_f_alone(
     assert model.description.sigma_t == 0.5
 
 
+def test_radius_objective_trains(tmp_path: Path, trained: Path) -> None:
+    config = selector_config(tmp_path, trained, objective="radius", network="confidence")
+    assert load_checkpoint(train_selector(config)).selector is not None
+
+
 def test_selector_of_a_universal_classifier_is_told_the_middle(tmp_path: Path) -> None:
     train_classifier(classifier_config(tmp_path / "f", universal=True, sigma=1.0, epochs=1))
     description = load_checkpoint(

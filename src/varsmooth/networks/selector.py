@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from varsmooth.errors import require
+from varsmooth.errors import VarsmoothError, require
 from varsmooth.networks.encoding import SinusoidalEncoding
 
 RANGE = 2.5
@@ -22,7 +22,7 @@ class AttentionSelector(nn.Module):
 
     Noisy images (B, channels, H, W), sigma_a (B,), lam (B,) → σ_s (B,).
     The first convolution has stride 2 and its output is pooled once, so that attention sees 8×8
-    tokens for 32×32 images; h then costs about a fifth of conv4.
+    tokens for 32×32 images; h then costs about a third of conv4.
     """
 
     def __init__(self, channels: int = 3, width: int = 32, heads: int = 4) -> None:
@@ -73,10 +73,9 @@ class ReadsClassifier(nn.Module):
 
     def read(self, x: Tensor, sigma: Tensor) -> Tensor:
         """log softmax f(x) (B, classes); gradients reach x, never f's parameters."""
-        classifier: nn.Module | None = getattr(self, "_classifier", None)
-        if classifier is None:
-            require(False, "this selector reads a classifier; call attach(classifier) first")
-        assert classifier is not None
+        classifier = getattr(self, "_classifier", None)
+        if not isinstance(classifier, nn.Module):
+            raise VarsmoothError("this selector reads a classifier; call attach(classifier) first")
         frozen = {name: p.detach() for name, p in classifier.named_parameters()}
         conditional = getattr(classifier, "conditional", False)
         output = functional_call(classifier, frozen, (x, sigma) if conditional else (x,))

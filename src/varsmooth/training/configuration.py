@@ -124,6 +124,7 @@ class SelectorConfig(TrainingConfig):
         lam: one fixed λ; by default λ ~ U(0, 1) for each batch
         selector_samples: samples of h in the median of gvstar; odd
         classifier_samples: draws of the soft smoothed classifier
+        objective: variational is the paper's; radius rewards a large certified radius instead
         reduction: of the KL over dimensions: mean, or sum as the formula is written
         network: a registered name, or the import path `package.module:Class` of your own
         network_options: keyword arguments of the network
@@ -135,6 +136,7 @@ class SelectorConfig(TrainingConfig):
     lam: float | None = None
     selector_samples: int = 11
     classifier_samples: int = 10
+    objective: Literal["variational", "radius"] = "variational"
     reduction: Reduction = "mean"
     network: str = "attention"
     network_options: dict[str, Any] = field(default_factory=dict)

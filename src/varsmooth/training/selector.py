@@ -13,7 +13,7 @@ from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import require
 from varsmooth.networks import ReadsClassifier, build
 from varsmooth.noise import NoiseStream, keyed_generator
-from varsmooth.objectives import variational_loss
+from varsmooth.objectives import radius_loss, variational_loss
 from varsmooth.selectors import LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.configuration import SelectorConfig
@@ -25,7 +25,7 @@ MEASURED_LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 class SelectorTask:
-    """L = (1−λ) CE + λ KL of the soft smoothed classifier under the levels that h chooses.
+    """L = (1−λ) CE + λ KL (or another objective, by name) of the soft smoothed classifier under the levels that h chooses.
 
     sigma_a: the σ_a that h is told, at which it sees its noise; the target is σ_t = 2 σ_a.
     f only gives gradients to its input: the loop changes `module` alone, which is h.
@@ -55,15 +55,7 @@ class SelectorTask:
         with evaluation_mode(self.smoothed.classifier):
             sigma = self.smoothed.selector(images, noise)  # (B,)
             scores = self.smoothed.scores(images, sigma, noise)  # (B, classes)
-        loss = variational_loss(
-            scores,
-            labels,
-            sigma,
-            self.sigma_t,
-            self.learned.lam,
-            d=images[0].numel(),
-            reduction=config.reduction,
-        ).mean()
+        loss = self._objective(scores, labels, sigma, d=images[0].numel()).mean()
         return loss, {
             "accuracy": scores.argmax(dim=1).eq(labels).float().mean().item(),
             "sigma_mean": sigma.mean().item(),
@@ -71,6 +63,13 @@ class SelectorTask:
             "sigma_min": sigma.min().item(),
             "sigma_max": sigma.max().item(),
         }
+
+    def _objective(self, scores: Tensor, labels: Tensor, sigma: Tensor, d: int) -> Tensor:
+        lam = self.learned.lam
+        if self.config.objective == "radius":
+            return radius_loss(scores, labels, sigma, lam, scale=self.learned.sigma_a)
+        reduction = self.config.reduction
+        return variational_loss(scores, labels, sigma, self.sigma_t, lam, d, reduction)
 
 
 def train_selector(config: SelectorConfig) -> Path:
