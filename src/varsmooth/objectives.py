@@ -61,7 +61,8 @@ def radius_loss(
     """
     log_p = scores.gather(1, y[:, None])[:, 0]  # (B,)
     p = CERTAINTY * log_p.exp() + (1 - CERTAINTY) * (1 - log_p.exp())
-    return -(1 - lam) * log_p - lam * sigma_s * special.ndtri(p) / scale
+    radius: Tensor = sigma_s * special.ndtri(p)
+    return -(1 - lam) * log_p - lam * radius / scale
 
 
 def consistency_loss(logits: Tensor, weight: float, entropy: float = 0.5) -> Tensor:

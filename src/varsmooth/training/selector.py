@@ -25,7 +25,7 @@ MEASURED_LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 class SelectorTask:
-    """L = (1−λ) CE + λ KL (or another objective, by name) of the soft smoothed classifier under the levels that h chooses.
+    """L = (1−λ) CE + λ KL of the soft smoothed classifier under the levels that h chooses.
 
     sigma_a: the σ_a that h is told, at which it sees its noise; the target is σ_t = 2 σ_a.
     f only gives gradients to its input: the loop changes `module` alone, which is h.
