@@ -54,7 +54,7 @@ class Run:
         wanted = json.loads(json.dumps({"format": FORMAT, **header}))
         if (folder / HEADER).exists():
             run = cls.open(folder, rank)
-            different = list(_differences(_settings(run.header), _settings(wanted)))
+            different = differences(_settings(run.header), _settings(wanted))
             if not different:
                 return run
             require(
@@ -181,9 +181,17 @@ def _settings(header: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "config": {k: v for k, v in config.items() if k not in EXECUTION}}
 
 
-def _differences(there: Any, now: Any, name: str = "") -> Iterator[str]:
-    """Where two JSON values differ, in words."""
-    if isinstance(there, dict) and isinstance(now, dict):
+def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Where two sets of settings differ, in words.
+
+    >>> differences({"n": 100, "clip": [0.1, 1.0]}, {"n": 200, "clip": (0.1, 1.0)})
+    ['n: 100 there, 200 now']
+    """
+    return list(_differences(there, json.loads(json.dumps(now)), ""))
+
+
+def _differences(there: Any, now: Any, name: str) -> Iterator[str]:
+    if isinstance(there, Mapping) and isinstance(now, Mapping):
         for key in sorted(there.keys() | now.keys()):
             inner = f"{name}.{key}" if name else key
             yield from _differences(there.get(key), now.get(key), inner)

@@ -17,10 +17,10 @@ VERBS: Verbs = {
         {"fetch": data.fetch, "list": data.list_, "info": data.info},
     ),
     "models": models.models,
-    "predict": evaluate.certify,
+    "predict": evaluate.predict,
     "certify": evaluate.certify,
-    "attack": evaluate.certify,
-    "verify": evaluate.certify,
+    "attack": evaluate.attack,
+    "verify": evaluate.verify,
 }
 
 

@@ -1,8 +1,9 @@
 """What can be asked of a run, as plain values. The command line makes its options from these."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 BATCH_SIZE = 128  # as in varsmooth.noise, which would bring torch
 
@@ -158,3 +159,17 @@ class AttackOptions:
     alpha: float | None = None
     save_images: bool = False
     seed: int = 0
+
+
+def options_in(config: Mapping[str, Any]) -> tuple[ModelOptions, DataOptions]:
+    """The model and the images that the configuration of a stored run names."""
+    values = dict(config)
+    if values["clip"] is not None:
+        values["clip"] = tuple(values["clip"])
+    if values["root"] is not None:
+        values["root"] = Path(values["root"])
+    model, data = (
+        {field.name: values[field.name] for field in fields(kind)}
+        for kind in (ModelOptions, DataOptions)
+    )
+    return ModelOptions(**model), DataOptions(**data)

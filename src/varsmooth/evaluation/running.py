@@ -112,12 +112,8 @@ def prepare(
         "name": options.name or options.out.resolve().name,
         "config": _config(model, data, options) | task.config(),
         "environment": environment(device),
-        "fingerprints": {
-            "classifier": fingerprint(g.classifier),
-            "selector": fingerprint(g.selector),
-        },
         "dataset": described(images, data),
-        "selector": g.selector.describe(),
+        **identity(g),
     }
     return Setup(task.equip(g), images, Run.create(options.out, header, rank), options.batch_size)
 
@@ -148,6 +144,12 @@ def _share(
 def labels_of(batch: Batch) -> list[int | None]:
     """One label per image, None where nobody has said."""
     return [None] * len(batch.ids) if batch.labels is None else batch.labels.tolist()
+
+
+def identity(g: SmoothedClassifier) -> dict[str, Any]:
+    """What tells one smoothed classifier from another."""
+    prints = {"classifier": fingerprint(g.classifier), "selector": fingerprint(g.selector)}
+    return {"fingerprints": prints, "selector": g.selector.describe()}
 
 
 def environment(device: torch.device) -> dict[str, Any]:

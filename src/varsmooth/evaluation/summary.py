@@ -19,6 +19,44 @@ def certified(run: Run) -> str:
     return text + f", {_abstained(rows)}"
 
 
+def predicted(run: Run) -> str:
+    """Accuracy, where the images are labelled."""
+    rows = run.rows()
+    return f"{_counted(run, rows)}, {_accuracy(rows, 'prediction')}, {_abstained(rows)}"
+
+
+def attacked(run: Run) -> list[str]:
+    """Accuracy before and after, one line for each budget."""
+    rows = run.rows()
+    budgets = sorted({row["eps"] for row in rows})
+    lines = [_counted(run, rows)]
+    for eps in budgets:
+        here = [row for row in rows if row["eps"] == eps]
+        clean, after = _accuracy(here, "clean_prediction"), _accuracy(here, "prediction")
+        changed = sum(row["prediction"] != row["clean_prediction"] for row in here)
+        lines.append(
+            f"eps {eps:g}: clean {clean}, attacked {after}, {_percent(changed, len(here))} changed"
+        )
+    return lines
+
+
+def searched(run: Run) -> str:
+    """How many certified balls were searched, and what was found in them."""
+    rows = run.rows()
+    kinds = sorted({row["guarantee"] for row in rows})
+    counts = []
+    for kind in kinds:
+        here = [row for row in rows if row["guarantee"] == kind]
+        counts.append(f"{sum(row['violated'] for row in here)} of {len(here)} {kind} ones false")
+    return f"certificates searched in {run.folder}: {', '.join(counts)}"
+
+
+def _accuracy(rows: Sequence[Row], column: str) -> str:
+    labelled = [row for row in rows if row["label"] is not None]
+    right = sum(row[column] == row["label"] for row in labelled)
+    return f"{_percent(right, len(labelled))} right" if labelled else "unlabelled"
+
+
 def _counted(run: Run, rows: Sequence[Row]) -> str:
     images, size = len({row["id"] for row in rows}), run.header["dataset"]["size"]
     return f"{images} of {size} images in {run.folder}"
