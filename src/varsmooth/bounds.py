@@ -118,14 +118,15 @@ def median_band(n: int, a: float) -> float:
 def entry_distances(below: ArrayLike, n: int, sigma_m: float, a: float, band: float = 0) -> Floats:
     """D̂_j: no x' nearer than D̂_j to x has the grid's level s_j as its median level.
 
-    below: counts (L−1,) of the n selector samples that are ≤ t_j, the thresholds between levels.
+    below: counts (..., L−1) of the n selector samples that are ≤ t_j, between the levels.
     D̂_j = σ_m · max(0, max(Φ⁻¹(F_{j−1}), Φ⁻¹(1 − F_j)) − band), F_0 = 0, F_L = 1, with F_{j−1}
     replaced by CP⁻ and F_j by CP⁺, each failing with probability ≤ a. band: see `median_band`.
-    Returns (L,).
+    Returns (..., L).
     """
     below = np.asarray(below)
-    from_above = np.concatenate([[0.0], clopper_pearson_lower(below, n, a)])
-    from_below = np.concatenate([1 - clopper_pearson_upper(below, n, a), [0.0]])
+    never = np.zeros((*below.shape[:-1], 1))
+    from_above = np.concatenate([never, clopper_pearson_lower(below, n, a)], axis=-1)
+    from_below = np.concatenate([1 - clopper_pearson_upper(below, n, a), never], axis=-1)
     z = np.maximum(normal_quantile(from_above), normal_quantile(from_below))
     distances: Floats = sigma_m * np.maximum(0.0, z - band)
     return distances

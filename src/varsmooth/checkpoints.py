@@ -128,6 +128,14 @@ def save(
     return _description(parts, folder / CONFIG)
 
 
+def recommend(folder: str | Path, settings: Mapping[str, Any]) -> Description:
+    """Write settings (any of lam, sigma_m, clip, levels) into the description of a model."""
+    path = find(folder) / CONFIG
+    values = asdict(describe(folder)) | {"recommended": dict(settings)}
+    _replace(path, (json.dumps(values, indent=1) + "\n").encode())
+    return describe(folder)
+
+
 def load_checkpoint(name_or_path: str | Path, trusted: Collection[str] = ()) -> Checkpoint:
     """A released model by name, or any model by the path of its folder.
 

@@ -1,0 +1,87 @@
+"""`varsmooth tune`: settings of a protected selector, chosen on held-out images."""
+
+from pathlib import Path
+from typing import Literal
+
+
+def tune(
+    model: str,
+    goal: Literal["clean", "certified", "radius"] = "radius",
+    radius: float = 0.0,
+    data: str = "cifar10",
+    split: str = "val",
+    root: Path | None = None,
+    images: int = 500,
+    lams: list[float] | None = None,
+    sigma_ms: list[float] | None = None,
+    levels: int = 9,
+    n: int = 500,
+    n_select: int = 301,
+    seed: int = 0,
+    batch_size: int | None = None,
+    device: str = "cpu",
+) -> None:
+    """Choose λ, σ_m, clip and grid for a model and write them into its description.
+
+    The choice is made on held-out images, never on test images; the best single σ for the same
+    goal is shown beside it.
+
+    examples:
+      varsmooth tune runs/cpu/h-0.25
+      varsmooth tune my_model --goal certified --radius 0.5 --images 1000
+      varsmooth tune my_model --data my_photos/ --split val --goal clean
+
+    Args:
+        model: folder of a classifier with its selector
+        goal: clean accuracy, accuracy certified soundly at a radius, or average certified radius
+        radius: the radius of goal `certified`
+        data: name or path of the data set
+        split: its held-out split
+        root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
+        images: how many of its images are used
+        lams: values of λ to try, as [0,0.1,0.2]
+        sigma_ms: values of σ_m to try (default: half, once and twice the selector's σ_a)
+        levels: levels of the ladder from which grids are cut
+        n: votes of f per image and level
+        n_select: samples of h per image and setting
+        seed: of the noise
+        batch_size: noisy images per forward pass; never changes the result
+        device: where to compute
+    """
+    from varsmooth.checkpoints import recommend
+    from varsmooth.data import load_dataset
+    from varsmooth.library import load
+    from varsmooth.tuning import tune as choose
+
+    g = load(model, protect=False).to(device)
+    chosen = choose(
+        g,
+        load_dataset(data, split, root)[:images],
+        goal,
+        radius,
+        lams=lams or (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
+        sigma_ms=sigma_ms,
+        levels=levels,
+        n=n,
+        n_select=n_select,
+        seed=seed,
+        batch_size=batch_size,
+    )
+    best = chosen.best
+    settings = {
+        "lam": best.lam,
+        "sigma_m": best.sigma_m,
+        "clip": best.clip,
+        "levels": list(best.levels),
+    }
+    recommend(model, settings)
+    what = {"clean": "accuracy", "certified": f"accuracy certified at {radius:g}"}
+    print(
+        f"{what.get(goal, 'average certified radius')} on {chosen.images} images of {data} {split}"
+    )
+    grid = ", ".join(f"{level:.4g}" for level in best.levels)
+    print(
+        f"  selector  {best.score:.4f}  lam {best.lam:g}, sigma_m {best.sigma_m:g}, levels {grid}"
+    )
+    print(f"  fixed σ   {chosen.fixed_score:.4f}  sigma {chosen.fixed_sigma:.4g}")
+    print(f"written into the description of {model}")

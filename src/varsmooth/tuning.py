@@ -1,0 +1,225 @@
+"""Choosing λ, σ_m, clip and grid for a trained pair of f and h, on held-out images.
+
+The votes of f are tabulated once over a fine grid of levels, and the raw samples of h once per
+(λ, σ_m). Every setting is then scored offline, by the arithmetic of the sound certificate.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from varsmooth import bounds
+from varsmooth.data import ImageDataset
+from varsmooth.errors import require
+from varsmooth.selectors import FixedSelector, Grid, LearnedSelector
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+
+Goal = Literal["clean", "certified", "radius"]
+Integers = NDArray[np.int64]
+
+ALPHA_CLASS, ALPHA_SELECT = 1e-3 - 1e-5, 1e-5
+"""How `certify` divides α = 10⁻³ by default."""
+
+DEPLOYED_DRAWS = 1001
+"""N_p of the deployed median, whose band the certificate pays for."""
+
+
+@dataclass(frozen=True)
+class VoteTable:
+    """Votes of f for each image at each level: counts (N, levels, classes), labels (N,)."""
+
+    levels: tuple[float, ...]
+    counts: Integers
+    labels: Integers
+
+    @property
+    def n(self) -> int:
+        return int(self.counts[0, 0].sum())
+
+    def radii(self, candidates: Integers, columns: Sequence[int]) -> bounds.Floats:
+        """R̂ of each image's candidate class at the chosen columns: (N, columns)."""
+        rows = np.arange(len(self.labels))[:, None]
+        top = self.counts[rows, np.asarray(columns)[None], candidates[:, None]]
+        return bounds.class_radius(top, self.n, np.asarray(self.levels)[list(columns)], ALPHA_CLASS)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to set the protected selector, and its score on the held-out images."""
+
+    lam: float
+    sigma_m: float
+    levels: tuple[float, ...]
+    score: float
+
+    @property
+    def clip(self) -> tuple[float, float] | None:
+        """The range of the grid; one level alone is no range."""
+        return (self.levels[0], self.levels[-1]) if len(self.levels) > 1 else None
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The best setting for a goal, beside the best single σ for the same goal and images."""
+
+    goal: Goal
+    radius: float
+    images: int
+    best: Setting
+    fixed_sigma: float
+    fixed_score: float
+
+
+def tune(
+    g: SmoothedClassifier,
+    data: ImageDataset,
+    goal: Goal,
+    radius: float = 0.0,
+    *,
+    lams: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
+    sigma_ms: Sequence[float] | None = None,
+    levels: int = 9,
+    n: int = 500,
+    n_select: int = 301,
+    seed: int = 0,
+    batch_size: int | None = None,
+) -> Tuning:
+    """Choose λ, σ_m and the grid of levels for a goal, on held-out images of `data`.
+
+    g: f with its `LearnedSelector`. goal: `clean`, accuracy of the plain vote; `certified`,
+    accuracy certified soundly at `radius`; `radius`, average certified radius (wrong and
+    abstaining images count 0).
+    Candidates: each λ; each σ_m (by default σ_a/2, σ_a, 2σ_a); every run of neighbouring levels,
+    or of every second one, from `levels` geometric levels in [σ_a/4, 2σ_a], so the clip range is
+    chosen together with the grid.
+    """
+    learned = g.selector
+    if not isinstance(learned, LearnedSelector):
+        require(False, "tune needs a classifier with a learned selector; load the pair unprotected")
+    assert isinstance(learned, LearnedSelector)
+    require(data.labels is not None, f"{data.name} has no labels, so nothing can be scored on it")
+    require(goal in ("clean", "certified", "radius"), f"goal {goal!r} is not known")
+    require((goal == "certified") == (radius > 0), "a radius > 0 belongs to goal 'certified'")
+    require(len(lams) > 0 and levels >= 2, "tune needs at least one lam and two levels")
+    sigma_a = learned.sigma_a
+    ladder = Grid.make(levels, (sigma_a / 4, 2 * sigma_a)).levels
+    table = tabulate_votes(g, data, ladder, n, seed, batch_size)
+    best: Setting | None = None
+    for sigma_m in sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a):
+        for lam in lams:
+            raw = sample_selector(g, learned, data, lam, sigma_m, n_select, seed, batch_size)
+            for columns in _runs(len(ladder)):
+                score = score_setting(table, raw, sigma_m, columns, goal, radius)
+                if best is None or score > best.score:
+                    best = Setting(lam, sigma_m, tuple(ladder[j] for j in columns), score)
+    assert best is not None
+    fixed = [_score_fixed(table, column, goal, radius) for column in range(len(ladder))]
+    top = int(np.argmax(fixed))
+    return Tuning(goal, radius, len(data), best, ladder[top], fixed[top])
+
+
+def _runs(levels: int) -> Iterator[tuple[int, ...]]:
+    """Neighbouring levels, or every second one: the grids that are tried."""
+    for step in (1, 2):
+        for low in range(levels):
+            for high in range(low + step, levels, step):
+                yield tuple(range(low, high + 1, step))
+
+
+def tabulate_votes(
+    g: SmoothedClassifier,
+    data: ImageDataset,
+    levels: Sequence[float],
+    n: int,
+    seed: int,
+    batch_size: int | None = None,
+) -> VoteTable:
+    """n votes of f for every image of `data` at every level."""
+    assert data.labels is not None
+    columns = []
+    for sigma in levels:
+        smoothed = SmoothedClassifier(g.classifier, FixedSelector(sigma), lattice=g.lattice)
+        counts = [
+            smoothed.votes(
+                _on_device(g, x), n, noise=smoothed.noise(len(x), seed, ids), batch_size=batch_size
+            ).cpu()
+            for x, _, ids in data.batches(100)
+        ]
+        columns.append(torch.cat(counts))
+    return VoteTable(tuple(levels), torch.stack(columns, dim=1).numpy(), data.labels)
+
+
+def sample_selector(
+    g: SmoothedClassifier,
+    learned: LearnedSelector,
+    data: ImageDataset,
+    lam: float,
+    sigma_m: float,
+    n: int,
+    seed: int,
+    batch_size: int | None = None,
+) -> bounds.Floats:
+    """n raw samples of h(x+ε) for every image, ascending: (N, n). λ is set back afterwards."""
+    before, learned.lam = learned.lam, lam
+    try:
+        with evaluation_mode(g), torch.no_grad():
+            raw = [
+                learned.samples(
+                    _on_device(g, x),
+                    sigma_m,
+                    n,
+                    g.noise(len(x), seed, ids),
+                    "selector-bounds",
+                    batch_size,
+                ).cpu()
+                for x, _, ids in data.batches(100)
+            ]
+    finally:
+        learned.lam = before
+    samples: bounds.Floats = torch.cat(raw).double().sort(dim=1).values.numpy()
+    return samples
+
+
+def score_setting(
+    table: VoteTable,
+    raw: bounds.Floats,
+    sigma_m: float,
+    columns: Sequence[int],
+    goal: Goal,
+    radius: float,
+) -> float:
+    """What a grid made of these columns of the table achieves with these samples of h."""
+    grid = Grid(tuple(table.levels[j] for j in columns))
+    median = raw[:, (raw.shape[1] - 1) // 2]
+    chosen = np.asarray(columns)[np.searchsorted(grid.thresholds, median)]  # (N,) table columns
+    candidates = table.counts[np.arange(len(chosen)), chosen].argmax(axis=1)  # (N,)
+    if goal == "clean":
+        return float((candidates == table.labels).mean())
+    below = (raw[:, :, None] <= np.asarray(grid.thresholds)).sum(axis=1)  # (N, L−1)
+    band = bounds.median_band(DEPLOYED_DRAWS, ALPHA_SELECT)
+    entry = bounds.entry_distances(below, raw.shape[1], sigma_m, ALPHA_SELECT / 2, band)
+    certified = np.maximum(entry, table.radii(candidates, columns)).min(axis=1)  # Theorem A
+    return _score(certified, candidates == table.labels, goal, radius)
+
+
+def _score_fixed(table: VoteTable, column: int, goal: Goal, radius: float) -> float:
+    """The same goal for one level for all images."""
+    candidates = table.counts[:, column].argmax(axis=1)
+    right = candidates == table.labels
+    if goal == "clean":
+        return float(right.mean())
+    return _score(table.radii(candidates, [column])[:, 0], right, goal, radius)
+
+
+def _score(certified: bounds.Floats, right: NDArray[np.bool_], goal: Goal, radius: float) -> float:
+    earned = np.where(right, np.maximum(certified, 0), 0)
+    return float((earned >= radius).mean() if goal == "certified" else earned.mean())
+
+
+def _on_device(g: SmoothedClassifier, x: Tensor) -> Tensor:
+    return x.to(next(g.classifier.parameters()).device)
