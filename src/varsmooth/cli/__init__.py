@@ -7,7 +7,7 @@ A verb imports what it needs when it runs, so that `--help` is quick. Exit codes
 import sys
 from collections.abc import Sequence
 
-from varsmooth.cli import data, evaluate, models
+from varsmooth.cli import completion, data, evaluate, models, tune
 from varsmooth.cli.parser import Group, Verbs, WrongUsage, call
 from varsmooth.errors import VarsmoothError
 
@@ -17,10 +17,12 @@ VERBS: Verbs = {
         {"fetch": data.fetch, "list": data.list_, "info": data.info},
     ),
     "models": models.models,
+    "tune": tune.tune,
     "predict": evaluate.predict,
     "certify": evaluate.certify,
     "attack": evaluate.attack,
     "verify": evaluate.verify,
+    "completion": completion.completion,
 }
 
 

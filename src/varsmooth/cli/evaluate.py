@@ -99,7 +99,7 @@ def certify(
       varsmooth certify --model my_model/ --lam 0.5 --clip 0.12,0.5 --levels 8 --out runs/dual
       varsmooth certify --model zoo:make --sigma 0.5 --data photos/ --subset 0:100 --out runs/own
       varsmooth certify --model my_model/ --data cifar10 --devices 4 --out runs/four
-      torchrun --nproc-per-node 4 -m varsmooth certify --model my_model/ --out runs/four
+      torchrun --nproc-per-node 4 -m -- varsmooth certify --model my_model/ --out runs/four
     """
     from varsmooth.evaluation.certifying import certify_dataset
     from varsmooth.evaluation.summary import certified

@@ -36,7 +36,15 @@ _NUMBERS = re.compile(r"(--[a-z-]+=)?([-+.\de]+(?:,[-+.\de]+)+)")
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
-    """Keeps the lines of the examples as they are written."""
+    """Keeps the lines of the examples as they are written; says what is needed and the default."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, default = action.help or "", action.default
+        if action.required and action.option_strings:
+            return f"{text} (required)"
+        if default in (None, argparse.SUPPRESS) or not action.option_strings:
+            return text
+        return f"{text} (default: {str(default).lower() if isinstance(default, bool) else default})"
 
 
 def build_parser(verbs: Verbs) -> ArgumentParser:
