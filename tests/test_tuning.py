@@ -58,6 +58,7 @@ def test_offline_scores_are_those_of_certify(g: SmoothedClassifier, data: ImageD
     learned.lam = 0.2
     protected = SmoothedClassifier(g.classifier, MedianSelector(learned, 0.25, levels=levels))
     images, labels, ids = data.batch(slice(None))
+    assert labels is not None
     found = certify(protected, images, n0=300, n=200, n_select=301, seed=3, ids=ids)
     right = found.prediction == labels
     radii = torch.where(right, found.radius, 0)
