@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 
 import numpy as np
@@ -26,6 +27,7 @@ from varsmooth import (
 )
 from varsmooth.certificates import Ledger, LevelVotes, SelectorEvidence
 from varsmooth.errors import VarsmoothError
+from varsmooth.selectors import Grid
 
 
 def fixed(f: nn.Module, sigma: float) -> SmoothedClassifier:
@@ -76,6 +78,50 @@ def test_selection_draws_are_not_the_votes() -> None:
     assert not torch.equal(chosen, g.votes(x, 100, noise=noise))
 
 
+class Watcher(nn.Module):
+    """Remembers the noise it is shown, in units of its level; class 0, or the level .4."""
+
+    conditional = True
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__()
+        self.x, self.seen = x, list[Tensor]()
+
+    def forward(self, z: Tensor, sigma: Tensor | None = None) -> Tensor:
+        level = torch.full((len(z),), 0.25) if sigma is None else sigma
+        self.seen.append(((z - self.x) / level.view(-1, 1, 1, 1)).flatten(1))
+        if sigma is None:
+            return torch.full((len(z),), 0.4)
+        return torch.tensor([[1.0, 0.0]]).expand(len(z), 2)
+
+
+def test_no_draw_serves_two_purposes() -> None:
+    """Selection, estimation, selector and classifier: all their noise differs."""
+    x = torch.full((1, 1, 1, 64), 0.5, dtype=torch.float64)
+
+    def watched(learn: bool, call: Callable[[SmoothedClassifier], object]) -> Tensor:
+        f, h = Watcher(x), Watcher(x)
+        h.conditional = False
+        selector = (
+            MedianSelector(h, 0.25, n=33, levels=[0.2, 0.4, 0.8]) if learn else FixedSelector(0.25)
+        )
+        call(SmoothedClassifier(f, selector))
+        return torch.cat(f.seen + h.seen)
+
+    expected = [
+        (True, lambda g: predict(g, x, n=50, seed=1), 33 + 50),
+        (False, lambda g: certify(g, x, n0=40, n=50, seed=1), 40 + 50),
+        (True, lambda g: certify(g, x, n0=40, n=50, n_select=101, seed=1), 40 + 101 + 40 + 50),
+        (True, lambda g: certify(g, x, n=50, method="conditional", seed=1), 33 + 100 + 50),
+        (False, lambda g: certify_at(g, x, 0.1, n0=40, n_max=304, seed=1), None),
+    ]  # fmt: skip
+    for learn, call, draws in expected:
+        noise = nn.functional.normalize(watched(learn, call))
+        overlaps = noise @ noise.T  # 1 for the same draw, about ±1/8 for two
+        first = torch.triu(overlaps > 0.99, diagonal=1).any(dim=0).logical_not()
+        assert int(first.sum()) == (len(noise) if draws is None else draws)
+
+
 def test_runner_up_certifies_without_an_absolute_majority() -> None:
     class Spread(nn.Module):
         """Class 0 on the middle 40 % of the first pixel's noise, else one of nine others."""
@@ -90,6 +136,13 @@ def test_runner_up_certifies_without_an_absolute_majority() -> None:
     with_runner_up = certify(g, x, seed=1, runner_up=True)[0]
     assert with_runner_up.prediction == 0
     assert with_runner_up.radius > 0.05
+
+
+def test_the_runner_up_is_the_largest_other_count() -> None:
+    ledger = Ledger(1e-3, 1e-3, runner_up=True)
+    expected = float(bounds.class_radius_with_runner_up(600, 300, 1000, 0.25, 1e-3))
+    for counts in ((70, 600, 300, 30), (300, 600, 30, 70), (30, 600, 70, 300)):
+        assert LevelVotes(0.25, 1, counts).radius(ledger) == expected
 
 
 # --- predict -------------------------------------------------------------------------------
@@ -161,6 +214,36 @@ def test_worked_example_of_the_certificate() -> None:
         fingerprints={},
     )
     assert certificate.radius == pytest.approx(0.37084862, abs=5e-9)
+    assert certificate.selector is not None
+    entry = certificate.selector.entry_distances(certificate.ledger)
+    expected = [
+        0.2470448,
+        0.19857925,
+        0.13254499,
+        0.04258769,
+        0,
+        0.05783553,
+        0.22196059,
+        0.43831569,
+    ]
+    np.testing.assert_allclose(entry, expected, atol=5e-9)
+
+
+def test_a_sample_on_a_threshold_counts_for_the_level_it_snaps_to() -> None:
+    levels = (1.0, 4.0, 16.0)  # thresholds 2 and 8, exact
+    for raw, index in ((2.0, 0), (8.0, 1), (math.nextafter(8.0, 9.0), 2)):
+        evidence = SelectorEvidence((raw,) * 101, 0.25, None, levels)
+        entry = evidence.entry_distances(Ledger(1e-3, 9e-4, 1e-4))
+        snapped = Grid(levels).snap(torch.tensor([raw], dtype=torch.float64))
+        assert float(snapped) == levels[index]
+        assert [distance == 0 for distance in entry] == [j == index for j in range(3)]
+
+
+def test_a_split_vote_abstains_on_a_grid_too() -> None:
+    """max(D̂_j, R̂_j) is never negative; a radius of 0 certifies nothing."""
+    found = certify(dual(Linear()), point(0.5, 0.5, copies=10), seed=1)
+    assert found.prediction.tolist() == [ABSTAIN] * 10
+    assert found.radius.tolist() == [0.0] * 10
 
 
 def test_dual_radius_is_tight() -> None:
@@ -186,8 +269,10 @@ def test_dual_radius_limited_by_the_classifier() -> None:
 
 def test_unvisited_levels_cannot_matter() -> None:
     """Visiting lazily gives the radius that visiting every level gives."""
-    g, x = dual(Linear()), point(0.6, 0.5, copies=5)
+    g = dual(Linear())
+    x = torch.cat([point(0.55 + 0.01 * i, 0.4 + 0.01 * i) for i in range(30)])
     lazy = certify(g, x, n=1000, seed=4)
+    assert len({len(certificate.votes) for certificate in lazy}) > 1
     for i, certificate in enumerate(lazy):
         assert len(certificate.votes) < LEVELS
         assert certificate.selector is not None
@@ -363,14 +448,20 @@ def test_evidence_survives_json_and_gives_the_radius_again(kind: str) -> None:
 
 
 def test_recompute_counts_unvisited_levels_as_unknown() -> None:
-    certificate = certify(dual(WrongAbove(0.6)), point(0.5, 0.5), seed=2)[0]
-    looser = certificate.recompute(0.5, alpha_select=0.4)
+    """Ten unanimous votes allow little at α = 10⁻³ and much at ½, beyond levels never visited."""
+    g, x = dual(WrongAbove(9.0)), point(0.5, 0.5)
+    certificate = certify(g, x, n=20, seed=2)[0]
+    looser = certificate.recompute(0.5)
     assert certificate.selector is not None
     seen = {level.sigma for level in certificate.votes}
     unseen = [j for j, s in enumerate(certificate.selector.levels or ()) if s not in seen]
-    assert unseen
     entry = certificate.selector.entry_distances(looser.ledger)
-    assert looser.radius <= min(entry[j] for j in unseen)
+    assert looser.radius == min(entry[j] for j in unseen)
+    assert looser.radius < certify(g, x, n=20, alpha=0.5, seed=2)[0].radius
+    selective = certificate.recompute(0.5, alpha_select=0.4)
+    assert selective.ledger.alpha_class == pytest.approx(0.1)
+    entry = certificate.selector.entry_distances(selective.ledger)
+    assert looser.radius < selective.radius == min(entry[j] for j in unseen)
 
 
 def test_results_do_not_depend_on_batching() -> None:
