@@ -1,0 +1,78 @@
+"""Small models on disk, and modules of a user's own, for tests of whole runs."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from varsmooth.checkpoints import Description, Part, save
+from varsmooth.cli import main
+from varsmooth.data.cifar10 import CLASS_NAMES
+from varsmooth.networks import AttentionSelector, Conv4
+from varsmooth.records import Run
+
+QUICK = "--n 60 --n0 20 --n-select 61 --n-median 21 --alpha 0.05 --alpha-select 0.01"
+"""Options of a certification that takes milliseconds an image."""
+
+
+def run(words: str, *more: object) -> int:
+    """The exit code of one command line."""
+    return main([*words.split(), *map(str, more)])
+
+
+def table(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run without the times."""
+    rows = Run.open(folder).rows()
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def write_pair(folder: Path, seed: int = 0, scale: float = 100.0) -> Path:
+    """An untrained classifier and selector that disagree with themselves under noise."""
+    torch.manual_seed(seed)
+    classifier, selector = Conv4(widths=(8, 8, 8, 8)), AttentionSelector()
+    nn.init.normal_(selector.output.weight, std=1.0)
+    with torch.no_grad():
+        classifier.linear.weight *= scale
+    description = Description(
+        dataset="cifar10",
+        class_names=CLASS_NAMES,
+        sigma_a=0.25,
+        selector_sigma=0.25,
+        recommended={"lam": 0.2, "clip": [0.1, 0.5], "levels": 4},
+        classifier=Part("conv4", {"widths": [8, 8, 8, 8]}),
+        selector=Part("attention"),
+    )
+    save(folder, description, classifier=classifier, selector=selector)
+    return folder
+
+
+FALSE_LEVEL = '''
+"""A conditional classifier that is wrong at levels near 0.385 only, and a linear selector."""
+import torch
+from torch import nn
+from varsmooth import MedianSelector, SmoothedClassifier
+
+
+class WrongNear(nn.Module):
+    conditional = True
+
+    def forward(self, x, sigma):
+        wrong = 40 * (0.03 - (sigma - 0.385).abs())
+        return torch.stack([torch.zeros_like(wrong), wrong], dim=1)
+
+
+class Ramp(nn.Module):
+    def forward(self, x):
+        return 0.33 + 0.25 * (x[:, 0, 0, 0] - 0.5)
+
+
+def continuous():
+    return SmoothedClassifier(WrongNear(), MedianSelector(Ramp(), 0.25, n=1001))
+
+
+def on_a_grid():
+    levels = [0.2, 0.33, 0.39, 0.5]
+    return SmoothedClassifier(WrongNear(), MedianSelector(Ramp(), 0.25, n=1001, levels=levels))
+'''
+"""At x with first pixel ½ the level is 0.33; an attacker at distance 0.1 makes it 0.355."""
