@@ -1,5 +1,6 @@
 """pgd against closed-form optima, on f alone and through noise and selector."""
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -8,7 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from tests.oracles import LinearSelector, WrongAbove, point
-from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, VarsmoothError, pgd
+from varsmooth import (
+    FixedSelector,
+    MedianSelector,
+    SmoothedClassifier,
+    VarsmoothError,
+    attacks,
+    pgd,
+)
+from varsmooth.noise import NoiseStream
 
 SHAPE = (3, 8, 8)
 
@@ -102,6 +111,28 @@ def test_the_worst_point_is_kept() -> None:
     assert final_loss >= -dip(x).log_softmax(dim=1)[0, 0]
 
 
+def test_a_worse_restart_does_not_replace_a_better_one() -> None:
+    def peak(x: Tensor) -> Tensor:
+        away = (x.flatten(1) - 0.5).square().sum(dim=1)
+        return torch.stack([away, torch.zeros(len(x))], dim=1)
+
+    x, y = point(0.5, 0.5), torch.zeros(1, dtype=torch.long)
+    found = pgd(peak, x, y, 0.3, steps=1, step_size=1e-6, restarts=4, seed=1)
+    torch.testing.assert_close(found, x, atol=1e-5, rtol=0)
+
+
+def test_the_loss_is_that_of_the_mean_probability() -> None:
+    answers = iter([0.9, 0.1, 0.5])
+
+    def model(x: Tensor) -> Tensor:
+        share = next(answers)
+        return torch.tensor([[share, 1 - share]]).log()
+
+    y = torch.zeros(1, dtype=torch.long)
+    loss = attacks._loss(model, point(0.5, 0.5), y, 3, NoiseStream.make(1))
+    assert float(loss) == pytest.approx(-math.log(0.5))
+
+
 def test_restarts_escape_a_flat_start() -> None:
     def plateau(x: Tensor) -> Tensor:
         away = (x.flatten(1) - 0.5).norm(dim=1)
@@ -130,9 +161,9 @@ def test_eot_draws_are_fresh_every_step() -> None:
             return z.flatten(1)[:, :2]
 
     g = SmoothedClassifier(Spy(), FixedSelector(0.5), samples=4)
-    pgd(g, point(0.5, 0.5), torch.zeros(1, dtype=torch.long), 1e-9, steps=3, samples=2)
+    pgd(g, point(0.5, 0.5), torch.zeros(1, dtype=torch.long), 1e-9, 3, restarts=3, samples=2)
     noisy = torch.cat(seen)
-    assert len(noisy) == 4 * 2 * 4  # steps + 1 evaluations, 2 EOT draws, 4 samples each
+    assert len(noisy) == 3 * 4 * 2 * 4  # 3 starts, steps + 1 evaluations, 2 EOT draws, 4 samples
     assert len(torch.unique(noisy.flatten(1), dim=0)) == len(noisy)
 
 

@@ -23,6 +23,7 @@ from varsmooth import (
     bounds,
     certify,
     certify_at,
+    pgd,
     predict,
 )
 from varsmooth.certificates import Ledger, LevelVotes, SelectorEvidence
@@ -369,6 +370,10 @@ def test_paper_method_by_hand() -> None:
     assert [v.sigma for v in certificate.votes] == expected
     assert certificate.radius == 0.1  # every level allows more; capped at D
     assert certificate.sigma == samples[500]
+    every = certify(g, point(0.9, 0.5), method="paper", distance=0.1, every_index=True, seed=3)[0]
+    assert [v.sigma for v in every.votes] == sorted(set(samples[q_l - 1 : q_u]))
+    other = certify(g, point(0.1, 0.5), method="paper", distance=0.1, seed=3)[0]
+    assert (other.prediction, other.radius) == (1, 0.1)
 
 
 def test_paper_method_without_a_bound_certifies_nothing() -> None:
@@ -492,6 +497,37 @@ def test_the_users_model_is_left_as_it_was() -> None:
     assert all(torch.equal(v, before[k]) for k, v in f.state_dict().items())
 
 
+def test_training_mode_changes_nothing() -> None:
+    """Batch statistics and dropout, in f and in h, are those of evaluation everywhere."""
+
+    def network(outputs: int) -> nn.Sequential:
+        layers = nn.Flatten(), nn.BatchNorm1d(2), nn.Dropout(), nn.Linear(2, outputs)
+        with torch.no_grad():
+            layers[3].weight.fill_(1.0)
+            layers[3].bias.copy_(torch.linspace(0.5, 0.2, outputs) - 1)
+        return nn.Sequential(*layers)
+
+    f, h, x = network(2), network(1), point(0.6, 0.8, copies=3)
+    state = {k: v.clone() for k, v in h.state_dict().items()}
+    selector = MedianSelector(h, 0.25, n=11, clip=(0.1, 2.0), levels=8)
+    g = SmoothedClassifier(f, selector)
+    calls: list[Callable[[], object]] = [
+        lambda: predict(g, x, n=50, seed=1),
+        lambda: certify(g, x, n=50, n_select=101, seed=1),
+        lambda: certify(g, x, n=50, n_select=101, method="paper", distance=0.1, seed=1),
+        lambda: certify(g, x, n=50, method="conditional", seed=1),
+        lambda: certify_at(g, x, 0.01, n_max=100, n_select=101, seed=1),
+        lambda: pgd(g, x, torch.zeros(3, dtype=torch.long), 0.1, 2, seed=1).tolist(),
+    ]
+    for call in calls:
+        g.eval()
+        expected = call()
+        g.train()
+        assert call() == expected
+        assert all(part.training for part in g.modules())
+    assert all(torch.equal(v, state[k]) for k, v in h.state_dict().items())
+
+
 # --- certify_at ----------------------------------------------------------------------------
 
 
@@ -524,6 +560,36 @@ def test_certify_at_on_a_grid() -> None:
     outside = certify_at(g, point(0.5, 0.5), sound.radius * 1.01, seed=1)[0]
     assert not outside.certified
     assert len(outside.votes) == len(inside.votes) + 1  # it went on to the level that is wrong
+
+
+def test_certify_at_stops_at_the_first_level_that_fails() -> None:
+    """Right at the nominal level and far away, wrong between: a later pass repairs nothing."""
+
+    class WrongAt(WrongAbove):
+        def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+            wrong = ((sigma - self.bad).abs() < 0.05).to(x.dtype)
+            return torch.stack([1 - wrong, wrong], dim=1)
+
+    decision = certify_at(dual(WrongAt(0.55)), point(0.5, 0.5), 0.6, n_max=2000, seed=1)[0]
+    assert (decision.certified, decision.prediction) == (False, ABSTAIN)
+    assert decision.reason == "futile"
+    assert decision.votes[-1].sigma == pytest.approx(0.545, abs=0.01)
+    assert decision.samples == 100 + sum(level.n for level in decision.votes)
+
+
+def test_certify_at_spends_what_alpha_select_leaves() -> None:
+    """A certain classifier passes at the first look where E ≥ 1/(α − α_h)."""
+    g = SmoothedClassifier(
+        WrongAbove(9.0), MedianSelector(LinearSelector(0.3, 0.1), 0.25, n=11, levels=[0.25])
+    )
+    radius, spent = 0.25 * float(norm.ppf(0.8)), []
+    for alpha_select in (1e-3, 0.19):
+        decision = certify_at(g, point(0.5, 0.5), radius, 0.2, alpha_select=alpha_select)[0]
+        looks = np.arange(16, 200, 16)
+        enough = bounds.log_e_value(looks, looks, 0.8) >= -math.log(0.2 - alpha_select)
+        spent.append(int(looks[enough][0]))
+        assert [level.n for level in decision.votes] == spent[-1:]
+    assert spent[0] < spent[1]
 
 
 # --- bad input -----------------------------------------------------------------------------
@@ -574,6 +640,8 @@ def test_bad_dual_options_are_refused() -> None:
         certify(dual(Linear()), x, n_select=0)
     with pytest.raises(VarsmoothError, match="n ≥ 11"):
         predict(fixed(Linear(), 0.25), x, n=10)
+    with pytest.raises(VarsmoothError, match="n ≥ 11"):
+        certify(fixed(Linear(), 0.25), x, n=10, runner_up=True)
     with pytest.raises(VarsmoothError, match="radius"):
         certify_at(dual(Linear()), x, 0.0)
     with pytest.raises(VarsmoothError, match="n_select"):

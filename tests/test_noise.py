@@ -31,6 +31,11 @@ def test_order_and_shards_change_nothing() -> None:
     assert torch.equal(draws(NoiseStream.make(3, seed=1, ids=[7, 8, 9]).rows([2]), 20), whole[2:])
 
 
+def test_scopes_nest_and_rows_keep_them() -> None:
+    noise = NoiseStream.make(2, seed=1, ids=[7, 9], lattice=True).scoped("a").scoped("b")
+    assert noise.rows([1]) == NoiseStream(1, (9,), True, ("a", "b"))
+
+
 def test_more_draws_extend_fewer() -> None:
     noise = NoiseStream.make(3, seed=1)
     assert torch.equal(draws(noise, 10), draws(noise, 40)[:, :10])
@@ -87,6 +92,7 @@ def test_lattice_noise_is_exact_on_8_bit_images() -> None:
     sigma = torch.tensor([0.1, 0.5, 1.0], requires_grad=True)
     x.requires_grad_()
     epsilon = torch.cat([e for _, e in noise.batches(x, "votes", 1)])
+    assert epsilon.dtype == torch.float64
     z = noise.perturb(x, sigma, epsilon)
     pixels = (255 * z.detach().double()).round()
     assert torch.equal(z.detach(), (pixels / 255).float())

@@ -115,6 +115,12 @@ def test_grid_snaps_at_geometric_means() -> None:
     assert grid.snap(raw).tolist() == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
     edge = Grid.make([1.0, 4.0], None)  # the threshold 2 itself belongs below
     assert edge.snap(torch.tensor([2.0, 2.0000002])).tolist() == [1.0, 4.0]
+    fine = Grid.make(8, (0.12, 1.0))
+    assert [float(torch.tensor(s)) for s in fine.levels] == list(fine.levels)
+    for j, threshold in enumerate(fine.thresholds):  # the two float32 numbers around it
+        near = torch.tensor(threshold)
+        other = torch.nextafter(near, torch.tensor(9.0 if float(near) <= threshold else 0.0))
+        assert fine.index(torch.stack([near, other]).sort().values).tolist() == [j, j + 1]
 
 
 def test_grid_keeps_only_the_levels_that_the_clip_allows() -> None:
@@ -129,19 +135,19 @@ def test_grid_keeps_only_the_levels_that_the_clip_allows() -> None:
     assert len(whole.grid.levels) == 8
 
 
-def test_levels_have_the_precision_of_the_images_whatever_the_selectors() -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_levels_have_the_precision_of_the_images_whatever_the_selectors(dtype: torch.dtype) -> None:
     """In half precision the snapped level would differ from the certified one by 0.2 %."""
 
     class Cast(LinearSelector):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x).to(dtype)
 
-    for dtype in (torch.bfloat16, torch.float64):
-        selector = MedianSelector(Cast(0.4, 0.1), 0.25, n=11, clip=(0.12, 1.0), levels=8)
-        sigma = selector(point(0.5, 0.5))
-        assert selector.grid is not None
-        assert sigma.dtype == torch.float32
-        assert float(sigma) in selector.grid.levels
+    selector = MedianSelector(Cast(0.4, 0.1), 0.25, n=11, clip=(0.12, 1.0), levels=8)
+    sigma = selector(point(0.5, 0.5))
+    assert selector.grid is not None
+    assert sigma.dtype == torch.float32
+    assert float(sigma) in selector.grid.levels
 
 
 def test_one_nan_of_the_selector_is_an_error() -> None:
@@ -175,6 +181,8 @@ def test_votes_go_on_where_they_stopped() -> None:
     noise = g.noise(3, seed=1)
     parts = g.votes(x, 96, noise=noise) + g.votes(x, 200, noise=noise, start=96)
     assert torch.equal(parts, g.votes(x, 200, noise=noise))
+    with pytest.raises(VarsmoothError, match="positive"):
+        g.votes(x, 10, sigma=torch.tensor([0.1, 0.0, 0.1]))
     for start in (100, 208, -16):
         with pytest.raises(VarsmoothError, match="start"):
             g.votes(x, 200, noise=noise, start=start)
@@ -188,6 +196,13 @@ def test_learned_selector_turns_with_its_knobs(x: Tensor) -> None:
     torch.testing.assert_close(selector(x, noise), low * torch.e**0.5)
     with pytest.raises(VarsmoothError, match="lam"):
         selector.lam = 1.5
+
+
+def test_learned_selector_sees_the_image_under_noise_once(x: Tensor) -> None:
+    selector = LearnedSelector(TinySelector(), 0.25, 0.2)
+    noise = SmoothedClassifier(Linear(), selector).noise(6, seed=1)
+    epsilon = torch.cat([e for _, e in noise.batches(x, "selector", 1)])
+    torch.testing.assert_close(selector(x, noise), selector.respond(x + 0.25 * epsilon))
 
 
 def test_conditional_classifier_is_told_the_noise_really_applied() -> None:
