@@ -1,0 +1,50 @@
+"""Run one command again and again, ending it at chosen moments, until it is done.
+
+    python -m tests.interrupting '[["kill", 900], ["disk", 5000]]' certify --model ... --out RUN
+
+Every attempt is a process of its own, forked after the imports. An ending ["kill", bytes] waits
+until the rows have grown by so many bytes, then sends SIGKILL (likewise "term" and "int");
+["disk", bytes] lets files grow by so many bytes only, as a full disk does. The last attempt is
+left alone. Prints the exit codes (negative: the signal).
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+import varsmooth.evaluation.certifying  # noqa: F401  before the forks, so that they start at once
+from varsmooth.cli import main
+
+SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("rows-*.jsonl"))
+
+
+def attempt(words: list[str], folder: Path, ending: str, growth: int) -> int:
+    """The exit code of the command, ended as told."""
+    before = size_of(folder)
+    child = os.fork()
+    if child == 0:
+        if ending == "disk":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (before + growth,) * 2)
+        os._exit(main(words))
+    while ending in SIGNALS and size_of(folder) < before + growth:
+        time.sleep(0.001)
+        if os.waitpid(child, os.WNOHANG) != (0, 0):
+            return 0  # done before the moment came
+    if ending in SIGNALS:
+        os.kill(child, SIGNALS[ending])
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+if __name__ == "__main__":
+    endings, words = json.loads(sys.argv[1]), sys.argv[2:]
+    folder = Path(words[words.index("--out") + 1])
+    codes = [attempt(words, folder, *ending) for ending in endings]
+    print(json.dumps([*codes, attempt(words, folder, "none", 0)]))

@@ -1,0 +1,98 @@
+"""Several processes write one table, whoever of them dies."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.small_models import QUICK, run, table, write_pair
+
+pytest.importorskip("lightning_fabric")
+
+MORTAL = '''
+"""The model of the test, whose second process dies after some work if it is told to."""
+import os, signal
+import torch
+from varsmooth import load
+
+
+def make():
+    g = load("model", n_median=21)
+    plain, left = g.classifier.forward, [40]
+
+    def forward(x):
+        left[0] -= 1
+        second = torch.distributed.is_initialized() and torch.distributed.get_rank() == 1
+        if second and left[0] == 0 and os.path.exists("die"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(x)
+
+    g.classifier.forward = forward
+    return g
+'''
+
+
+def command(folder: Path, words: str, *launcher: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", *launcher, "varsmooth", *words.split()],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_pair(tmp_path / "model")
+    (tmp_path / "mortal.py").write_text(MORTAL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+OPTIONS = QUICK.replace("--n-median 21", "")  # the factory has chosen it
+WORDS = f"certify {OPTIONS} --subset 0:24 --batch-size 16 --model mortal:make --out"
+
+
+def test_a_process_dies_and_another_number_of_them_continues(folder: Path) -> None:
+    assert run(f"{WORDS} alone") == 0
+    (folder / "die").touch()
+    died = command(folder, f"{WORDS} two --devices 2")
+    assert died.returncode == 1, died.stderr
+    (sentence,) = [line for line in died.stderr.splitlines() if line.startswith("varsmooth:")]
+    assert "process 1 of 2 ended early" in sentence
+    assert "SIGKILL" in sentence
+    assert 0 < len(table(folder / "two")) < 24
+    (folder / "die").unlink()
+    assert run(f"{WORDS} two") == 0
+    assert table(folder / "two") == table(folder / "alone")
+    assert (folder / "two" / "rows-00001.jsonl").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["fabric", "torchrun"])
+def test_two_processes_write_the_table_of_one(folder: Path, launcher: str) -> None:
+    assert run(f"{WORDS} alone") == 0
+    if launcher == "torchrun":
+        elastic = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "--"]
+        done = command(folder, f"{WORDS} two", *elastic)
+    else:
+        done = command(folder, f"{WORDS} two --devices 2")
+    assert done.returncode == 0, done.stderr
+    assert table(folder / "two") == table(folder / "alone")
+    sizes = [
+        len((folder / "two" / f"rows-0000{r}.jsonl").read_bytes().splitlines()) for r in (0, 1)
+    ]
+    assert sizes == [12, 12]
+    assert done.stdout.count("images in two") == 1
+
+
+def test_a_mistake_is_told_before_any_process_starts(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"{WORDS} two --devices 2 --data nowhere") == 1
+    assert capsys.readouterr().err.count("\n") == 1
