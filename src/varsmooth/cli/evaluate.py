@@ -69,13 +69,11 @@ def _print_predictions(
     batch_size: int,
     device: str,
 ) -> None:
-    import torch
-
     from varsmooth.evaluation.models import build
     from varsmooth.evaluation.predicting import predict_photos
+    from varsmooth.evaluation.running import choose_device
 
-    gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
-    built = build(model, "cuda" if gpu else "cpu")
+    built = build(model, choose_device(device))
     for data in chosen:
         for file, answer in predict_photos(built, data, settings, batch_size):
             number = answer.prediction
@@ -169,7 +167,7 @@ def verify(
     model: str | None = None,
     seed: int | None = None,
     batch_size: int = BATCH_SIZE,
-    device: Literal["cpu", "cuda"] = "cpu",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
 ) -> None:
     """Check that every certificate of a run follows from its evidence, its model and its images.
 

@@ -94,6 +94,11 @@ def run(task: Task, model: ModelOptions, data: DataOptions, options: RunOptions)
     return Run.open(options.out)
 
 
+def choose_device(name: str) -> torch.device:
+    """The device that one process computes on: auto, cpu or cuda."""
+    return launch(lambda engine: engine.device, name)
+
+
 def prepare(
     task: Task,
     model: ModelOptions,

@@ -18,7 +18,7 @@ from varsmooth.errors import VarsmoothError, require
 from varsmooth.evaluation.images import described, load_images
 from varsmooth.evaluation.models import build
 from varsmooth.evaluation.options import BATCH_SIZE, options_in
-from varsmooth.evaluation.running import identity, labels_of
+from varsmooth.evaluation.running import choose_device, identity, labels_of
 from varsmooth.evidence import Gathering
 from varsmooth.noise import NoiseStream
 from varsmooth.records import Row, Run, differences
@@ -49,7 +49,7 @@ def verify_run(
     model: str | None = None,
     seed: int | None = None,
     batch_size: int = BATCH_SIZE,
-    device: str = "cpu",
+    device: str = "auto",
 ) -> Verification:
     """Check a run of `certify`: its model, its images, every row, and some rows once more.
 
@@ -65,7 +65,8 @@ def verify_run(
     verb = run.header["verb"]
     require(verb == "certify", f"{folder} is a run of {verb}; only certificates can be verified")
     named, data = options_in(run.header["config"])
-    built = build(named if model is None else replace(named, model=model), device)
+    where = choose_device(device)
+    built = build(named if model is None else replace(named, model=model), where)
     images = load_images(data, built)
     verification = Verification()
     claims = {name: run.header[name] for name in ("fingerprints", "selector", "dataset")}
@@ -80,7 +81,7 @@ def verify_run(
         wrong = list(_mistakes(run, built.g, row, true))
         verification.problems += [f"image {row.get('id')}: {text}" for text in wrong]
     if resample and not verification.problems:
-        again = _resampled(run, built.g, images, rows, resample, seed, batch_size, device)
+        again = _resampled(run, built.g, images, rows, resample, seed, batch_size, where)
         verification.resampled, verification.p_values = again
         verification.problems += [
             f"{what}: p-value {p:.2g} is below {verification.threshold:.2g}"
@@ -161,7 +162,7 @@ def _resampled(
     count: int,
     seed: int | None,
     batch_size: int,
-    device: str,
+    device: torch.device,
 ) -> tuple[int, dict[str, float]]:
     """How many images were repeated, and a p-value for everything that was compared."""
     seed = secrets.randbits(63) if seed is None else seed

@@ -1,0 +1,185 @@
+"""Runs from the command line as a user meets them: help, mistakes, exit codes, the shell."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.small_models import run, table, write_pair
+from varsmooth.cli import VERBS, main
+from varsmooth.cli.parser import Group
+
+OWN = """
+import torch
+from torch import nn
+from varsmooth import FixedSelector, SmoothedClassifier
+
+
+class Bright(nn.Module):
+    class_names = ("dark", "bright")
+
+    def forward(self, x):
+        score = x.mean(dim=(1, 2, 3)) - 0.5
+        return torch.stack([-score, score], dim=1)
+
+
+def smoothed():
+    return SmoothedClassifier(Bright(), FixedSelector(0.1))
+
+
+def number():
+    return 3
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's working directory: a module of models, two photographs, a model."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_models.py").write_text(OWN)
+    (tmp_path / "photos").mkdir()
+    for name, grey in (("night", 20), ("day", 230)):
+        Image.fromarray(np.full((6, 9, 3), grey, np.uint8)).save(
+            tmp_path / "photos" / f"{name}.png"
+        )
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", [name for name in VERBS if name != "data"])
+def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = VERBS[verb]
+    words = [verb, next(iter(entry.verbs))] if isinstance(entry, Group) else [verb]
+    assert main([*words, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"  varsmooth {' '.join(words)}" in out.partition("examples:")[2]
+    assert "null" not in out.replace("null: plain majority", "")
+    assert not [word for word in out.split() if word.startswith("--") and "_" in word]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "certify --out x",
+        "certify --model m",
+        "certify --model m --out x --n_select 5",
+        "certify --model m --out x --n-sel 5",
+        "certify --model m --out x --method magic",
+        "certify --model m --out x --n many",
+        "attack --model m --out x",
+        "attack --against r --sigma 0.3 --out x",
+        "attack --against r --eps 0.3 --out x",
+        "predict photo.png",
+        "predict a.png b.png --model m --out x",
+        "predict a.png --model m --devices 2",
+        "verify",
+    ],
+)
+def test_wrong_usage_is_exit_code_2(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("certify --model nowhere --out x", "neither a folder with a config.json nor a released"),
+        ("certify --model own_models:Bright --out x", "fixed noise level with --sigma"),
+        ("certify --model own_models:Bright --sigma 0.1 --lam 1 --out x", "leave out lam"),
+        ("certify --model own_models:smoothed --sigma 0.1 --out x", "leave out sigma"),
+        ("certify --model own_models:nobody --out x", "cannot be imported"),
+        ("certify --model nobody:make --out x", "No module named 'nobody'"),
+        ("certify --model own_models:number --out x", "not int"),
+        ("certify --model own_models:smoothed --data nothing --out x", "neither a file"),
+        (
+            "certify --model own_models:smoothed --data photos/day.png --subset 3 --out x",
+            "START:STOP",
+        ),
+        (
+            "certify --model own_models:smoothed --data photos/day.png --subset 5: --out x",
+            "no image",
+        ),
+        ("certify --model own_models:smoothed --data photos/day.png --n 5 --out x", "use n ≥"),
+        ("certify --model own_models:smoothed --method paper --out x", "needs distance"),
+        ("verify x", "x is no run"),
+        ("attack --against x --out y", "x is no run"),
+        ("certify --model own_models:smoothed --data photos/day.png --device cuda --out x", "cuda"),
+    ],
+)
+def test_a_failure_is_one_sentence_and_exit_code_1(
+    here: Path, words: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "cuda" in words and torch.cuda.is_available():
+        pytest.skip("this machine has such a device")
+    assert run(words) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("varsmooth: ")
+    assert captured.err.count("\n") == 1
+    assert sentence in captured.err
+
+
+def test_a_corrected_mistake_is_no_other_run(here: Path) -> None:
+    command = "certify --model own_models:smoothed --data photos/day.png --out x --n"
+    assert run(f"{command} 5") == 1
+    assert run(f"{command} 50") == 0
+    assert [row["prediction"] for row in table(Path("x"))] == [1]
+
+
+def test_photographs_and_a_model_of_ones_own(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run("predict photos/night.png photos/day.png --model own_models:Bright --sigma 0.1 --n 50")
+        == 0
+    )
+    night, day = capsys.readouterr().out.splitlines()
+    assert night == "night.png  dark  σ 0.1  50 of 50 votes for the first"
+    assert day.startswith("day.png  bright")
+    assert run("certify --data photos --model own_models:smoothed --out runs/own --name mine") == 0
+    assert [row["label"] for row in table(Path("runs/own"))] == [None, None]
+    assert "2 of 2 images in runs/own, 0.0 % abstained" in capsys.readouterr().out
+    assert run("predict --data photos --model own_models:smoothed --out runs/own") == 1
+    assert 'verb: "certify" there, "predict" now' in capsys.readouterr().err
+    assert run("predict photos --model own_models:smoothed --out runs/again --n 50") == 0
+    assert run("verify runs/again") == 1
+    assert "only certificates can be verified" in capsys.readouterr().err
+
+
+def test_models_are_listed_and_described(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("models") == 0
+    assert capsys.readouterr().out
+    write_pair(tmp_path / "pair")
+    assert run(f"models {tmp_path}/pair") == 0
+    out = capsys.readouterr().out
+    assert "classifier and selector, trained on cifar10 at σ 0.25" in out
+    assert "clip [0.1, 0.5]" in out
+    assert "conv4" in out
+    assert run("models nowhere") == 1
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("varsmooth cer", "certify"),
+        ("varsmooth data f", "fetch"),
+        ("varsmooth certify --model m --n-s", "--n-select"),
+        ("varsmooth data fetch cifar10 --so", "--source"),
+    ],
+)
+def test_the_shell_completes(words: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("completion bash") == 0
+    script = capsys.readouterr().out
+    script += f"COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}; _varsmooth\n"
+    script += 'echo "${COMPREPLY[@]}"\n'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == [expected]
