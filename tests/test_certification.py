@@ -549,6 +549,12 @@ def test_certify_at_gives_up_at_n_max() -> None:
     assert not decision.certified
     assert decision.reason in ("undecided", "futile")
     assert decision.samples <= 100 + 304
+    # One look is all there is, and a fair coin rarely shows enough in it.
+    coins = certify_at(
+        fixed(Linear(), 0.25), point(0.5, 0.5, copies=50), 0.05, 0.2, n_max=16, seed=1
+    )
+    assert sum(coins.certified) < 10
+    assert {d.reason for d in coins if not d.certified} == {"undecided"}
 
 
 def test_certify_at_on_a_grid() -> None:
