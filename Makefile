@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help env test lint slow clean
+.PHONY: help env test lint slow docs clean
 
 help:            ## what can be made here
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[attacks,distributed,logs]" --group dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[attacks,distributed,logs]" --group dev --group docs
 	touch $(READY)
 
 lint: env        ## style and types
@@ -29,6 +29,9 @@ test: lint       ## lint, types, and every test but the slow ones
 slow: env        ## statistical and end-to-end checks, many minutes
 	$(BIN)/python -m pytest -m slow
 
+docs: env        ## the documentation in site/, to be opened in a browser
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:           ## remove the environment and what tools left behind
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

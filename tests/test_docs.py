@@ -1,0 +1,149 @@
+"""The documentation stays true: its code runs and prints what it says, its commands exist."""
+
+import ast
+import contextlib
+import io
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from varsmooth import cli
+from varsmooth.training import (
+    ClassifierConfig,
+    SelectorConfig,
+    overrides_from_arguments,
+    read_config,
+)
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+# `<!-- not run: why -->` before a block is the exception; what a block prints may follow it
+# between `<!-- output -->` and `<!-- end -->`, as a table or as a ```text block.
+FENCE = re.compile(
+    r"(?P<skip><!-- not run: [^>]+ -->\s+)?"
+    r"^```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^```$"
+    r"(?:\s*<!-- output -->\n(?P<output>.*?)<!-- end -->)?",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Block(NamedTuple):
+    """One fenced block of a page."""
+
+    line: int
+    code: str
+    output: str | None
+    run: bool
+
+
+def blocks(page: Path, language: str) -> list[Block]:
+    text = page.read_text()
+    found = [m for m in FENCE.finditer(text) if m["language"] == language]
+    indented = len(re.findall(rf"^[ \t]+```{language}", text, re.MULTILINE))
+    assert indented == 0, f"{page} hides {language} blocks by indenting them"
+    return [
+        Block(
+            line=text.count("\n", 0, m.start("code")),
+            code=m["code"],
+            output=m["output"] and re.sub(r"^```(?:text)?\n", "", m["output"], flags=re.M),
+            run=m["skip"] is None,
+        )
+        for m in found
+    ]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```python" in page.read_text()], ids=name_of
+)
+def test_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of a page are one program, read from top to bottom."""
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(page, "python"):
+        if not block.run:
+            continue
+        code = compile("\n" * block.line + block.code, str(page), "exec")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, scope)
+        if block.output is not None:
+            assert printed.getvalue().strip() == block.output.strip(), f"{page}:{block.line}"
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Every command of ours in the pages, as words without comments."""
+    for page in PAGES:
+        for block in blocks(page, "sh"):
+            for line in block.code.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                if words:
+                    yield name_of(page), [words[0].removeprefix(".venv/bin/"), *words[1:]]
+
+
+@pytest.mark.parametrize(("page", "words"), list(commands()), ids=lambda v: " ".join(v)[:60])
+def test_command_exists(page: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    if words[:3] == ["python", "-m", "varsmooth.training"]:
+        kinds = {"classifier": ClassifierConfig, "selector": SelectorConfig}
+        if "--help" not in words:
+            kind, *rest = words[3:]
+            preset = rest.pop(0) if not rest[0].startswith("--") else None
+            read_config(kinds[kind], preset, overrides_from_arguments(rest))
+    elif words[0] == "varsmooth":
+        options = [w.partition("=")[0] for w in words if w.startswith("--")]
+        verbs = words[1:3] if words[1] == "data" else words[1:2]
+        assert cli.main([*(v for v in verbs if not v.startswith("-")), "--help"]) == 0
+        told = capsys.readouterr().out
+        assert all(re.search(rf"{option}\b", told) for option in options), f"{page}: {words}"
+    else:
+        assert words[0] in ("make", "pip", "python", "export"), f"{page}: unknown command {words}"
+
+
+def sentences() -> str:
+    """Every string of the package, … where a value is put in."""
+    found = []
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = [v.value if isinstance(v, ast.Constant) else "…" for v in node.values]
+                found.append("".join(str(part) for part in parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+def test_errors_that_are_explained_exist() -> None:
+    known = sentences()
+    explained = re.findall(r"^### `(.+)`$", (DOCS / "faq.md").read_text(), re.MULTILINE)
+    assert len(explained) > 20
+    missing = [sentence for sentence in explained if sentence not in known]
+    assert not missing, f"no error says this any more: {missing}"
+
+
+def test_site_builds_without_warnings_and_asks_nobody(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", tmp_path / "site"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) >= len(PAGES) - 1  # all but the README
+    for page in pages:
+        loaded = re.findall(
+            r"<(?:script|img|iframe|link(?![^>]*canonical))[^>]*(?:src|href)=\"?(https?:[^\"> ]+)",
+            page.read_text(),
+        )
+        assert not loaded, f"{page.name} loads {loaded}"
