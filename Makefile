@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[attacks,distributed,logs]" --group dev --group docs
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[attacks,distributed,logs,parquet,report]" --group dev --group docs
 	touch $(READY)
 
 lint: env        ## style and types

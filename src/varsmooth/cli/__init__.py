@@ -7,7 +7,7 @@ A verb imports what it needs when it runs, so that `--help` is quick. Exit codes
 import sys
 from collections.abc import Sequence
 
-from varsmooth.cli import completion, data, evaluate, models, tune
+from varsmooth.cli import completion, data, evaluate, models, report, tune
 from varsmooth.cli.parser import Group, Verbs, WrongUsage, call
 from varsmooth.errors import VarsmoothError
 
@@ -22,6 +22,16 @@ VERBS: Verbs = {
     "certify": evaluate.certify,
     "attack": evaluate.attack,
     "verify": evaluate.verify,
+    "report": Group(
+        "Make tables, figures and a page of runs: varsmooth report RUN...",
+        {
+            "make": report.make,
+            "export": report.export,
+            "import-tsv": report.import_tsv,
+            "recompute": report.recompute,
+        },
+        default="make",
+    ),
     "completion": completion.completion,
 }
 

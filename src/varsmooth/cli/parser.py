@@ -24,10 +24,14 @@ class WrongUsage(VarsmoothError):
 
 @dataclass(frozen=True)
 class Group:
-    """Verbs that belong together: `varsmooth data fetch`, `varsmooth data list`."""
+    """Verbs that belong together: `varsmooth data fetch`, `varsmooth data list`.
+
+    default: the verb that goes without saying: `varsmooth report RUN` is `report make RUN`.
+    """
 
     help: str
     verbs: Mapping[str, Verb]
+    default: str | None = None
 
 
 Verbs = Mapping[str, Verb | Group]
@@ -58,12 +62,22 @@ def build_parser(verbs: Verbs) -> ArgumentParser:
 
 def call(verbs: Verbs, argv: Sequence[str]) -> None:
     """Run the verb that the arguments name."""
-    config = build_parser(verbs).parse_args([_bracketed(word) for word in argv])
+    words = _with_default(verbs, [_bracketed(word) for word in argv])
+    config = build_parser(verbs).parse_args(words)
     verb = verbs[config.subcommand]
     config = config[config.subcommand]
     if isinstance(verb, Group):
         verb, config = verb.verbs[config.subcommand], config[config.subcommand]
     verb(**_arguments(verb, config))
+
+
+def _with_default(verbs: Verbs, words: list[str]) -> list[str]:
+    """Say the verb that goes without saying."""
+    group = verbs.get(words[0]) if words else None
+    if not isinstance(group, Group) or group.default is None:
+        return words
+    said = words[1:2] and words[1] in (*group.verbs, "-h", "--help")
+    return words if said else [words[0], group.default, *words[1:]]
 
 
 def _parser(description: str, **options: Any) -> ArgumentParser:

@@ -1,0 +1,132 @@
+"""`varsmooth report`: records to tables, figures and pages, and to other programs' formats."""
+
+from pathlib import Path
+from typing import Literal
+
+from varsmooth.cli.parser import WrongUsage
+
+
+def make(
+    runs: list[str],
+    out: Path = Path("report"),
+    radii: list[float] | None = None,
+    envelope: str | None = None,
+) -> None:
+    """Make a page, figures and tables of one or several runs.
+
+    Runs are of one verb: certify, predict or attack. Those that share images are compared image
+    by image, each with the first one. The word `make` goes without saying.
+
+    examples:
+      varsmooth report runs/dual
+      varsmooth report runs/dual runs/fixed-0.25 --radii 0,0.25,0.5 --out comparison
+      varsmooth report make runs/dual --envelope "fixed σ=runs/fixed-*"
+
+    Args:
+        runs: folders of runs
+        out: the folder of the report; files of the same names are replaced
+        radii: where tables show certified accuracy (default: round numbers)
+        envelope: "label=run1,run2,...": the best of a sweep at each radius as one curve, chosen
+            with hindsight; a run may be a pattern, several envelopes are separated by ;
+    """
+    from varsmooth.report import Envelope, open_runs, write_report
+
+    if not runs:
+        raise WrongUsage("name at least one run: varsmooth report RUN...")
+    texts = envelope.split(";") if envelope else []
+    opened = open_runs([Path(run) for run in runs])
+    print(f"wrote {write_report(opened, out, [Envelope.parse(text) for text in texts], radii)}")
+
+
+def export(
+    run: Path, to: Literal["csv", "parquet", "tsv"] = "csv", out: Path | None = None
+) -> None:
+    """Write the table of a run for other programs, one row per image.
+
+    csv and parquet keep every digit and leave the evidence in the run. tsv is the file that
+    Cohen's scripts read: idx, label, predict, radius (rounded down), correct, time.
+
+    examples:
+      varsmooth report export runs/dual --to csv
+      varsmooth report export runs/dual --to tsv --out dual.tsv
+
+    Args:
+        run: the folder of a run
+        to: the format
+        out: the file (default: beside the run, with its name)
+    """
+    from varsmooth.report import export
+
+    print(f"wrote {export(run, to, out)}")
+
+
+def import_tsv(
+    file: Path,
+    out: Path | None = None,
+    sigma: float | None = None,
+    guarantee: Literal["sound", "conditional", "heuristic"] | None = None,
+    alpha: float | None = None,
+    name: str | None = None,
+    dataset: str = "imported",
+    split: str = "test",
+) -> None:
+    """Turn a tab-separated file of other scripts into a run, to compare it with one's own.
+
+    Columns: idx, label, predict, radius, correct, time. The run has no evidence, so it can be
+    reported but not verified or recomputed.
+
+    examples:
+      varsmooth report import-tsv cohen.tsv --out runs/cohen --sigma 0.25 --alpha 0.001
+      varsmooth report import-tsv dual.tsv --guarantee conditional --dataset cifar10
+
+    Args:
+        file: the tab-separated file
+        out: the folder of the new run (default: beside the file, with its name)
+        sigma: the noise level, if it was one fixed level; the radii then are sound
+        guarantee: what the radii mean, if it was not
+        alpha: the failure probability per image that was used, if it is known
+        name: what tables and legends call the run (default: the folder's name)
+        dataset: the data set's name; runs on the same one are compared image by image
+        split: the data set's split
+    """
+    from varsmooth.report import import_tsv
+
+    made = import_tsv(
+        file,
+        out or file.with_suffix(""),
+        sigma=sigma,
+        guarantee=guarantee,
+        alpha=alpha,
+        name=name,
+        dataset=dataset,
+        split=split,
+    )
+    print(f"{made.header['dataset']['size']} images in {made.folder}")
+
+
+def recompute(
+    run: Path,
+    alpha: float | None = None,
+    out: Path | None = None,
+    alpha_select: float | None = None,
+) -> None:
+    """Compute the radii of a run at another alpha from its evidence, without sampling.
+
+    Noise levels that were not visited count as unknown, so the radii stay true.
+
+    examples:
+      varsmooth report recompute runs/dual --alpha 0.01
+      varsmooth report recompute runs/dual --alpha 1e-4 --out runs/strict
+
+    Args:
+        run: the folder of a certify run
+        alpha: the failure probability allowed per image; must be given
+        out: the folder of the new run (default: beside the run, with alpha in its name)
+        alpha_select: the part of alpha for the selector's bounds (default: as in the run)
+    """
+    from varsmooth.report import recompute
+
+    if alpha is None:
+        raise WrongUsage("choose the new failure probability per image with --alpha")
+    made = recompute(run, alpha, out, alpha_select)
+    print(f"{len(made.rows())} radii at alpha {alpha:g} in {made.folder}")

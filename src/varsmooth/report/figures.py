@@ -1,0 +1,282 @@
+"""Every figure of a report: functions that draw runs on axes.
+
+One look for all: a colour for each run, safe for colour-blind readers, and a line style for each
+guarantee: solid `sound`, dashed `conditional`, dotted `heuristic`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from varsmooth.bounds import Floats
+from varsmooth.certificates import Guarantee
+from varsmooth.errors import VarsmoothError
+from varsmooth.report.outcomes import Outcomes, shared_images
+from varsmooth.report.statistics import (
+    PairedDifference,
+    Share,
+    certified_accuracy,
+    certified_counts,
+    share_intervals,
+    sigma_groups,
+)
+from varsmooth.report.sweeps import Envelope
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LINE_STYLES: dict[Guarantee | None, str] = {
+    "sound": "-",
+    "conditional": "--",
+    "heuristic": ":",
+    None: "-",
+}
+
+STYLE: dict[str, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#555555",
+    "axes.labelcolor": "#222222",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 10,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.8,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "svg.hashsalt": "varsmooth",
+}
+"""Settings for `matplotlib.rc_context`."""
+
+# Okabe and Ito's palette without its yellow, which is too pale on white.
+_PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+
+
+def require_matplotlib() -> None:
+    """Figures need an extra; say so before any work is done."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise VarsmoothError(
+            "a report draws figures and needs matplotlib; install it with: "
+            "pip install 'varsmooth[report]'"
+        ) from None
+
+
+def colours(n: int) -> list[Any]:
+    """n colours that differ; beyond seven, steps along one scale from dark to light."""
+    if n <= len(_PALETTE):
+        return list(_PALETTE[:n])
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](0.9 * i / (n - 1)) for i in range(n)]
+
+
+def legend_label(name: str, guarantee: Guarantee | None) -> str:
+    """A run's name with what its radii mean."""
+    return f"{name} ({guarantee})" if guarantee else name
+
+
+def draw_band(axes: "Axes", x: Floats, low: Floats, high: Floats, colour: Any) -> None:
+    """Pointwise intervals of shares as a pale band in %."""
+    axes.fill_between(x, 100 * low, 100 * high, color=colour, alpha=0.13, linewidth=0)
+
+
+def draw_certified_accuracy(
+    axes: "Axes", reach: Floats, radii: Floats, *, label: str, guarantee: Guarantee, colour: Any
+) -> None:
+    """One curve of certified accuracy in % over `radii`, with its pointwise 95 % band."""
+    accuracy = 100 * certified_accuracy(reach, radii)
+    shown = _until_zero(accuracy)
+    low, high = share_intervals(certified_counts(reach, radii), len(reach))
+    above = accuracy > 0
+    draw_band(axes, radii[above], low[above], high[above], colour)
+    style = LINE_STYLES[guarantee]
+    axes.plot(
+        radii[shown], accuracy[shown], style, color=colour, label=legend_label(label, guarantee)
+    )
+
+
+def plot_certified_accuracy(
+    axes: "Axes", runs: Sequence[Outcomes], envelopes: Sequence[Envelope] = ()
+) -> None:
+    """Certified accuracy against radius: one curve for each run, a grey one for each envelope."""
+    everything = [*runs, *(run for best in envelopes for run in best.runs)]
+    radii = _fine_radii(everything)
+    for run, colour in zip(runs, colours(len(runs)), strict=True):
+        assert run.guarantee is not None
+        draw_certified_accuracy(
+            axes, run.reach, radii, label=run.name, guarantee=run.guarantee, colour=colour
+        )
+    for best, grey in zip(envelopes, _greys(len(envelopes)), strict=True):
+        accuracy = 100 * best.accuracy(radii)
+        shown = _until_zero(accuracy)
+        axes.plot(
+            radii[shown],
+            accuracy[shown],
+            LINE_STYLES[best.guarantee],
+            color=grey,
+            linewidth=3.2,
+            alpha=0.8,
+            zorder=1.5,
+            label=legend_label(f"envelope of {best.label}", best.guarantee),
+        )
+    axes.set(xlabel="ℓ₂ radius r", ylabel="certified accuracy (%)", xlim=(0, radii[-1]))
+    axes.set_ylim(0, _ceiling(max(float(certified_accuracy(run.reach, 0.0)) for run in everything)))
+
+
+def plot_differences(axes: "Axes", runs: Sequence[Outcomes]) -> None:
+    """Certified accuracy of each run less that of the first, paired by image, with 95 % bands."""
+    baseline, *others = runs
+    radii = _fine_radii(runs)[:: 2 if len(runs) < 4 else 4]
+    axes.axhline(0, color="#555555", linewidth=1)
+    for run, colour in zip(others, colours(len(runs))[1:], strict=True):
+        if (pair := shared_images(run, baseline)) is None:
+            continue
+        one, other = pair
+        gaps = [PairedDifference.of(one.reach >= r, other.reach >= r) for r in radii]
+        low, high = np.array([gap.interval() for gap in gaps]).T
+        draw_band(axes, radii, low, high, colour)
+        axes.plot(
+            radii,
+            [100 * gap.value for gap in gaps],
+            LINE_STYLES[run.guarantee],
+            color=colour,
+            label=legend_label(run.name, run.guarantee),
+        )
+    axes.set(xlabel="ℓ₂ radius r", xlim=(0, radii[-1]))
+    axes.set_ylabel(f"points above {baseline.name}")
+
+
+def plot_sigma_distribution(axes: "Axes", runs: Sequence[Outcomes]) -> None:
+    """Which σ the images were given: one histogram a line, σ on a logarithmic axis.
+
+    Heights are shares of images, each line scaled to its own highest bar; a triangle marks the
+    median.
+    """
+    every = np.concatenate([run.sigmas for run in runs])
+    edges = _log_edges(float(every.min()), float(every.max()), 50)
+    counts = [np.histogram(run.sigmas, edges)[0] for run in runs]
+    for line, (run, count, colour) in enumerate(zip(runs, counts, colours(len(runs)), strict=True)):
+        base = len(runs) - 1 - line
+        heights = base + 0.8 * count / count.max()
+        axes.stairs(heights, edges, baseline=base, fill=True, color=colour, alpha=0.85)
+        axes.axhline(base, color="#999999", linewidth=0.7)
+        median = float(np.median(run.sigmas))
+        axes.plot(median, base - 0.07, marker="^", color=colour, markersize=6, clip_on=False)
+    axes.set_yticks(range(len(runs)), [run.name for run in reversed(runs)])
+    axes.set(xscale="log", xlabel="σ given to an image (pixels in [0, 1])")
+    axes.set_ylim(-0.2, len(runs))
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    _plain_log_ticks(axes)
+
+
+def plot_accuracy_by_sigma(axes: "Axes", runs: Sequence[Outcomes]) -> None:
+    """Accuracy of the images that were given about the same σ, with 95 % intervals."""
+    for run, colour in zip(runs, colours(len(runs)), strict=True):
+        groups = sigma_groups(run.sigmas)
+        shares = [Share.of(run.correct[group]) for group in groups]
+        value = np.array([share.value for share in shares])
+        ends = np.array([share.interval() for share in shares]).T  # (2, groups)
+        axes.errorbar(
+            [float(np.median(run.sigmas[group])) for group in groups],
+            100 * value,
+            yerr=100 * np.abs(ends - value),
+            fmt="o",
+            linestyle=LINE_STYLES[run.guarantee],
+            color=colour,
+            markersize=5,
+            elinewidth=1.1,
+            capsize=2.5,
+            label=legend_label(run.name, run.guarantee),
+        )
+    certify = runs[0].verb == "certify"
+    axes.set(xscale="log", xlabel="σ given to an image (pixels in [0, 1])", ylim=(0, 103))
+    axes.set_ylabel("certified right (%)" if certify else "accuracy (%)")
+    _plain_log_ticks(axes)
+
+
+def plot_robust_accuracy(axes: "Axes", runs: Sequence[Outcomes]) -> None:
+    """Accuracy under attack against its budget ε, from clean accuracy at ε = 0 on."""
+    for run, colour in zip(runs, colours(len(runs)), strict=True):
+        budgets = run.budgets()
+        shares = [Share.of(run.clean_correct[run.eps == budgets[0]])]
+        shares += [Share.of(run.correct[run.eps == eps]) for eps in budgets]
+        low, high = np.array([share.interval() for share in shares]).T
+        at = np.array([0.0, *budgets])
+        draw_band(axes, at, low, high, colour)
+        axes.plot(at, [100 * share.value for share in shares], "o-", color=colour, label=run.name)
+    axes.set(xlabel="ℓ₂ budget ε of the attack", ylabel="accuracy under attack (%)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(0, 100)
+
+
+def plot_clean_against_robust(axes: "Axes", runs: Sequence[Outcomes], eps: float) -> None:
+    """Robust accuracy at one budget against clean accuracy: a point with both intervals a run."""
+    for run, colour in zip(runs, colours(len(runs)), strict=True):
+        at = run.select(run.eps == eps)
+        clean, robust = Share.of(at.clean_correct), Share.of(at.correct)
+        bars = [
+            [
+                [100 * (share.value - share.interval().low)],
+                [100 * (share.interval().high - share.value)],
+            ]
+            for share in (clean, robust)
+        ]
+        axes.errorbar(
+            100 * clean.value,
+            100 * robust.value,
+            xerr=bars[0],
+            yerr=bars[1],
+            fmt="o",
+            color=colour,
+            elinewidth=1.1,
+            capsize=2.5,
+            label=run.name,
+        )
+    axes.set(xlabel="clean accuracy (%)", ylabel="under attack (%)", title=f"ε = {eps:g}")
+
+
+def _fine_radii(runs: Sequence[Outcomes]) -> Floats:
+    """Where curves are evaluated: 400 steps to just beyond the largest radius certified right."""
+    furthest = max(0.0, *(float(run.reach.max()) for run in runs))
+    return np.linspace(0, 1.05 * furthest or 1.0, 401)
+
+
+def _until_zero(accuracy: Floats) -> slice:
+    """A falling curve as far as it is above 0, and one point more."""
+    return slice(0, int((accuracy > 0).sum()) + 1)
+
+
+def _ceiling(share: float) -> float:
+    """The end of a percent axis: a round number above the highest point."""
+    return min(100.0, 10 * float(np.ceil(10 * share + 0.8)))
+
+
+def _greys(n: int) -> list[str]:
+    return [str(level) for level in np.linspace(0.5, 0.75, n)]
+
+
+def _log_edges(low: float, high: float, bins: int) -> Floats:
+    """Edges of histogram bins with equal ratios; the extreme values are bin centres."""
+    half = max((high / low) ** (0.5 / (bins - 1)), 1.01)
+    return np.geomspace(low / half, high * half, bins + 1)
+
+
+def _plain_log_ticks(axes: "Axes") -> None:
+    """0.1, 0.25, 0.5 instead of powers of ten; whatever is round where the range is narrow."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+    low, high = axes.get_xlim()
+    axes.set_xlim(low / 1.1, high * 1.1)
+    usual = [digit * 10.0**power for power in range(-4, 3) for digit in (1, 2.5, 5)]
+    inside = [number for number in usual if low / 1.1 <= number <= high * 1.1]
+    locator = FixedLocator(inside) if len(inside) >= 3 else MaxNLocator(5)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,84 @@
+"""The sentences of a report: what its numbers mean and what they do not."""
+
+from collections.abc import Sequence
+
+from varsmooth.report.outcomes import Outcomes, shared_images
+from varsmooth.report.statistics import false_certificates
+from varsmooth.report.sweeps import Envelope
+from varsmooth.report.tables import percent, rounded
+
+GUARANTEES = {
+    "sound": "sound: within the radius no attack on the image changes the class, whatever it "
+    "does to the noise level.",
+    "conditional": "conditional: the same as long as the attacker leaves the selector's choice of "
+    "σ alone; an attack that moves σ is not covered.",
+    "heuristic": "heuristic: a value computed from a few noise levels only; it can be false, and "
+    "no probability bounds how often.",
+}
+
+INTERVALS = (
+    "Brackets and bands are 95 % intervals over images, as if these were drawn at random from all "
+    "images of their kind: exact (Clopper–Pearson) for shares, each radius for itself; Student's "
+    "for the average certified radius."
+)
+PAIRED = (
+    "Differences are paired by image: Bonett–Price intervals for shares, Student's for the "
+    "average certified radius; p is McNemar's exact test."
+)
+
+
+def what_holds(runs: Sequence[Outcomes]) -> list[str]:
+    """What α per image says about each run's table."""
+    if runs[0].verb == "certify":
+        said = [GUARANTEES[word] for word in GUARANTEES if word in {run.guarantee for run in runs}]
+        return [*said, *dict.fromkeys(_table_statement(run) for run in runs)]
+    if runs[0].verb == "attack":
+        return [
+            "An attack that fails proves nothing: accuracy under attack is an upper bound of what "
+            "a better attack would leave. An image counts as right under attack only if it is also "
+            "right without one; an abstention counts as wrong."
+        ]
+    return ["Predictions carry no radius. An abstention counts as wrong."]
+
+
+def _table_statement(run: Outcomes) -> str:
+    n = len(run)
+    if run.guarantee == "heuristic":
+        return f"{run.name}: α holds for no image of a heuristic run, so nothing for the table."
+    if run.alpha is None:
+        return f"{run.name}: its α is not recorded, so nothing can be said about the whole table."
+    total = false_certificates(run.alpha, n)
+    union = max(0.0, 1 - total.expected)
+    provided = " if σ is not attacked" if run.guarantee == "conditional" else ""
+    return (
+        f"{run.name}: α = {run.alpha:g} is per image: each radius is too large with probability at "
+        f"most α{provided}. Of its {n} radii at most α·n = {total.expected:g} are too large on "
+        f"average; with 95 % probability at most {total.at_most}, and then certified accuracy is "
+        f"at least the shown one less {percent(total.at_most, n, up=True)} points, at every radius "
+        f"at once. All {n} are true with probability at least {rounded(total.all_true)} "
+        f"(by the union bound alone: {rounded(union)})."
+    )
+
+
+def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[str]:
+    """What a reader must know before comparing."""
+    said = [
+        f"{run.name}: not finished, {run.images} of {run.expected} images."
+        for run in [*runs, *(run for best in envelopes for run in best.runs)]
+        if run.images < run.expected
+    ]
+    said += [
+        f"Envelope of {best.label}: the best of {len(best.runs)} runs at each radius, chosen "
+        "with hindsight: no single classifier attains it, and it has no interval."
+        for best in envelopes
+    ]
+    for run in runs[1:]:
+        pair = shared_images(run, runs[0])
+        if pair is None:
+            said.append(f"{run.name}: shares no image with {runs[0].name}, so compare with care.")
+        elif pair[0].images < max(run.images, runs[0].images):
+            said.append(
+                f"{run.name}: shares {pair[0].images} images with {runs[0].name}; differences are "
+                "on these alone."
+            )
+    return list(dict.fromkeys(said))

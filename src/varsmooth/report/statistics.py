@@ -1,0 +1,187 @@
+"""What a table of certificates says about a data set: pure functions of numpy columns.
+
+Everything about certified accuracy follows from one column, the *reach* of each image: its
+certified radius where the certified class is right, −∞ where it is wrong or abstains.
+Intervals are about which images were drawn; the α of a certificate is about the noise, and is
+another matter (`false_certificates`).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom, binomtest, norm, t
+
+from varsmooth.bounds import Floats, clopper_pearson_lower, clopper_pearson_upper
+from varsmooth.certificates import ABSTAIN
+
+LEVEL = 0.95
+"""The confidence level of every interval in a report."""
+
+
+class Interval(NamedTuple):
+    """A two-sided confidence interval."""
+
+    low: float
+    high: float
+
+
+def reach(predictions: ArrayLike, labels: ArrayLike, radii: ArrayLike) -> Floats:
+    """The radius of each image up to which it counts as right, (n,): −∞ where it never does.
+
+    >>> reach([3, -1, 5], [3, 3, 3], [0.5, 0.0, 0.9])
+    array([ 0.5, -inf, -inf])
+    """
+    predictions, labels = np.asarray(predictions), np.asarray(labels)
+    right = (predictions == labels) & (predictions != ABSTAIN)
+    column: Floats = np.where(right, np.asarray(radii, dtype=np.float64), -np.inf)
+    return column
+
+
+def certified_counts(reach: ArrayLike, radii: ArrayLike) -> NDArray[np.int64]:
+    """#{i : reach_i ≥ r} for every r of `radii` (m,): right for every ‖δ‖₂ < r."""
+    ascending = np.sort(np.asarray(reach, dtype=np.float64))
+    counts: NDArray[np.int64] = len(ascending) - np.searchsorted(ascending, radii, side="left")
+    return counts
+
+
+def certified_accuracy(reach: ArrayLike, radii: ArrayLike) -> Floats:
+    """The share of images that are certified right at each radius, (m,).
+
+    >>> certified_accuracy([0.5, -np.inf, 0.2, 0.5], [0.0, 0.2, 0.5, 0.6])
+    array([0.75, 0.75, 0.5 , 0.  ])
+    """
+    share: Floats = certified_counts(reach, radii) / np.size(reach)
+    return share
+
+
+def envelope(columns: Sequence[ArrayLike], radii: ArrayLike) -> Floats:
+    """The best certified accuracy of several runs at each radius, chosen with hindsight, (m,)."""
+    best: Floats = np.max([certified_accuracy(column, radii) for column in columns], axis=0)
+    return best
+
+
+def regret(reach: ArrayLike, best: ArrayLike, radii: ArrayLike) -> float:
+    """How far a run stays below an envelope where it stays furthest: max_r best(r) − accuracy(r).
+
+    Negative if it is above the envelope everywhere.
+    """
+    return float(np.max(np.asarray(best) - certified_accuracy(reach, radii)))
+
+
+def average_certified_radius(reach: ArrayLike) -> float:
+    """ACR: the mean of the radius where right and of 0 where not."""
+    return float(np.maximum(np.asarray(reach, dtype=np.float64), 0.0).mean())
+
+
+@dataclass(frozen=True)
+class Share:
+    """k of n images, with its exact (Clopper–Pearson) interval.
+
+    >>> Share(8, 10).value, Share(0, 10).interval().low
+    (0.8, 0.0)
+    """
+
+    k: int
+    n: int
+
+    @classmethod
+    def of(cls, column: ArrayLike) -> "Share":
+        """How many entries of a boolean column are true."""
+        column = np.asarray(column)
+        return cls(int(column.sum()), column.size)
+
+    @property
+    def value(self) -> float:
+        return self.k / self.n
+
+    def interval(self, level: float = LEVEL) -> Interval:
+        low, high = share_intervals([self.k], self.n, level)
+        return Interval(float(low[0]), float(high[0]))
+
+
+def share_intervals(k: ArrayLike, n: int, level: float = LEVEL) -> tuple[Floats, Floats]:
+    """Clopper–Pearson: each covers the true share with probability ≥ level, pointwise."""
+    a = (1 - level) / 2
+    return clopper_pearson_lower(k, n, a), clopper_pearson_upper(k, n, a)
+
+
+def mean_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
+    """Student's interval for a mean: v̄ ± t_{n−1} s/√n; unbounded for fewer than two values."""
+    values = np.asarray(values, dtype=np.float64)
+    if values.size < 2:
+        return Interval(-math.inf, math.inf)
+    half = float(t.ppf((1 + level) / 2, values.size - 1) * values.std(ddof=1)) / values.size**0.5
+    return Interval(float(values.mean()) - half, float(values.mean()) + half)
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Accuracy of one run less that of another on the same n images.
+
+    only_first, only_second: on how many images one is right and the other is not.
+    """
+
+    only_first: int
+    only_second: int
+    n: int
+
+    @classmethod
+    def of(cls, first: ArrayLike, second: ArrayLike) -> "PairedDifference":
+        """From two boolean columns over the same images."""
+        first, second = np.asarray(first), np.asarray(second)
+        return cls(int((first & ~second).sum()), int((second & ~first).sum()), first.size)
+
+    @property
+    def value(self) -> float:
+        return (self.only_first - self.only_second) / self.n
+
+    def interval(self, level: float = LEVEL) -> Interval:
+        """Bonett–Price: Wald's interval after adding one image to each kind of disagreement.
+
+        With a = (only_first+1)/(n+2) and b = (only_second+1)/(n+2):
+        a − b ± z √((a + b − (a−b)²)/(n+2)).
+        """
+        a, b = (self.only_first + 1) / (self.n + 2), (self.only_second + 1) / (self.n + 2)
+        half = float(norm.ppf((1 + level) / 2)) * math.sqrt((a + b - (a - b) ** 2) / (self.n + 2))
+        return Interval(max(-1.0, a - b - half), min(1.0, a - b + half))
+
+    @property
+    def p_value(self) -> float:
+        """Exact McNemar test: are the disagreements a fair coin? 1 if there is none."""
+        disagreements = self.only_first + self.only_second
+        return float(binomtest(self.only_first, disagreements).pvalue) if disagreements else 1.0
+
+
+class FalseCertificates(NamedTuple):
+    """What α per image means for a table of n images."""
+
+    expected: float  # ≤ α n, whatever the dependence between images
+    at_most: int  # with probability ≥ LEVEL; the noise of different images is independent
+    all_true: float  # ≤ P(every radius of the table is true)
+
+
+def false_certificates(alpha: float, n: int, level: float = LEVEL) -> FalseCertificates:
+    """How many of n radii may be too large if each one is with probability ≤ α.
+
+    Their number is dominated by Binomial(n, α), as images never share noise. If at most k are
+    false, then certified accuracy is at least the shown one − k/n at every radius at once.
+
+    >>> false_certificates(1e-3, 500).at_most
+    2
+    """
+    return FalseCertificates(alpha * n, int(binom.ppf(level, n, alpha)), (1 - alpha) ** n)
+
+
+def sigma_groups(sigmas: Floats, most: int = 10) -> list[NDArray[np.int64]]:
+    """Images grouped by their noise level, ascending: positions of each group's images.
+
+    Up to `most` different levels are a group each; otherwise `most` groups of equal size.
+    """
+    levels = np.unique(sigmas)
+    if len(levels) <= most:
+        return [np.flatnonzero(sigmas == level) for level in levels]
+    return np.array_split(np.argsort(sigmas, kind="stable"), most)

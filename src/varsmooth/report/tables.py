@@ -1,0 +1,173 @@
+"""Tables that are written once and shown as Markdown, LaTeX, CSV or HTML.
+
+What is shown is rounded in the direction that claims less: radii and accuracies down, intervals
+outward. CSV keeps every digit.
+"""
+
+import csv
+import html
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+
+from varsmooth.report.statistics import Interval, PairedDifference, Share
+
+
+def rounded(value: float, digits: int = 3, direction: str = ROUND_FLOOR) -> str:
+    """A number with `digits` decimals, rounded down unless said otherwise.
+
+    >>> rounded(0.49999), rounded(-0.0001, 2), rounded(float("inf"))
+    ('0.499', '-0.01', '∞')
+    """
+    if value in (float("inf"), float("-inf")):
+        return "∞" if value > 0 else "−∞"
+    exact = Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=direction)
+    return str(abs(exact) if exact == 0 else exact)
+
+
+def percent(k: int, n: int, up: bool = False) -> str:
+    """100 k/n with one decimal, from the integers, so that 29 of 100 is 29.0 and not 28.9."""
+    tenths = -(-1000 * k // n) if up else 1000 * k // n
+    return f"{tenths // 10}.{tenths % 10}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, and for CSV the exact value with its interval if it has one."""
+
+    text: str
+    value: float | int | str | None = None
+    interval: Interval | None = None
+
+    @classmethod
+    def of(cls, value: str | int) -> "Cell":
+        return cls(str(value), value)
+
+    @classmethod
+    def share(cls, share: Share, up: bool = False) -> "Cell":
+        """A percentage with its interval, rounded outward."""
+        low, high = share.interval()
+        shown = f"{rounded(100 * low, 1)}–{rounded(100 * high, 1, ROUND_CEILING)}"
+        return cls(f"{percent(share.k, share.n, up)} [{shown}]", share.value, Interval(low, high))
+
+    @classmethod
+    def mean_radius(cls, value: float, interval: Interval) -> "Cell":
+        """A radius with its interval, rounded outward."""
+        low, high = rounded(interval.low), rounded(interval.high, direction=ROUND_CEILING)
+        return cls(f"{rounded(value)} [{low}–{high}]", value, interval)
+
+    @classmethod
+    def signed(cls, value: float, interval: Interval, digits: int) -> "Cell":
+        """A difference with its interval, signs shown."""
+        low, high = (
+            _sign(rounded(end, digits, direction))
+            for end, direction in zip(interval, (ROUND_FLOOR, ROUND_CEILING), strict=True)
+        )
+        shown = _sign(rounded(value, digits, ROUND_HALF_EVEN))
+        return cls(f"{shown} [{low}, {high}]", value, interval)
+
+    @classmethod
+    def difference(cls, difference: PairedDifference) -> "Cell":
+        """A paired difference of accuracies in percentage points."""
+        value, (low, high) = 100 * difference.value, difference.interval()
+        return cls.signed(value, Interval(100 * low, 100 * high), 1)
+
+
+def _sign(number: str) -> str:
+    return number.replace("-", "−") if number.startswith("-") else f"+{number}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A name for its files, a caption, and rows of cells."""
+
+    name: str
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    def to_markdown(self) -> str:
+        head = [self.columns, ["---"] + ["---:"] * (len(self.columns) - 1)]
+        body = [[cell.text for cell in row] for row in self.rows]
+        lines = ("| " + " | ".join(_markdown(text) for text in line) + " |" for line in head + body)
+        return f"{self.caption}\n\n" + "\n".join(lines) + "\n"
+
+    def to_latex(self) -> str:
+        """A booktabs table; needs \\usepackage{booktabs}."""
+        lines = [" & ".join(_latex(name) for name in self.columns) + r" \\"]
+        body = [" & ".join(_latex(cell.text) for cell in row) + r" \\" for row in self.rows]
+        lines = [r"\toprule", *lines, r"\midrule", *body, r"\bottomrule"]
+        alignment = "l" + "r" * (len(self.columns) - 1)
+        return (
+            "\\begin{table}\n\\centering\n"
+            f"\\caption{{{_latex(self.caption)}}}\n\\begin{{tabular}}{{{alignment}}}\n"
+            + "\n".join(lines)
+            + "\n\\end{tabular}\n\\end{table}\n"
+        )
+
+    def to_csv(self) -> str:
+        """Exact values; a column with intervals becomes three."""
+        bounded = [
+            any(row[j].interval is not None for row in self.rows) for j in range(len(self.columns))
+        ]
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(
+            name
+            for column, wide in zip(self.columns, bounded, strict=True)
+            for name in ([column, f"{column} low", f"{column} high"] if wide else [column])
+        )
+        for row in self.rows:
+            writer.writerow(
+                value
+                for cell, wide in zip(row, bounded, strict=True)
+                for value in ([cell.value, *(cell.interval or ("", ""))] if wide else [cell.value])
+            )
+        return out.getvalue()
+
+    def to_html(self) -> str:
+        def line(tag: str, texts: Sequence[str]) -> str:
+            return "<tr>" + "".join(f"<{tag}>{_html(text)}</{tag}>" for text in texts) + "</tr>"
+
+        body = "\n".join(line("td", [cell.text for cell in row]) for row in self.rows)
+        return (
+            f"<figure class='table'><figcaption>{html.escape(self.caption)}</figcaption>"
+            f"<div class='scroll'><table><thead>{line('th', self.columns)}</thead>"
+            f"<tbody>{body}</tbody></table></div></figure>"
+        )
+
+
+def _markdown(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _html(text: str) -> str:
+    """The interval of a number stands below it in small type."""
+    value, bracket, interval = text.partition(" [")
+    small = f"<small>[{html.escape(interval)}</small>" if bracket else ""
+    return html.escape(value) + small
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{character: "\\" + character for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "–": "--",
+    "−": "$-$",
+    "∞": r"$\infty$",
+    "±": r"$\pm$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "σ": r"$\sigma$",
+    "λ": r"$\lambda$",
+    "α": r"$\alpha$",
+    "ε": r"$\varepsilon$",
+    "ℓ": r"$\ell$",
+    "₂": "$_2$",
+}
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)
