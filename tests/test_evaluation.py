@@ -8,12 +8,22 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor, nn
 
 from tests.small_models import FALSE_LEVEL, QUICK, run, table, write_pair
-from varsmooth import ABSTAIN, SmoothedClassifier, certify, load, load_dataset, predict
+from varsmooth import (
+    ABSTAIN,
+    FixedSelector,
+    SmoothedClassifier,
+    certify,
+    load,
+    load_dataset,
+    predict,
+)
 from varsmooth.checkpoints import fingerprint
+from varsmooth.evaluation.attacking import find_adversarial
 from varsmooth.evaluation.models import build
-from varsmooth.evaluation.options import DataOptions, ModelOptions, options_in
+from varsmooth.evaluation.options import AttackOptions, DataOptions, ModelOptions, options_in
 from varsmooth.evaluation.verifying import verify_run
 from varsmooth.records import Run
 
@@ -433,3 +443,41 @@ def test_options_survive_the_header(certified: Path, model: Path) -> None:
     wish = ModelOptions(str(model), clip=(0.2, 0.3), levels=[0.2, 0.25], n_median=11)
     assert build(wish).g.selector.describe()["clip"] == [0.2, 0.3]
     assert build(ModelOptions(str(model))).g.selector.describe() == load(model).selector.describe()
+
+
+def test_the_weak_attack_tells_a_conditional_f_the_clean_level() -> None:
+    told = []
+
+    class Conditional(nn.Module):
+        conditional = True
+
+        def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+            told.append(sigma)
+            score = x.flatten(1).sum(dim=1)
+            return torch.stack([score, -score], dim=1)
+
+    g = SmoothedClassifier(Conditional(), FixedSelector(0.5))
+    x, sigma = torch.full((2, 1, 4, 4), 0.5), torch.tensor([0.1, 0.2], dtype=torch.float64)
+    settings = AttackOptions(kind="weak", steps=3)
+    found = find_adversarial(g, x, torch.tensor([0, 1]), 0.8, settings, torch.arange(2), sigma)
+    assert all(torch.equal(level, sigma.float()) for level in told)
+    expected = x + torch.tensor([-0.2, 0.2]).view(2, 1, 1, 1)  # straight along ±(1,…,1), norm 0.8
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_images_that_the_model_cannot_read(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "grey.npz", images=np.zeros((2, 32, 32, 1), np.uint8))
+    assert run(f"predict --model {model} --data {tmp_path}/grey.npz") == 1
+    assert "1 channels of 32×32 pixels" in capsys.readouterr().err
+    labels = np.array([3, 12])
+    np.savez(tmp_path / "many.npz", images=np.zeros((2, 32, 32, 3), np.uint8), labels=labels)
+    assert run(f"predict --model {model} --data {tmp_path}/many.npz") == 1
+    assert "labels up to 12, but the model knows 10 classes" in capsys.readouterr().err
+
+
+def test_a_folder_named_like_a_data_set_is_not_mistaken_for_it(model: Path, in_tmp: Path) -> None:
+    (in_tmp / "cifar10-sample").mkdir()
+    assert run(f"predict --sigma 0.25 --n 20 --subset :1 --model {model} --out run") == 0
+    assert Run.open("run").header["config"]["data"] == "cifar10-sample"

@@ -58,7 +58,7 @@ class Run:
             if not different:
                 return run
             require(
-                not run.rows(),  # before its first row a run is only an intention
+                not run.done(),  # before its first row a run is only an intention
                 f"{folder} holds a run with other settings ({'; '.join(different)}); "
                 "choose another --out, or the same settings to continue it",
             )
@@ -96,14 +96,17 @@ class Run:
         lived; both say the same, so the first is kept.
         """
         found: dict[Key, Row] = {}
-        for path in sorted(self.folder.glob("rows-*.jsonl")):
+        for path in self._files():
             for row in _complete_rows(path):
                 found.setdefault(key_of(row), row)
         return sorted(found.values(), key=lambda row: (row["id"], row.get("eps", 0.0)))
 
     def done(self) -> set[Key]:
         """The keys of the rows that are there."""
-        return {key_of(row) for row in self.rows()}
+        return {key_of(row) for path in self._files() for row in _complete_rows(path)}
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("rows-*.jsonl"))
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to this process's file; they are on the disk when this returns."""
@@ -124,8 +127,10 @@ class Run:
 
 def _complete_rows(path: Path) -> Iterator[Row]:
     """The rows of one file; what follows the last line end is a torn line and no row."""
-    lines = path.read_bytes().split(b"\n")[:-1]
-    return (_parsed(line, number, path) for number, line in enumerate(lines, start=1))
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.endswith(b"\n"):
+                yield _parsed(line, number, path)
 
 
 def _parsed(line: bytes, number: int, path: Path) -> Row:

@@ -5,12 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.evaluation.models import Model
 from varsmooth.evaluation.options import DataOptions
+from varsmooth.smoothing import evaluation_mode
 
 SIZES = {"cifar10": 32}
 """Pixels a side of the images that a known data set's models were trained on."""
@@ -30,7 +32,30 @@ def load_images(options: DataOptions, model: Model) -> ImageDataset:
         f"the model was trained on images of {wanted}×{wanted} pixels, but {images.name} has "
         f"{width}×{height}; add --resize {wanted}",
     )
-    return renumbered(images, model.class_names)
+    images = renumbered(images, model.class_names)
+    check_fit(model, images)
+    return images
+
+
+def check_fit(model: Model, images: ImageDataset) -> None:
+    """Show the model one image, so that a mismatch is a sentence and not a traceback."""
+    g = model.g
+    device = next((p.device for p in g.parameters()), None)
+    x = images.batch(slice(0, 1)).images.to(device)
+    try:
+        with torch.no_grad(), evaluation_mode(g):
+            outputs = g.logits(x, g.selector.respond(x)).shape[1]
+    except (RuntimeError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise VarsmoothError(
+            f"the model cannot read the images of {images.name}, which have "
+            f"{x.shape[1]} channels of {x.shape[3]}×{x.shape[2]} pixels: {reason}"
+        ) from error
+    highest = -1 if images.labels is None else int(images.labels.max())
+    require(
+        highest < outputs,
+        f"{images.name} has labels up to {highest}, but the model knows {outputs} classes",
+    )
 
 
 def slice_of(text: str) -> slice:

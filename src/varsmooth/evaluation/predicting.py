@@ -1,5 +1,6 @@
 """Predictions for a data set, or for a few photographs."""
 
+import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -8,6 +9,7 @@ from typing import Any
 from varsmooth.certificates import Prediction
 from varsmooth.certification import predict
 from varsmooth.data import Batch
+from varsmooth.errors import require
 from varsmooth.evaluation.certifying import images_per_block
 from varsmooth.evaluation.images import load_images
 from varsmooth.evaluation.models import Model
@@ -24,6 +26,10 @@ def predict_dataset(
     Without a seed the run takes fresh entropy once and records it, so that it can be continued.
     """
     if settings.seed is None:
+        require(
+            "TORCHELASTIC_RUN_ID" not in os.environ,
+            "processes that torchrun starts must agree on their noise; choose it with --seed",
+        )
         started = (options.out / HEADER).exists()
         seed = Run.open(options.out).header["config"].get("seed") if started else None
         settings = replace(settings, seed=secrets.randbits(63) if seed is None else seed)

@@ -20,8 +20,9 @@ from typing import Any, ClassVar
 import torch
 from torch.multiprocessing.spawn import ProcessException
 
-from varsmooth.checkpoints import fingerprint
+from varsmooth.checkpoints import CONFIG, fingerprint
 from varsmooth.data import Batch, ImageDataset
+from varsmooth.data.catalog import NAMES
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.evaluation.images import described, load_images
 from varsmooth.evaluation.models import build
@@ -172,9 +173,13 @@ def environment(device: torch.device) -> dict[str, Any]:
 def _config(model: ModelOptions, data: DataOptions, options: RunOptions) -> dict[str, Any]:
     """Options as plain values; paths are absolute, so that they hold from anywhere."""
     values = asdict(model) | asdict(data)
-    for name in ("model", "data", "root"):
-        path = Path(str(values[name])).expanduser()
-        if values[name] is not None and path.exists():
-            values[name] = str(path.resolve())
+    if model.model is not None and (Path(model.model).expanduser() / CONFIG).is_file():
+        values["model"] = _absolute(model.model)
+    values["data"] = data.data if data.data in NAMES else _absolute(data.data)
+    values["root"] = None if data.root is None else _absolute(data.root)
     where = ("batch_size", "device", "devices")
     return values | {name: getattr(options, name) for name in where}
+
+
+def _absolute(path: str | Path) -> str:
+    return str(Path(path).expanduser().resolve())
