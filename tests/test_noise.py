@@ -66,9 +66,16 @@ def test_fresh_entropy_by_default() -> None:
 
 def test_a_key_fills_the_whole_state_of_the_generator() -> None:
     """`manual_seed` derives all 624 words from 32 bits; a keyed generator must not."""
-    words = keyed_generator("cpu", 5, "a").get_state().numpy()[24 : 24 + 8 * 624].view(np.uint64)
-    derived = (1812433253 * (words[:-1] ^ (words[:-1] >> 30)) + np.arange(1, 624)) % 2**32
-    assert (derived == words[1:]).mean() < 0.01
+
+    def derived(generator: torch.Generator) -> float:
+        """The share of words that follow from the word before."""
+        words = generator.get_state().numpy()[24 : 24 + 8 * 624].view(np.uint64)
+        before, index = words[:-1], np.arange(1, 624, dtype=np.uint64)
+        following = (1812433253 * (before ^ (before >> np.uint64(30))) + index) % 2**32
+        return float((following == words[1:]).mean())
+
+    assert derived(torch.Generator().manual_seed(5)) == 1
+    assert derived(keyed_generator("cpu", 5, "a")) < 0.01
     again = keyed_generator("cpu", 5, "a")
     first = torch.randn(4, generator=keyed_generator("cpu", 5, "a"))
     assert torch.equal(torch.randn(4, generator=again), first)
