@@ -121,6 +121,10 @@ def test_the_whole_table_statement(dual: Path, tmp_path: Path) -> None:
     assert "α = 0.001 is per image" in total
     assert "at most α·n = 0.004 are too large" in total
     assert "All 4 are true with probability at least 0.996" in total  # .999⁴ = .996006
+    twins = open_runs([dual, write(tmp_path / "twin", [certified(9, 0, 0, 0.2)])])
+    assert len(what_holds(twins)) == 3  # another n is another statement
+    same = write(tmp_path / "same", [certified(i, 0, 0, 0.2) for i in range(4)])
+    assert what_holds(open_runs([dual, same]))[1].startswith("dual; same: α = 0.001")
     row = certified(0, 0, 0, 0.2, guarantee="heuristic")
     *_, nothing = what_holds(open_runs([write(tmp_path / "h", [row])]))
     assert "nothing for the table" in nothing
@@ -200,9 +204,9 @@ def test_report_of_certificates(dual: Path, fixed: Path, tmp_path: Path) -> None
     assert "<svg" in (page.parent / "differences.svg").read_text()
 
 
-def test_a_report_is_the_same_every_time(dual: Path, tmp_path: Path) -> None:
-    one = write_report(open_runs([dual]), tmp_path / "one")
-    two = write_report(open_runs([dual]), tmp_path / "two")
+def test_a_report_is_the_same_every_time(fixed: Path, tmp_path: Path) -> None:
+    one = write_report(open_runs([fixed]), tmp_path / "one")
+    two = write_report(open_runs([fixed]), tmp_path / "two")
     for path in one.parent.iterdir():
         assert path.read_bytes() == (two.parent / path.name).read_bytes(), path.name
 
@@ -252,12 +256,15 @@ def test_command_line(
     dual: Path, fixed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert main(["report", str(dual), str(fixed), "--radii", "0,0.25", "--out", str(out)]) == 0
+    options = ["--radii", "0,0.25", "--envelope", f"s={dual},{fixed}; t={fixed}"]
+    assert main(["report", *options, str(fixed), "--out", str(out)]) == 0
     assert str(out / "report.html") in capsys.readouterr().out
-    head = (out / "certified-accuracy.md").read_text().splitlines()[2]
-    assert head == "| run | guarantee | r = 0 | r = 0.25 |"
-    assert main(["report", "--envelope", f"s={dual},{fixed}", str(dual), "--out", str(out)]) == 0
-    assert "s (envelope)" in (out / "certified-accuracy.md").read_text()
+    table = (out / "certified-accuracy.md").read_text().splitlines()
+    assert table[2] == "| run | guarantee | r = 0 | r = 0.25 |"
+    assert table[5:] == [
+        "| s (envelope) | sound | 75.0 | 50.0 |",
+        "| t (envelope) | sound | 75.0 | 0.0 |",
+    ]
     assert main(["report", "export", str(dual), "--to", "tsv"]) == 0
     tsv = str(dual.with_name("dual.tsv"))
     assert main(["report", "import-tsv", tsv, "--sigma", "0.25", "--out", str(tmp_path / "b")]) == 0

@@ -104,12 +104,7 @@ def import_tsv(
     print(f"{made.header['dataset']['size']} images in {made.folder}")
 
 
-def recompute(
-    run: Path,
-    alpha: float | None = None,
-    out: Path | None = None,
-    alpha_select: float | None = None,
-) -> None:
+def recompute(run: Path, alpha: float | None = None, out: Path | None = None) -> None:
     """Compute the radii of a run at another alpha from its evidence, without sampling.
 
     Noise levels that were not visited count as unknown, so the radii stay true.
@@ -122,11 +117,10 @@ def recompute(
         run: the folder of a certify run
         alpha: the failure probability allowed per image; must be given
         out: the folder of the new run (default: beside the run, with alpha in its name)
-        alpha_select: the part of alpha for the selector's bounds (default: as in the run)
     """
     from varsmooth.report import recompute
 
     if alpha is None:
         raise WrongUsage("choose the new failure probability per image with --alpha")
-    made = recompute(run, alpha, out, alpha_select)
+    made = recompute(run, alpha, out)
     print(f"{len(made.rows())} radii at alpha {alpha:g} in {made.folder}")

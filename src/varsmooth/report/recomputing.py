@@ -6,9 +6,7 @@ from varsmooth.errors import require
 from varsmooth.records import Run
 
 
-def recompute(
-    folder: Path, alpha: float, out: Path | None = None, alpha_select: float | None = None
-) -> Run:
+def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
     """A new run with the radii that the stored evidence gives at `alpha`; nothing is sampled.
 
     A level that was never visited counts as unknown, so the radii stay true: see
@@ -29,13 +27,11 @@ def recompute(
     require(not (out / "run.json").exists(), f"{out} is a run already; choose another --out")
     changed = []
     for row in rows:
-        again = run.certificate(row).recompute(alpha, alpha_select)
+        again = run.certificate(row).recompute(alpha)
         evidence = {k: v for k, v in again.to_dict().items() if k in row["evidence"]}
         result = {"prediction": again.prediction, "radius": again.radius, "evidence": evidence}
         changed.append(row | result)
     config = run.header["config"] | {"alpha": alpha, "recomputed_from": name}
-    if alpha_select is not None:
-        config["alpha_select"] = alpha_select
     header = run.header | {"name": f"{name}, α = {alpha:g}", "config": config}
     new = Run.create(out, header)
     new.append(changed)

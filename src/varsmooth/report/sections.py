@@ -97,8 +97,13 @@ def _summary(runs: Sequence[Outcomes]) -> Table:
 
 
 def _methods(runs: Sequence[Outcomes]) -> list[str]:
-    paired = len(runs) > 1 or runs[0].verb == "attack"
-    return [statements.INTERVALS, *([statements.PAIRED] if paired else [])]
+    """How the intervals were computed, of those that are shown."""
+    said = [statements.INTERVALS]
+    if len(runs) > 1 or runs[0].verb == "attack":
+        said.append(statements.PAIRED)
+    if len(runs) > 1 and runs[0].verb == "predict":
+        said.append(statements.TESTED)
+    return said
 
 
 def _certify(

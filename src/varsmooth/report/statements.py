@@ -8,10 +8,11 @@ from varsmooth.report.sweeps import Envelope
 from varsmooth.report.tables import percent, rounded
 
 GUARANTEES = {
-    "sound": "sound: within the radius no attack on the image changes the class, whatever it "
-    "does to the noise level.",
-    "conditional": "conditional: the same as long as the attacker leaves the selector's choice of "
-    "σ alone; an attack that moves σ is not covered.",
+    "sound": "sound: within the radius no attack on the image changes the smoothed classifier's "
+    "class, whatever it does to the noise level. A deployed prediction is itself a vote, and errs "
+    "with its own α.",
+    "conditional": "conditional: within the radius no attack changes the class as long as it "
+    "leaves the selector's choice of σ alone; an attack that moves σ is not covered.",
     "heuristic": "heuristic: a value computed from a few noise levels only; it can be false, and "
     "no probability bounds how often.",
 }
@@ -23,15 +24,19 @@ INTERVALS = (
 )
 PAIRED = (
     "Differences are paired by image: Bonett–Price intervals for shares, Student's for the "
-    "average certified radius; p is McNemar's exact test."
+    "average certified radius."
 )
+TESTED = "p is McNemar's exact test of the disagreements."
 
 
 def what_holds(runs: Sequence[Outcomes]) -> list[str]:
-    """What α per image says about each run's table."""
+    """What the words of a report mean, and what α per image says about each run's table."""
     if runs[0].verb == "certify":
         said = [GUARANTEES[word] for word in GUARANTEES if word in {run.guarantee for run in runs}]
-        return [*said, *dict.fromkeys(_table_statement(run) for run in runs)]
+        alike: dict[tuple[str | None, float | None, int], list[str]] = {}
+        for run in runs:
+            alike.setdefault((run.guarantee, run.alpha, len(run)), []).append(run.name)
+        return said + [f"{'; '.join(names)}: {_whole_table(*key)}" for key, names in alike.items()]
     if runs[0].verb == "attack":
         return [
             "An attack that fails proves nothing: accuracy under attack is an upper bound of what "
@@ -41,22 +46,21 @@ def what_holds(runs: Sequence[Outcomes]) -> list[str]:
     return ["Predictions carry no radius. An abstention counts as wrong."]
 
 
-def _table_statement(run: Outcomes) -> str:
-    n = len(run)
-    if run.guarantee == "heuristic":
-        return f"{run.name}: α holds for no image of a heuristic run, so nothing for the table."
-    if run.alpha is None:
-        return f"{run.name}: its α is not recorded, so nothing can be said about the whole table."
-    total = false_certificates(run.alpha, n)
+def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
+    if guarantee == "heuristic":
+        return "α holds for no image of a heuristic run, so nothing for the table."
+    if alpha is None:
+        return "α is not recorded, so nothing can be said about the whole table."
+    total = false_certificates(alpha, n)
     union = max(0.0, 1 - total.expected)
-    provided = " if σ is not attacked" if run.guarantee == "conditional" else ""
+    provided = " if σ is not attacked" if guarantee == "conditional" else ""
     return (
-        f"{run.name}: α = {run.alpha:g} is per image: each radius is too large with probability at "
-        f"most α{provided}. Of its {n} radii at most α·n = {total.expected:g} are too large on "
-        f"average; with 95 % probability at most {total.at_most}, and then certified accuracy is "
-        f"at least the shown one less {percent(total.at_most, n, up=True)} points, at every radius "
-        f"at once. All {n} are true with probability at least {rounded(total.all_true)} "
-        f"(by the union bound alone: {rounded(union)})."
+        f"α = {alpha:g} is per image: each radius is too large with probability at most "
+        f"α{provided}. Of {n} radii at most α·n = {total.expected:g} are too large on average; "
+        f"with 95 % probability at most {total.at_most}, and then certified accuracy is at least "
+        f"the shown one less {percent(total.at_most, n, up=True)} points, at every radius at once. "
+        f"All {n} are true with probability at least {rounded(total.all_true)} (by the union bound "
+        f"alone: {rounded(union)})."
     )
 
 
