@@ -92,7 +92,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
                     yield name_of(page), [words[0].removeprefix(".venv/bin/"), *words[1:]]
 
 
-@pytest.mark.parametrize(("page", "words"), list(commands()), ids=lambda v: " ".join(v)[:60])
+@pytest.mark.parametrize(("page", "words"), list(commands()), ids=lambda v: str(v))
 def test_command_exists(page: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     if words[:3] == ["python", "-m", "varsmooth.training"]:
         kinds = {"classifier": ClassifierConfig, "selector": SelectorConfig}
@@ -100,10 +100,13 @@ def test_command_exists(page: str, words: list[str], capsys: pytest.CaptureFixtu
             kind, *rest = words[3:]
             preset = rest.pop(0) if not rest[0].startswith("--") else None
             read_config(kinds[kind], preset, overrides_from_arguments(rest))
-    elif words[0] == "varsmooth":
+    elif words[0] == "varsmooth" or "varsmooth" in words[1:5]:  # by torchrun -m
+        words = words[words.index("varsmooth") :]
         options = [w.partition("=")[0] for w in words if w.startswith("--")]
-        verbs = words[1:3] if words[1] == "data" else words[1:2]
-        assert cli.main([*(v for v in verbs if not v.startswith("-")), "--help"]) == 0
+        verb = cli.VERBS.get(words[1])
+        inner = getattr(verb, "verbs", {})
+        verbs = [words[1], *([words[2] if words[2] in inner else "make"] if inner else [])]
+        assert cli.main([v for v in verbs if not v.startswith("-")] + ["--help"]) == 0
         told = capsys.readouterr().out
         assert all(re.search(rf"{option}\b", told) for option in options), f"{page}: {words}"
     else:
