@@ -69,7 +69,11 @@ class VoteStore:
 
 
 class RememberingClassifier(SmoothedClassifier):
-    """A smoothed classifier that asks f only for votes that the store does not have."""
+    """A smoothed classifier that asks f only for votes that the store does not have.
+
+    f is told from others by its fingerprint: class name and weights. Whatever else decides what
+    an f of your own answers must be in its `state_dict`, or have a store of its own.
+    """
 
     def __init__(self, g: SmoothedClassifier, folder: str | Path) -> None:
         require(
