@@ -100,7 +100,7 @@ def test_command_exists(page: str, words: list[str], capsys: pytest.CaptureFixtu
             kind, *rest = words[3:]
             preset = rest.pop(0) if not rest[0].startswith("--") else None
             read_config(kinds[kind], preset, overrides_from_arguments(rest))
-    elif words[0] == "varsmooth" or "varsmooth" in words[1:5]:  # by torchrun -m
+    elif words[0] == "varsmooth" or "varsmooth" in words[1:]:  # by torchrun -m --
         words = words[words.index("varsmooth") :]
         options = [w.partition("=")[0] for w in words if w.startswith("--")]
         verb = cli.VERBS.get(words[1])
