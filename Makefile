@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help env test lint slow docs clean
+.PHONY: help env demo test lint slow docs clean
 
 help:            ## what can be made here
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -17,6 +17,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[attacks,distributed,logs,parquet,report]" --group dev --group docs
 	touch $(READY)
+
+demo: env        ## predict, certify and attack embedded images with a released model
+	$(BIN)/varsmooth demo
 
 lint: env        ## style and types
 	$(BIN)/ruff check .

@@ -35,6 +35,7 @@ ROOMS = [
     "votes",
     "evaluation",
     "report",
+    "demo",
     "experiments",
     "app",
     "cli",

@@ -7,7 +7,7 @@ A verb imports what it needs when it runs, so that `--help` is quick. Exit codes
 import sys
 from collections.abc import Sequence
 
-from varsmooth.cli import completion, data, evaluate, models, report, tune
+from varsmooth.cli import completion, data, demo, evaluate, models, report, tune
 from varsmooth.cli.parser import Group, Verbs, WrongUsage, call
 from varsmooth.errors import VarsmoothError
 
@@ -32,6 +32,7 @@ VERBS: Verbs = {
         },
         default="make",
     ),
+    "demo": demo.demo,
     "completion": completion.completion,
 }
 

@@ -1,0 +1,124 @@
+"""The quickstart: one released model on embedded images, through every verb, in two minutes."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from varsmooth.checkpoints import describe, released_names
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.evaluation.attacking import attack_dataset
+from varsmooth.evaluation.certifying import certify_dataset
+from varsmooth.evaluation.options import (
+    AttackOptions,
+    CertifyOptions,
+    DataOptions,
+    ModelOptions,
+    PredictOptions,
+    RunOptions,
+)
+from varsmooth.evaluation.predicting import predict_dataset
+from varsmooth.records import Row, Run
+from varsmooth.report import open_runs, write_report
+
+Table = list[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What was run: which model, on which images, where the results are."""
+
+    model: str
+    out: Path
+    data: DataOptions
+    sigma: float
+
+    def options(self, name: str, title: str) -> RunOptions:
+        return RunOptions(self.out / name, name=title)
+
+
+def choose_model(name: str | None) -> str:
+    """The named model, or the first released one that has a selector with a grid."""
+    pairs = [
+        released
+        for released in released_names()
+        if describe(released).recommended.get("levels") is not None
+    ]
+    require(
+        name is not None or bool(pairs),
+        "no model with a tuned selector is released with this version; name one with --model",
+    )
+    return name or pairs[0]
+
+
+def run_demo(model: str | None, out: Path, images: int) -> tuple[Table, Path | None]:
+    """Predict, certify three ways and attack; returns a small table and the report's page."""
+    chosen = choose_model(model)
+    about = describe(chosen)
+    require(
+        about.recommended.get("levels") is not None,
+        f"{chosen} has no grid of levels; choose one with: varsmooth tune {chosen}",
+    )
+    data = DataOptions(data="cifar10-sample", subset=f":{images}")
+    demo = Demo(chosen, out, data, about.selector_sigma or about.sigma_a)
+    predictions = predict_dataset(
+        ModelOptions(chosen), data, PredictOptions(seed=0), demo.options("predict", "predict")
+    )
+    certified = certify_three_ways(demo)
+    attacked = attack(demo)
+    table: Table = [("what", "guarantee", "images", "right", "radius ≥ 0.25", "mean radius")]
+    table.append(_line("predict", "", predictions.rows()))
+    table += [
+        _line(run.header["name"], run.rows()[0]["guarantee"], run.rows()) for run in certified
+    ]
+    for title, rows in attacked:
+        table.append(_line(title, "", rows))
+    return table, _page(certified, out / "report")
+
+
+def certify_three_ways(demo: Demo) -> list[Run]:
+    """One fixed level, the paper's three levels, and the sound certificate, on the same votes."""
+    settings = CertifyOptions(votes=demo.out / "votes")
+    pair = ModelOptions(demo.model)
+    return [
+        certify_dataset(pair, demo.data, settings, demo.options("sound", "g_v*, sound")),
+        certify_dataset(
+            ModelOptions(demo.model, sigma=demo.sigma),
+            demo.data,
+            settings,
+            demo.options("fixed", f"fixed σ = {demo.sigma:g}"),
+        ),
+        certify_dataset(
+            pair,
+            demo.data,
+            replace(settings, method="paper", distance=0.25),
+            demo.options("paper", "g_v*, three levels at D = 0.25"),
+        ),
+    ]
+
+
+def attack(demo: Demo, images: int = 6, eps: float = 0.5) -> list[tuple[str, list[Row]]]:
+    """A strong attack on a few images, through f, noise and selector: before and after."""
+    few = replace(demo.data, subset=f":{images}")
+    settings = AttackOptions(eps=eps, steps=10, samples=8, n=200)
+    run = attack_dataset(ModelOptions(demo.model), few, settings, demo.options("attack", "attack"))
+    before = [row | {"prediction": row["clean_prediction"]} for row in run.rows()]
+    return [("before the attack", before), (f"attacked, ℓ2 budget {eps:g}", run.rows())]
+
+
+def _line(title: str, guarantee: str, rows: list[Row]) -> tuple[str, ...]:
+    right = [row for row in rows if row["prediction"] == row["label"]]
+    cells = (title, guarantee, str(len(rows)), f"{len(right)}")
+    if "radius" not in rows[0]:
+        return (*cells, "", "")
+    far = sum(row["radius"] >= 0.25 for row in right)
+    mean = sum(row["radius"] for row in right) / len(rows)
+    return (*cells, f"{far}", f"{np.floor(1000 * mean) / 1000:.3f}")  # never upward
+
+
+def _page(runs: list[Run], out: Path) -> Path | None:
+    try:
+        return write_report(open_runs([run.folder for run in runs]), out)
+    except VarsmoothError as missing:  # figures need matplotlib, which is an extra
+        print(missing)
+        return None

@@ -1,0 +1,45 @@
+"""The quickstart runs on any model that has a grid, and says what is missing otherwise."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from varsmooth.checkpoints import Description, Part, recommend, save
+from varsmooth.cli import main
+from varsmooth.data.cifar10 import CLASS_NAMES
+from varsmooth.networks import build
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    options = {"widths": [4, 4, 4, 4]}, {"width": 8, "heads": 1}
+    about = Description(
+        "cifar10-sample",
+        CLASS_NAMES,
+        0.25,
+        classifier=Part("conv4", options[0]),
+        selector=Part("attention", options[1]),
+        selector_sigma=0.25,
+        sigma_t=0.5,
+    )
+    networks = build("conv4", options[0]), build("attention", options[1])
+    save(tmp_path / "pair", about, *networks)
+    return tmp_path / "pair"
+
+
+def test_demo_shows_every_verb(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recommend(pair, {"lam": 0.0, "sigma_m": 0.25, "levels": [0.2, 0.3]})
+    out = pair.parent / "demo"
+    assert main(["demo", "--model", str(pair), "--out", str(out), "--images", "3"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("predict", "sound", "heuristic", "fixed σ = 0.25", "attacked", "report.html"):
+        assert word in shown
+    assert "<svg" in (out / "report" / "report.html").read_text()
+    assert len(list((out / "votes").glob("*/*.jsonl"))) >= 1
+
+
+def test_demo_needs_a_grid(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--model", str(pair), "--out", str(pair.parent / "demo")]) == 1
+    assert "varsmooth tune" in capsys.readouterr().err
