@@ -106,7 +106,10 @@ def test_wrong_usage_is_exit_code_2(words: str, capsys: pytest.CaptureFixture[st
             "no image",
         ),
         ("certify --model own_models:smoothed --data photos/day.png --n 5 --out x", "use n ≥"),
-        ("certify --model own_models:smoothed --data photos --method paper --out x", "needs distance"),
+        (
+            "certify --model own_models:smoothed --data photos --method paper --out x",
+            "needs distance",
+        ),
         ("verify x", "x is no run"),
         ("attack --against x --out y", "x is no run"),
         ("certify --model own_models:smoothed --data photos/day.png --device cuda --out x", "cuda"),
