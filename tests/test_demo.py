@@ -36,7 +36,7 @@ def test_demo_shows_every_verb(pair: Path, capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().out
     for word in ("predict", "sound", "heuristic", "fixed σ = 0.25", "attacked", "report.html"):
         assert word in shown
-    assert "<svg" in (out / "report" / "report.html").read_text()
+    assert "<img" in (out / "report" / "report.html").read_text()
     assert len(list((out / "votes").glob("*/*.jsonl"))) >= 1
 
 
