@@ -94,10 +94,10 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("page", "words"), list(commands()), ids=lambda v: str(v))
 def test_command_exists(page: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    if words[:3] == ["python", "-m", "varsmooth.training"]:
+    if words[:2] == ["varsmooth", "train"]:
         kinds = {"classifier": ClassifierConfig, "selector": SelectorConfig}
         if "--help" not in words:
-            kind, *rest = words[3:]
+            kind, *rest = words[2:]
             preset = rest.pop(0) if not rest[0].startswith("--") else None
             read_config(kinds[kind], preset, overrides_from_arguments(rest))
     elif words[0] == "varsmooth" or "varsmooth" in words[1:]:  # by torchrun -m --

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from varsmooth.cli import main
 from varsmooth.errors import VarsmoothError
 from varsmooth.training import (
     ClassifierConfig,
@@ -12,7 +13,6 @@ from varsmooth.training import (
     preset_names,
     read_config,
 )
-from varsmooth.training.__main__ import main
 
 FIXED = ("0.12", "0.25", "0.50", "1.00")
 UNIVERSAL = ("universal-0.25", "universal-0.50", "universal-1.00")
@@ -100,12 +100,12 @@ def test_command_line_words_that_cannot_be_read(words: list[str]) -> None:
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
+    assert main(["train", "--help"]) == 0
     assert "cpu/f-0.25" in capsys.readouterr().out
-    assert main(["clasifier"]) == 1
+    assert main(["train", "clasifier"]) == 2
     assert "did you mean 'classifier'" in capsys.readouterr().err
-    small = "--dataset cifar10-sample --train_split test --epochs 1 --images_per_epoch 50"
+    small = "--dataset cifar10-sample --train-split test --epochs 1 --images-per-epoch 50"
     small += " --batch_size 50 --held_out_images 5 --votes 16 --network_options.norm batch"
-    words = ["classifier", "cpu/f-0.25", "--output", str(tmp_path), *small.split()]
+    words = ["train", "classifier", "cpu/f-0.25", "--output", str(tmp_path), *small.split()]
     assert main(words) == 0
     assert str(tmp_path) in capsys.readouterr().out

@@ -135,17 +135,19 @@ class SmoothedClassifier(nn.Module):
         batch_size: int | None,
     ) -> Tensor:
         counts = torch.empty(0)
+        unclear = torch.zeros((), dtype=torch.bool, device=x.device)  # read once: no wait per batch
         sigma = sigma.to(x)
         for rows, epsilon in noise.batches(x, purpose, n, batch_size, start):
             z = noise.perturb(x[rows], sigma[rows], epsilon)
             logits = self.logits(z, sigma[rows])  # (M, classes)
-            require(not bool(logits.isnan().any()), "the classifier returned NaN; check it")
+            unclear |= logits.isnan().any()
             if counts.numel() == 0:
                 counts = torch.zeros(
                     len(x), logits.shape[1], dtype=torch.int64, device=logits.device
                 )
             one = torch.ones_like(rows)
             counts.index_put_((rows, logits.argmax(dim=1)), one, accumulate=True)
+        require(not bool(unclear), "the classifier returned NaN; check its weights and its input")
         return counts
 
 

@@ -7,7 +7,7 @@ A verb imports what it needs when it runs, so that `--help` is quick. Exit codes
 import sys
 from collections.abc import Sequence
 
-from varsmooth.cli import completion, data, demo, evaluate, models, report, tune
+from varsmooth.cli import completion, data, demo, evaluate, models, report, train, tune
 from varsmooth.cli.parser import Group, Verbs, WrongUsage, call
 from varsmooth.errors import VarsmoothError
 
@@ -17,6 +17,10 @@ VERBS: Verbs = {
         {"fetch": data.fetch, "list": data.list_, "info": data.info},
     ),
     "models": models.models,
+    "train": Group(
+        "Train a classifier, or a selector for it: varsmooth train classifier cpu/f-0.25",
+        {"classifier": train.classifier, "selector": train.selector},
+    ),
     "tune": tune.tune,
     "predict": evaluate.predict,
     "certify": evaluate.certify,
@@ -38,7 +42,11 @@ VERBS: Verbs = {
 
 
 def _run(argv: Sequence[str] | None) -> None:
-    call(VERBS, sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["train"]:  # its options are those of the configuration, however nested
+        train.train(words[1:])
+    else:
+        call(VERBS, words)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

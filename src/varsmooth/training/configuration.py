@@ -203,7 +203,7 @@ def overrides_from_arguments(arguments: Sequence[str]) -> dict[str, Any]:
             require(bool(rest), f"--{key} needs a value")
             text = rest.pop(0)
         try:
-            overrides[key] = yaml.safe_load(text)
+            overrides[key.replace("-", "_")] = yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise VarsmoothError(f"the value of --{key} cannot be read: {text!r}") from error
     return overrides
