@@ -370,7 +370,9 @@ def test_paper_method_by_hand() -> None:
     assert [v.sigma for v in certificate.votes] == expected
     assert certificate.radius == 0.1  # every level allows more; capped at D
     assert certificate.sigma == samples[500]
-    every = certify(g, point(0.9, 0.5), method="paper", distance=0.1, every_index=True, seed=3)[0]
+    every = certify(
+        g, point(0.9, 0.5), 1, 20, method="paper", distance=0.1, every_index=True, seed=3
+    )[0]
     assert [v.sigma for v in every.votes] == sorted(set(samples[q_l - 1 : q_u]))
     other = certify(g, point(0.1, 0.5), method="paper", distance=0.1, seed=3)[0]
     assert (other.prediction, other.radius) == (1, 0.1)
