@@ -40,6 +40,14 @@ def test_demo_shows_every_verb(pair: Path, capsys: pytest.CaptureFixture[str]) -
     assert len(list((out / "votes").glob("*/*.jsonl"))) >= 1
 
 
+def test_demo_of_a_released_classifier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["demo", "--model", "cifar10-0.25", "--out", str(tmp_path / "demo"), "--images", "2"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "fixed σ = 0.25" in shown
+    assert "heuristic" not in shown
+
+
 def test_demo_needs_a_grid(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--model", str(pair), "--out", str(pair.parent / "demo")]) == 1
     assert "varsmooth tune" in capsys.readouterr().err

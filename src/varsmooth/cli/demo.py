@@ -14,7 +14,7 @@ def demo(model: str | None = None, out: Path = Path("varsmooth-demo"), images: i
       varsmooth demo --images 100 --out my-demo
 
     Args:
-        model: a released name or a model folder (default: a released one with a selector)
+        model: a released name or a model folder (default: a released one)
         out: the folder for runs and report
         images: how many images of the embedded CIFAR-10 sample
     """
@@ -33,6 +33,6 @@ def demo(model: str | None = None, out: Path = Path("varsmooth-demo"), images: i
     if page is not None:
         print(f"report: {page}")
     print("next:")
-    print(f"  varsmooth certify --model {chosen} --lam 0.3 --subset :100 --out runs/lam-0.3")
-    print(f"  varsmooth attack --against {out / 'sound'} --out runs/search")
+    print(f"  varsmooth certify --model {chosen} --sigma 0.5 --subset :100 --out runs/wider")
+    print(f"  varsmooth attack --against {out / 'fixed'} --out runs/search")
     print("  varsmooth data fetch cifar10")
