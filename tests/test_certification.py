@@ -669,6 +669,8 @@ def test_bad_selectors_are_refused() -> None:
             FixedSelector(sigma)  # type: ignore[arg-type]
     with pytest.raises(VarsmoothError, match="odd"):
         MedianSelector(h, 0.25, n=1000)
+    with pytest.raises(VarsmoothError, match="inside a MedianSelector"):
+        MedianSelector(MedianSelector(h, 0.25), 0.25)
     with pytest.raises(VarsmoothError, match="low < high"):
         MedianSelector(h, 0.25, clip=(0.5, 0.5))
     with pytest.raises(VarsmoothError, match="clip"):

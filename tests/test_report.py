@@ -11,6 +11,8 @@ from PIL import Image
 
 from varsmooth import VarsmoothError
 from varsmooth.cli import main
+from varsmooth.evaluation import summary
+from varsmooth.records import Run
 from varsmooth.report import Envelope, Outcomes, open_runs, shared_images, write_report
 from varsmooth.report.figures import (
     colours,
@@ -327,3 +329,10 @@ def test_without_matplotlib_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(VarsmoothError, match=r"pip install 'varsmooth\[report\]'"):
         write_report(open_runs([dual]), tmp_path / "out")
+
+
+def test_the_summary_of_an_attack_agrees_with_the_report(attack: Path) -> None:
+    """An image that was wrong before the attack is not right after it."""
+    lines = summary.attacked(Run.open(attack))
+    assert "clean 50.0 % right, attacked 50.0 % right" in lines[1]
+    assert "clean 50.0 % right, attacked 0.0 % right" in lines[2]

@@ -163,6 +163,11 @@ class MedianSelector(NoiseSelector):
         levels: int | Sequence[float] | None = None,
     ) -> None:
         super().__init__()
+        require(
+            not isinstance(selector, MedianSelector),
+            "a MedianSelector inside a MedianSelector would lose its own settings; wrap what it "
+            "wraps",
+        )
         self.selector = (
             selector if isinstance(selector, NoiseSelector) else FunctionSelector(selector)
         )

@@ -26,13 +26,20 @@ def predicted(run: Run) -> str:
 
 
 def attacked(run: Run) -> list[str]:
-    """Accuracy before and after, one line for each budget."""
+    """Accuracy before and after, one line for each budget.
+
+    An image that was wrong before counts as wrong after: the attacker may do nothing.
+    """
     rows = run.rows()
     budgets = sorted({row["eps"] for row in rows})
     lines = [_counted(run, rows)]
     for eps in budgets:
         here = [row for row in rows if row["eps"] == eps]
-        clean, after = _accuracy(here, "clean_prediction"), _accuracy(here, "prediction")
+        worst = [
+            row if row["clean_prediction"] == row["label"] else row | {"prediction": None}
+            for row in here
+        ]
+        clean, after = _accuracy(here, "clean_prediction"), _accuracy(worst, "prediction")
         changed = sum(row["prediction"] != row["clean_prediction"] for row in here)
         lines.append(
             f"eps {eps:g}: clean {clean}, attacked {after}, {_percent(changed, len(here))} changed"
