@@ -81,10 +81,13 @@ def test_pgd_attacks_the_selector() -> None:
     selector = MedianSelector(LinearSelector(0.4, 1.0), 0.1, n=11)
     g = SmoothedClassifier(SoftlyWrongAbove(0.5), selector)
     x = point(0.5, 0.5, copies=3)
-    assert g(x).argmax(dim=1).tolist() == [0, 0, 0]
-    adversarial = pgd(g, x, torch.zeros(3, dtype=torch.long), 0.2, steps=10)
-    assert g(adversarial).argmax(dim=1).tolist() == [1, 1, 1]
-    torch.testing.assert_close(adversarial[:, 0, 0, 1], torch.full((3,), 0.7), atol=0.01, rtol=0)
+    noise = g.noise(3, seed=1)
+    assert g(x, noise).argmax(dim=1).tolist() == [0, 0, 0]
+    adversarial = pgd(g, x, torch.zeros(3, dtype=torch.long), 0.2, steps=10, seed=1)
+    assert g(adversarial, noise).argmax(dim=1).tolist() == [1, 1, 1]
+    # It walks along the one pixel that h reads; the worst of noisy losses may lie a step inside.
+    assert (adversarial[:, 0, 0, 1] > 0.6).all()
+    torch.testing.assert_close(adversarial[:, 0, 0, 0], x[:, 0, 0, 0])
 
 
 def test_targeted_attack_goes_the_other_way(x: Tensor) -> None:
