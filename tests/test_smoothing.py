@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tests.oracles import Linear, LinearSelector, WrongAbove, point
 from varsmooth import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.errors import VarsmoothError
+from varsmooth.noise import NoiseStream
 from varsmooth.selectors import Grid
 from varsmooth.smoothing import SmoothedClassifier
 
@@ -107,6 +108,21 @@ def test_median_is_the_middle_order_statistic() -> None:
     assert torch.equal(selector(x, noise), raw.sort(dim=1).values[:, 3])
     many = MedianSelector(LinearSelector(0.4, 0.1), 0.25, n=4001)(x, noise)
     torch.testing.assert_close(many, torch.full((3,), 0.4), atol=0.003, rtol=0)
+
+
+def test_gradient_of_the_median_is_that_of_the_middle_sample() -> None:
+    """Against the whole graph, for several draws per image and for parameters and pixels alike."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.SiLU(), nn.Linear(4, 1))
+    x = torch.rand(5, 3, 2, 2, requires_grad=True)
+    selector = MedianSelector(lambda z: 0.5 + 0.1 * network(z)[:, 0], sigma_m=0.3, n=37)
+    noise = NoiseStream.make(5, seed=3)
+    weights = [x, *network.parameters()]
+    found = torch.autograd.grad(selector(x, noise, batch_size=48).square().sum(), weights)
+    whole = selector.samples(x, 0.3, 37, noise).median(dim=1).values
+    expected = torch.autograd.grad(whole.square().sum(), weights)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_grid_snaps_at_geometric_means() -> None:

@@ -193,8 +193,30 @@ class MedianSelector(NoiseSelector):
         self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
     ) -> Tensor:
         noise = noise or NoiseStream.make(len(x))
-        raw = self.samples(x, self.sigma_m, self.n, noise, batch_size=batch_size)
-        return check_levels(self.settle(raw.median(dim=1).values))
+        with torch.no_grad():
+            raw = self.samples(x, self.sigma_m, self.n, noise, batch_size=batch_size)
+            level, draw = raw.median(dim=1)
+        if torch.is_grad_enabled():
+            level = self._respond_again(x, draw, noise, batch_size)
+        return check_levels(self.settle(level))
+
+    def _respond_again(
+        self, x: Tensor, draw: Tensor, noise: NoiseStream, batch_size: int | None
+    ) -> Tensor:
+        """h at the draws (B,) that turned out to be the medians, with their gradient.
+
+        The gradient of a median is that of one of its n samples. The graph of the others would
+        cost most of the time and pass on zeros; h is a function of its one image, so that none of
+        them is needed.
+        """
+        chosen, done = [], 0
+        level = torch.full((len(x),), self.sigma_m, dtype=x.dtype, device=x.device)
+        for rows, epsilon in noise.batches(x, "selector", self.n, batch_size):
+            number = torch.arange(done, done + len(rows), device=x.device) % self.n
+            mine = number == draw[rows]
+            chosen.append(noise.perturb(x[rows[mine]], level[rows[mine]], epsilon[mine]))
+            done += len(rows)
+        return self.respond(torch.cat(chosen))
 
     def describe(self) -> dict[str, Any]:
         return {
