@@ -104,8 +104,8 @@ def test_command_exists(page: str, words: list[str], capsys: pytest.CaptureFixtu
         words = words[words.index("varsmooth") :]
         options = [w.partition("=")[0] for w in words if w.startswith("--")]
         verb = cli.VERBS.get(words[1])
-        inner = getattr(verb, "verbs", {})
-        verbs = [words[1], *([words[2] if words[2] in inner else "make"] if inner else [])]
+        inner, usual = getattr(verb, "verbs", {}), getattr(verb, "default", "")
+        verbs = [words[1], *([words[2] if words[2] in inner else usual] if inner else [])]
         assert cli.main([v for v in verbs if not v.startswith("-")] + ["--help"]) == 0
         told = capsys.readouterr().out
         assert all(re.search(rf"{option}\b", told) for option in options), f"{page}: {words}"

@@ -7,7 +7,7 @@ A verb imports what it needs when it runs, so that `--help` is quick. Exit codes
 import sys
 from collections.abc import Sequence
 
-from varsmooth.cli import completion, data, demo, evaluate, models, report, train, tune
+from varsmooth.cli import completion, data, demo, evaluate, experiment, models, report, train, tune
 from varsmooth.cli.parser import Group, Verbs, WrongUsage, call
 from varsmooth.errors import VarsmoothError
 
@@ -35,6 +35,11 @@ VERBS: Verbs = {
             "recompute": report.recompute,
         },
         default="make",
+    ),
+    "experiment": Group(
+        "Reproduce a figure or table of the paper: varsmooth experiment NAME",
+        {"run": experiment.run, "list": experiment.list_, "claims": experiment.claims},
+        default="run",
     ),
     "demo": demo.demo,
     "completion": completion.completion,

@@ -1,0 +1,90 @@
+"""`varsmooth experiment`: the paper's figures and tables, one command each."""
+
+from pathlib import Path
+from typing import Literal
+
+from varsmooth.cli.parser import WrongUsage
+
+
+def run(
+    words: list[str],
+    scale: Literal["cpu", "paper"] = "cpu",
+    out: Path | None = None,
+    sigmas: list[float] | float | None = None,
+    models: Path | None = None,
+    store: Path = Path("runs/experiments"),
+    root: Path | None = None,
+    batch_size: int = 128,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+) -> None:
+    """Run an experiment and write its figures, tables, records and claims.
+
+    All that is computed is kept in the store, as ordinary runs and votes: interrupted, the same
+    command continues, and experiments share what they have in common. Any size of the scale can
+    be set as key=value.
+
+    examples:
+      varsmooth experiment tradeoff
+      varsmooth experiment certified --sigmas 0.25
+      varsmooth experiment clean images=500 lams=0,0.2 --out results/clean-500
+      varsmooth experiment certified --scale paper --models runs/paper --device cuda
+
+    Args:
+        words: the name of an experiment, then sizes as key=value
+        scale: cpu: released models and a subset of the images; paper: the paper's sizes, training
+            what is missing
+        out: the folder of the results (default: results/NAME)
+        sigmas: only the models of these σ_a
+        models: a folder of trained models (default: the released ones; paper: runs/paper)
+        store: where runs and votes are kept between experiments
+        root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
+        batch_size: noisy images per forward pass
+        device: where to compute
+    """
+    from varsmooth.experiments.catalogue import find_experiment
+    from varsmooth.experiments.context import Context
+    from varsmooth.experiments.running import run_experiment
+
+    if not words:
+        raise WrongUsage("name an experiment; `varsmooth experiment list` shows them")
+    name, *sizes = words
+    chosen = [sigmas] if isinstance(sigmas, float) else sigmas
+    if chosen:
+        sizes.append("sigmas=" + ",".join(f"{sigma:g}" for sigma in chosen))
+    full = scale == "paper"
+    context = Context(
+        store=store,
+        models=models or (Path("runs/paper") if full else None),
+        train="paper" if full else None,
+        root=root,
+        batch_size=batch_size,
+        device=device,
+    )
+    folder = out or Path("results") / name
+    result = run_experiment(find_experiment(name), scale, sizes, context, folder)
+    for claim in result.claims:
+        print(f"{claim.verdict}: {claim.statement} ({claim.source})\n  {claim.measured}")
+    print(f"figures, tables, records and claims are in {folder}")
+
+
+def list_() -> None:
+    """Show every experiment: what it reproduces, what it needs, how long it takes."""
+    from varsmooth.experiments.catalogue import every_experiment
+
+    for experiment in every_experiment():
+        needs = experiment.needs(experiment.scales["cpu"])
+        names = [need.released + (" (pair)" if need.selector else "") for need in needs]
+        print(f"{experiment.name:<20} {experiment.paper}: {experiment.title}")
+        print(f"{'':<20} needs {', '.join(names) or 'no model'}")
+        print(f"{'':<20} cpu: {experiment.time['cpu']}; paper: {experiment.time['paper']}")
+
+
+def claims(results: Path = Path("results")) -> None:
+    """Write the page of all results, with the table of claims on top.
+
+    Args:
+        results: the folder that holds one folder for each experiment
+    """
+    from varsmooth.experiments.claims import write_page
+
+    print(f"written: {write_page(results)}")

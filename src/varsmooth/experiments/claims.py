@@ -1,0 +1,91 @@
+"""Claims: how a verdict is reached, and the page of all results with the claims on top."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from varsmooth.errors import require
+from varsmooth.experiments.catalogue import NAMES
+from varsmooth.experiments.experiment import Verdict
+from varsmooth.experiments.writing import CLAIMS, CONFIG
+from varsmooth.report.statistics import PairedDifference
+
+PAGE = "README.md"
+
+
+def verdict_of(differences: Sequence[PairedDifference]) -> Verdict:
+    """Whether "this is better than that" held, from one paired difference for each setting.
+
+    held: somewhere the interval lies above 0, nowhere below; not: somewhere below 0, nowhere
+    above, or every difference is ≤ 0; partly: anything between.
+    """
+    if not differences:
+        return "untested"
+    above = any(gap.interval().low > 0 for gap in differences)
+    below = any(gap.interval().high < 0 for gap in differences)
+    if above and not below:
+        return "held"
+    if not above and (below or all(gap.value <= 0 for gap in differences)):
+        return "not"
+    return "partly"
+
+
+def shown_difference(gap: PairedDifference) -> str:
+    """`+1.2 [−0.4, +2.9]` percentage points."""
+    low, high = gap.interval()
+    return f"{_signed(100 * gap.value)} [{_signed(100 * low)}, {_signed(100 * high)}]"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
+
+
+def write_page(results: Path) -> Path:
+    """`README.md` of the results folder, from the claims and configurations committed there."""
+    found = [name for name in NAMES if (results / name / CONFIG).is_file()]
+    require(bool(found), f"{results} holds no result yet; run: varsmooth experiment NAME")
+    lines = [
+        "# Results",
+        "",
+        "Made by `varsmooth experiment claims` from the folders beside it; do not edit. Intervals",
+        "are 95 % over images, differences are paired by image and in percentage points.",
+        "",
+        "| the paper says | where | we measured | verdict | why |",
+        "|---|---|---|---|---|",
+    ]
+    for name in found:
+        for claim in _read(results / name / CLAIMS):
+            cells = (claim[k] for k in ("statement", "source", "measured", "verdict", "why"))
+            row = [cell.replace("|", "\\|").replace("\n", " ") for cell in cells]
+            row[1] = f"{row[1]}, [{name}]({name}/)"
+            row[3] = f"**{row[3]}**"
+            lines.append("| " + " | ".join(row) + " |")
+    for name in found:
+        lines += ["", *_section(name, _read(results / name / CONFIG))]
+    page = results / PAGE
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return page
+
+
+def _section(name: str, about: dict[str, Any]) -> list[str]:
+    lines = [
+        f"## {name}: {about['title']} ({about['paper']})",
+        "",
+        "```sh",
+        about["command"],
+        "```",
+        "",
+        about["small_print"],
+    ]
+    for figure in about["figures"]:
+        picture = f"![{figure['name']}]({name}/{figure['name']}.png)"
+        lines += ["", picture, "", f"*{figure['caption']}*"]
+    tables = [f"[{table['name']}]({name}/{table['name']}.md)" for table in about["tables"]]
+    if tables:
+        lines += ["", "Tables: " + ", ".join(tables) + "."]
+    return lines
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,128 @@
+"""Figures that compare methods rather than runs: the kinds that the paper draws.
+
+Same look as `report.figures`: a colour for each method, a line style for each guarantee.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from varsmooth import bounds
+from varsmooth.bounds import Floats
+from varsmooth.report.figures import LINE_STYLES, colours, draw_band
+from varsmooth.report.outcomes import Outcomes
+from varsmooth.report.statistics import Share, certified_accuracy, share_intervals
+from varsmooth.report.sweeps import Envelope
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method's certified accuracy: the best of its runs at each radius."""
+
+    label: str
+    runs: Sequence[Outcomes]
+    colour: Any = None
+    band: bool = False
+
+    def accuracy(self, radii: ArrayLike) -> Floats:
+        return Envelope(self.label, self.runs).accuracy(radii)
+
+
+def plot_curves(axes: "Axes", curves: Sequence[Curve], title: str = "") -> None:
+    """Certified accuracy in % against radius: one line for each method, styled by its guarantee."""
+    reaches = [float(run.reach.max()) for curve in curves for run in curve.runs]
+    radii = np.linspace(0, 1.05 * max(0.0, *reaches) or 1.0, 401)
+    for curve, usual in zip(curves, colours(len(curves)), strict=True):
+        colour = curve.colour or usual
+        accuracy = curve.accuracy(radii)
+        n = len(curve.runs[0])
+        if curve.band:
+            shown = accuracy > 0
+            counts = np.rint(accuracy[shown] * n)
+            draw_band(axes, radii[shown], *share_intervals(counts, n), colour)
+        until = slice(0, int((accuracy > 0).sum()) + 1)
+        axes.plot(
+            radii[until],
+            100 * accuracy[until],
+            LINE_STYLES[Envelope(curve.label, curve.runs).guarantee],
+            color=colour,
+            label=curve.label,
+        )
+    axes.set(xlabel="ℓ₂ radius r", ylabel="certified accuracy (%)", xlim=(0, radii[-1]))
+    highest = max(float(certified_accuracy(run.reach, 0.0)) for c in curves for run in c.runs)
+    axes.set_ylim(0, min(100.0, 10 * float(np.ceil(10 * highest + 0.8))))
+    axes.set_title(title)
+
+
+def plot_percentile_bounds(axes: "Axes", n: int, a: float, furthest: float = 4.0) -> None:
+    """Percentiles of h that bound its median under a shift of D/σ_m: theory, and n samples.
+
+    Theory: Φ(±D/σ_m). With n samples: q_u/n and q_l/n at failure probability a per side, as far
+    as such order statistics exist.
+    """
+    shift = np.linspace(0, furthest, 201)
+    indices = [bounds.order_statistics(n, float(z), 1.0, a) for z in shift]
+    low, high = np.array(indices, dtype=np.float64).T
+    blue, red = colours(2)
+    axes.plot(shift, 100 * bounds.normal_cdf(shift), color=blue, label="p̄ (theory)")
+    axes.plot(
+        shift, np.where(high <= n, 100 * high / n, np.nan), "--", color=blue, label="q_u / N_h"
+    )
+    axes.plot(shift, 100 * bounds.normal_cdf(-shift), color=red, label="p̲ (theory)")
+    axes.plot(shift, np.where(low >= 1, 100 * low / n, np.nan), "--", color=red, label="q_l / N_h")
+    axes.set(xlabel="D / σ_m", ylabel="percentile of h (%)", title=f"N_h = {n:,}")
+    axes.set(xlim=(0, furthest), ylim=(0, 101))
+    axes.legend(loc="center right", fontsize=8)
+
+
+def plot_selector_bounds(
+    axes: "Axes", distances: Floats, lower: Floats, median: Floats, upper: Floats, title: str
+) -> None:
+    """Mean bounds of the selector's output against the budget D, as far as there are any."""
+    blue, red, green = colours(3)
+    axes.plot(distances, upper, "o-", color=red, label="upper bound h_qu", markersize=4)
+    axes.plot(distances, median, "o-", color=green, label="median h_50%", markersize=4)
+    axes.plot(distances, lower, "o-", color=blue, label="lower bound h_ql", markersize=4)
+    axes.set(xlabel="budget D", ylabel="mean σ_s", title=title)
+    axes.set_ylim(bottom=0)
+
+
+@dataclass(frozen=True)
+class Points:
+    """A line of points (x, share of images), one for each setting of a method."""
+
+    label: str
+    x: Sequence[float]
+    shares: Sequence[Share]
+    names: Sequence[str] = ()
+    colour: Any = None
+    filled: bool = True
+
+
+def plot_points(axes: "Axes", series: Sequence[Points], xlabel: str, ylabel: str) -> None:
+    """Accuracy in % of each point with its 95 % interval, joined within a series."""
+    for points, usual in zip(series, colours(len(series)), strict=True):
+        value = np.array([share.value for share in points.shares])
+        ends = np.array([share.interval() for share in points.shares]).T
+        axes.errorbar(
+            points.x,
+            100 * value,
+            yerr=100 * np.abs(ends - value),
+            fmt="o-" if points.filled else "s--",
+            markerfacecolor=None if points.filled else "white",
+            color=points.colour or usual,
+            markersize=5,
+            linewidth=1.3,
+            elinewidth=0.8,
+            capsize=2,
+            label=points.label,
+        )
+        for x, y, name in zip(points.x, 100 * value, points.names, strict=False):
+            axes.annotate(name, (x, y), textcoords="offset points", xytext=(4, 4), fontsize=7)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
