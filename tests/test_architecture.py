@@ -28,6 +28,7 @@ ROOMS = [
     "certification",
     "decisions",
     "tuning",
+    "cards",
     "attacks",
     "objectives",
     "training",

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any, Literal
@@ -130,9 +130,13 @@ def save(
 
 def recommend(folder: str | Path, settings: Mapping[str, Any]) -> Description:
     """Write settings (any of lam, sigma_m, clip, levels) into the description of a model."""
-    path = find(folder) / CONFIG
-    values = asdict(describe(folder)) | {"recommended": dict(settings)}
-    _replace(path, (json.dumps(values, indent=1) + "\n").encode())
+    return rewrite(folder, replace(describe(folder), recommended=dict(settings)))
+
+
+def rewrite(folder: str | Path, description: Description) -> Description:
+    """Replace the description of a model in one step; its weights stay as they are."""
+    folder = find(folder)
+    _replace(folder / CONFIG, (json.dumps(asdict(description), indent=1) + "\n").encode())
     return describe(folder)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from tqdm import tqdm
 
 from varsmooth import bounds
 from varsmooth.data import ImageDataset
@@ -142,7 +143,7 @@ def tabulate_votes(
     """n votes of f for every image of `data` at every level."""
     assert data.labels is not None
     columns = []
-    for sigma in levels:
+    for sigma in tqdm(levels, desc="votes", unit="level", disable=None):
         smoothed = SmoothedClassifier(g.classifier, FixedSelector(sigma), lattice=g.lattice)
         counts = [
             smoothed.votes(

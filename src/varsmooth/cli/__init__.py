@@ -7,7 +7,18 @@ A verb imports what it needs when it runs, so that `--help` is quick. Exit codes
 import sys
 from collections.abc import Sequence
 
-from varsmooth.cli import completion, data, demo, evaluate, experiment, models, report, train, tune
+from varsmooth.cli import (
+    completion,
+    data,
+    demo,
+    evaluate,
+    experiment,
+    measure,
+    models,
+    report,
+    train,
+    tune,
+)
 from varsmooth.cli.parser import Group, Verbs, WrongUsage, call
 from varsmooth.errors import VarsmoothError
 
@@ -22,6 +33,7 @@ VERBS: Verbs = {
         {"classifier": train.classifier, "selector": train.selector},
     ),
     "tune": tune.tune,
+    "measure": measure.measure,
     "predict": evaluate.predict,
     "certify": evaluate.certify,
     "attack": evaluate.attack,

@@ -8,14 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from varsmooth.cards import Metrics, measure_classifier, measured_levels
 from varsmooth.checkpoints import Description, Part, load_checkpoint, load_weights, save
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.networks import build
 from varsmooth.noise import keyed_generator
 from varsmooth.objectives import consistency_loss
-from varsmooth.selectors import FixedSelector
-from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.configuration import ClassifierConfig
 from varsmooth.training.engine import Engine, launch
 from varsmooth.training.loop import fit
@@ -86,9 +85,7 @@ def _train(config: ClassifierConfig, engine: Engine) -> None:
         seed=config.seed,
         training=identity(config),
         history=history,
-        metrics={
-            config.held_out_split: measure(module, held_out[: config.held_out_images], config)
-        },
+        metrics={config.held_out_split: _measure(module, held_out, config)},
     )
     description = Description(
         dataset=config.dataset,
@@ -127,26 +124,7 @@ def _network_options(config: ClassifierConfig, data: ImageDataset) -> dict[str, 
     return {**fitting, **config.network_options}
 
 
-def levels(config: ClassifierConfig) -> list[float]:
-    """The levels at which a finished f is measured: around σ_a, or over the range (0, σ_a']."""
-    shares = (
-        (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1) if config.universal else (0.25, 0.5, 0.75, 1, 1.25, 1.5, 2)
-    )
-    return [share * config.sigma for share in shares]
-
-
-def measure(module: nn.Module, data: ImageDataset, config: ClassifierConfig) -> dict[str, Any]:
-    """Accuracy of the majority vote at each level, without abstention, in percent."""
-    assert data.labels is not None
-    device = next(module.parameters()).device
-    accuracy = {}
-    with evaluation_mode(module), torch.no_grad():
-        for sigma in levels(config):
-            smoothed, right = SmoothedClassifier(module, FixedSelector(sigma)), 0
-            for images, labels, ids in data.batches(100):
-                assert labels is not None
-                noise = smoothed.noise(len(images), config.seed, ids)
-                votes = smoothed.votes(images.to(device), config.votes, noise=noise)
-                right += int(votes.argmax(dim=1).cpu().eq(labels).sum())
-            accuracy[f"{sigma:g}"] = round(100 * right / len(data), 2)
-    return {"images": len(data), "votes": config.votes, "smoothed_accuracy": accuracy}
+def _measure(module: nn.Module, held_out: ImageDataset, config: ClassifierConfig) -> Metrics:
+    levels = measured_levels(config.sigma, config.universal)
+    images = held_out[: config.held_out_images]
+    return measure_classifier(module, images, levels, config.votes, config.seed)[0]

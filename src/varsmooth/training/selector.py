@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from varsmooth.cards import LAMBDAS, Metrics, measure_selector
 from varsmooth.checkpoints import Part, load_checkpoint, save
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import require
@@ -20,8 +21,6 @@ from varsmooth.training.configuration import SelectorConfig
 from varsmooth.training.engine import Engine, launch
 from varsmooth.training.loop import fit
 from varsmooth.training.state import identity
-
-MEASURED_LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 class SelectorTask:
@@ -104,7 +103,7 @@ def _train(config: SelectorConfig, engine: Engine) -> None:
         seed=config.seed,
         training=identity(config),
         history=history,
-        metrics={config.held_out_split: measure(task, held_out[: config.held_out_images])},
+        metrics={config.held_out_split: _measure(task, held_out)},
     )
     description = replace(
         model.description,
@@ -126,27 +125,13 @@ def _network_options(config: SelectorConfig, data: ImageDataset) -> dict[str, An
     return {**fitting.get(config.network, {}), **config.network_options}
 
 
-def measure(task: SelectorTask, data: ImageDataset, samples: int = 31) -> dict[str, Any]:
-    """The distribution of σ_s = median of h over the images, for each λ: mean, std, min, max."""
-    device = next(task.module.parameters()).device
-    selector = MedianSelector(task.learned, task.learned.sigma_a, samples)
-    lams = MEASURED_LAMBDAS if task.config.lam is None else (task.config.lam,)
-    levels = {}
-    with evaluation_mode(task.module), torch.no_grad():
-        for lam in lams:
-            task.learned.lam = lam
-            sigma = torch.cat(
-                [
-                    selector(
-                        images.to(device), NoiseStream.make(len(images), task.config.seed, ids)
-                    )
-                    for images, _, ids in data.batches(100)
-                ]
-            )
-            levels[f"{lam:g}"] = {
-                "mean": round(sigma.mean().item(), 5),
-                "std": round(sigma.std(correction=0).item(), 5),
-                "min": round(sigma.min().item(), 5),
-                "max": round(sigma.max().item(), 5),
-            }
-    return {"images": len(data), "samples": samples, "sigma": levels}
+def _measure(task: SelectorTask, held_out: ImageDataset) -> Metrics:
+    config = task.config
+    return measure_selector(
+        task.smoothed.classifier,
+        task.module,
+        task.learned.sigma_a,
+        held_out[: config.held_out_images],
+        LAMBDAS if config.lam is None else (config.lam,),
+        seed=config.seed,
+    )
