@@ -144,24 +144,37 @@ def _entered(part: Part, split: str, metrics: Metrics) -> Part:
 def card(name: str, about: Description) -> str:
     """The model card in Markdown: what it is, how it was trained, what was measured."""
     level = f"every σ up to {about.sigma_a:g}" if about.universal else f"σ_a = {about.sigma_a:g}"
-    lines = [f"# {name}", "", f"Trained on {about.dataset} for noise of {level}."]
+    lines = [
+        f"# {name}",
+        "",
+        f"Trained on {about.dataset} for noise of {level}.",
+        f"Classes: {', '.join(about.class_names)}.",
+    ]
     for title, part in (("Classifier f", about.classifier), ("Selector h", about.selector)):
         if part is None:
             continue
         lines += ["", f"## {title}", "", f"Network `{part.network}`, options `{part.options}`."]
-        if title == "Selector h":
-            lines += [
-                f"It is told σ_a = {about.selector_sigma:g}; target level σ_t = {about.sigma_t:g}.",
-            ]
-            if about.recommended:
-                settings = ", ".join(f"{k} = {v}" for k, v in about.recommended.items())
-                lines += ["", f"Recommended settings: {settings}."]
+        lines += [f"Fingerprint `{part.fingerprint[:16]}`."]
+        if part is about.selector:
+            lines += _told_settings(about)
         for split, metrics in part.metrics.items():
             lines += ["", f"### On `{split}`, {metrics['images']} images", ""]
             told = _told_accuracy if "smoothed_accuracy" in metrics else _told_levels
             lines += told(metrics)
         lines += _told_training(part)
     return "\n".join(lines) + "\n"
+
+
+def _told_settings(about: Description) -> list[str]:
+    lines = []
+    if about.selector_sigma is not None and about.sigma_t is not None:
+        lines += [
+            f"It is told σ_a = {about.selector_sigma:g}; target level σ_t = {about.sigma_t:g}."
+        ]
+    if about.recommended:
+        settings = ", ".join(f"{name} {value}" for name, value in about.recommended.items())
+        lines += ["", f"Recommended settings: {settings}."]
+    return lines
 
 
 def _told_accuracy(metrics: Mapping[str, Any]) -> list[str]:
