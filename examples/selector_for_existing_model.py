@@ -1,0 +1,72 @@
+"""Train a selector for a classifier that exists, tune it, and certify both together.
+
+The classifier is never changed: here a released one, in your case any model folder that
+`varsmooth.checkpoints.save` wrote. The sizes are a toy's, to be quick; on real
+data leave them out and let training take its half hour.
+"""
+
+from varsmooth import certify, load, load_dataset
+from varsmooth.checkpoints import Description, Part, describe, load_checkpoint, recommend, save
+from varsmooth.training import SelectorConfig, train_selector
+from varsmooth.tuning import tune
+
+
+def save_my_classifier(folder: str) -> None:
+    """A classifier of yours becomes a model folder: its weights, and what a user must know."""
+    released = load_checkpoint("cifar10-0.25")  # stands for your own network and weights
+    assert released.classifier is not None
+    save(
+        folder,
+        Description(
+            dataset="cifar10-sample",
+            class_names=released.description.class_names,
+            sigma_a=0.25,  # the level of noise it was trained with
+            classifier=Part(network="conv4", options={"classes": 10, "channels": 3}),
+        ),
+        classifier=released.classifier,
+    )
+
+
+def main() -> None:
+    save_my_classifier("my-classifier")
+    train_selector(
+        SelectorConfig(
+            output="my-pair",
+            classifier="my-classifier",
+            dataset="cifar10-sample",
+            train_split="test",
+            held_out_split="val",
+            held_out_images=50,
+            epochs=2,
+            images_per_epoch=128,
+            batch_size=16,
+            selector_samples=3,
+            classifier_samples=2,
+        )
+    )
+    held_out = load_dataset("cifar10-sample", "val")[:40]
+    choice = tune(
+        load("my-pair", protect=False),
+        held_out,
+        "radius",
+        lams=(0.0, 0.5),
+        levels=5,
+        n=64,
+        n_select=51,
+    )
+    best = choice.best
+    print(f"λ {best.lam:g}, σ_m {best.sigma_m:g}, levels {[round(s, 3) for s in best.levels]}")
+    print(f"average radius {best.score:.3f}; with the best single σ {choice.fixed_score:.3f}")
+    recommend(
+        "my-pair",
+        {"lam": best.lam, "sigma_m": best.sigma_m, "clip": best.clip, "levels": list(best.levels)},
+    )
+    print("recommended from now on:", describe("my-pair").recommended)
+
+    images, labels, ids = load_dataset("cifar10-sample").batch(range(4))
+    certificates = certify(load("my-pair"), images, n0=50, n=200, n_select=201, ids=ids)
+    print("labels", labels, "classes", certificates.prediction, "radii", certificates.radius)
+
+
+if __name__ == "__main__":
+    main()
