@@ -34,6 +34,13 @@ class Contrast(nn.Module):
         return sigma_a * torch.exp(4 * (x.mean(dim=(1, 2, 3)) - 0.5).abs() + lam)
 
 
+class Far(nn.Module):
+    """h that asks for more noise than any grid offers."""
+
+    def forward(self, x: Tensor, sigma_a: Tensor, lam: Tensor) -> Tensor:
+        return 9 * sigma_a
+
+
 @pytest.fixture
 def data() -> ImageDataset:
     rng = np.random.default_rng(0)
@@ -70,7 +77,8 @@ def test_offline_scores_are_those_of_certify(g: SmoothedClassifier, data: ImageD
 
 
 def test_the_best_setting_wins(g: SmoothedClassifier, data: ImageDataset) -> None:
-    found = tune(g, data, "radius", lams=(0.0, 0.5), sigma_ms=(0.25,), levels=4, n=200)
+    options = {"lams": (0.0, 0.5), "sigma_ms": (0.25,), "levels": 4, "n": 200}
+    found = tune(g, data, "radius", unclipped=0, **options)  # type: ignore[arg-type]
     assert found.best.lam in (0.0, 0.5)
     assert found.best.clip == (found.best.levels[0], found.best.levels[-1])
     table = tabulate_votes(g, data, np.geomspace(0.0625, 0.5, 4).tolist(), 200, seed=0)
@@ -89,6 +97,20 @@ def test_goals_are_different(g: SmoothedClassifier, data: ImageDataset) -> None:
     far = tune(g, data, "certified", 0.25, lams=(0.0,), sigma_ms=(0.25,), levels=4, n=100)
     assert far.best.score < clean.best.score
     assert max(far.best.levels) >= 0.25  # only large σ certifies far
+
+
+def test_the_selector_chooses_and_not_the_clip(g: SmoothedClassifier, data: ImageDataset) -> None:
+    learned = g.selector
+    assert isinstance(learned, LearnedSelector)
+    found = tune(g, data, "radius", lams=(0.0, 0.5), sigma_ms=(0.25,), levels=6, n=100)
+    raw = sample_selector(g, learned, data, found.best.lam, 0.25, 301, seed=0)
+    low, high = found.best.levels[0], found.best.levels[-1]
+    assert ((low <= raw[:, 150]) & (raw[:, 150] <= high)).mean() >= 0.9
+    free = tune(g, data, "radius", lams=(0.0, 0.5), sigma_ms=(0.25,), levels=6, n=100, unclipped=0)
+    assert free.best.score >= found.best.score
+    far = SmoothedClassifier(Bright(), LearnedSelector(Far(), 0.25, 0.0))
+    with pytest.raises(VarsmoothError, match=r"no grid between 0\.0625 and 0\.5"):
+        tune(far, data, "radius", lams=(0.0,), sigma_ms=(0.25,), levels=4, n=50)
 
 
 def test_wrong_use_is_refused(g: SmoothedClassifier, data: ImageDataset) -> None:

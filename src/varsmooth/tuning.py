@@ -87,6 +87,7 @@ def tune(
     levels: int = 9,
     n: int = 500,
     n_select: int = 301,
+    unclipped: float = 0.9,
     seed: int = 0,
     batch_size: int | None = None,
 ) -> Tuning:
@@ -97,7 +98,8 @@ def tune(
     abstaining images count 0).
     Candidates: each λ; each σ_m (by default σ_a/2, σ_a, 2σ_a); every run of neighbouring levels,
     or of every second one, from `levels` geometric levels in [σ_a/4, 2σ_a], so the clip range is
-    chosen together with the grid.
+    chosen together with the grid. At least the share `unclipped` of the images must have its
+    level within the clip range: h is to choose, not the clip, or λ would be a knob without effect.
     """
     learned = g.selector
     if not isinstance(learned, LearnedSelector):
@@ -114,10 +116,20 @@ def tune(
     for sigma_m in sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a):
         for lam in lams:
             raw = sample_selector(g, learned, data, lam, sigma_m, n_select, seed, batch_size)
+            median = raw[:, (n_select - 1) // 2]
             for columns in _runs(len(ladder)):
+                low, high = ladder[columns[0]], ladder[columns[-1]]
+                if ((low <= median) & (median <= high)).mean() < unclipped:
+                    continue
                 score = score_setting(table, raw, sigma_m, columns, goal, radius)
                 if best is None or score > best.score:
                     best = Setting(lam, sigma_m, tuple(ladder[j] for j in columns), score)
+    if best is None:
+        require(
+            False,
+            f"no grid between {ladder[0]:.3g} and {ladder[-1]:.3g} holds the levels of "
+            f"{100 * unclipped:g} % of the images; try other lams, or a smaller unclipped",
+        )
     assert best is not None
     fixed = [_score_fixed(table, column, goal, radius) for column in range(len(ladder))]
     top = int(np.argmax(fixed))

@@ -17,6 +17,7 @@ def tune(
     levels: int = 9,
     n: int = 500,
     n_select: int = 301,
+    unclipped: float = 0.9,
     seed: int = 0,
     batch_size: int | None = None,
     device: str = "cpu",
@@ -44,6 +45,7 @@ def tune(
         levels: levels of the ladder from which grids are cut
         n: votes of f per image and level
         n_select: samples of h per image and setting
+        unclipped: share of the images whose level must lie within the clip range
         seed: of the noise
         batch_size: noisy images per forward pass; never changes the result
         device: where to compute
@@ -64,6 +66,7 @@ def tune(
         levels=levels,
         n=n,
         n_select=n_select,
+        unclipped=unclipped,
         seed=seed,
         batch_size=batch_size,
     )
