@@ -177,6 +177,7 @@ def test_models_are_listed_and_described(
         ("varsmooth data f", "fetch"),
         ("varsmooth certify --model m --n-s", "--n-select"),
         ("varsmooth data fetch cifar10 --so", "--source"),
+        ("varsmooth report runs/a --rad", "--radii"),
     ],
 )
 def test_the_shell_completes(words: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,10 +49,13 @@ def _options(parser: Any) -> dict[str, Any]:
 
 def _cases(verbs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Patterns of the first two words, the more exact ones first, and what may follow."""
+    from varsmooth.cli import VERBS
+
     for name, options in verbs.items():
         if isinstance(options, str):
             yield f'"{name} "*', options
             continue
         for inner, words in options.items():
             yield f'"{name} {inner}"', words
-        yield f'"{name} "*', " ".join(options)
+        default = getattr(VERBS[name], "default", None)  # its options may follow the group's name
+        yield f'"{name} "*', " ".join([*options, options.get(default, "")]).strip()
