@@ -40,6 +40,9 @@ def test_a_pair_follows_its_recommendations(tmp_path: Path) -> None:
     assert isinstance(other, MedianSelector)
     assert isinstance(other.selector, LearnedSelector)
     assert other.selector.lam == 0.7
+    free = load(tmp_path, levels=0).selector
+    assert isinstance(free, MedianSelector)
+    assert free.grid is None
 
 
 @pytest.mark.parametrize(("universal", "level"), [(False, 0.5), (True, 0.25)])

@@ -30,7 +30,8 @@ def load(
     """A released model by name, or a model by the path of its folder, as a smoothed classifier.
 
     A pair of f and h is protected by median smoothing with the settings that its description
-    recommends; any of lam, sigma_a, sigma_m, clip, levels and n_median given here comes first.
+    recommends; any of lam, sigma_a, sigma_m, clip, levels and n_median given here comes first;
+    levels=0 asks for no grid.
     protect=False leaves h as it is, evaluated once on x + ε, ε ~ N(0, σ_a² I).
     A classifier alone is smoothed at the level it was trained for (the middle of its range if it
     was trained for many); sigma chooses another, and sets a selector aside if there is one.
@@ -84,11 +85,11 @@ def selector_of(
             "leave it out, or leave out protect=False",
         )
         return learned
-    clip = chosen.get("clip")
+    clip, levels = chosen.get("clip"), chosen.get("levels")
     return MedianSelector(
         learned,
         chosen.get("sigma_m", chosen["sigma_a"]),
         n=chosen.get("n", MEDIAN_DRAWS),
         clip=None if clip is None else (clip[0], clip[1]),
-        levels=chosen.get("levels"),
+        levels=None if levels == 0 else levels,
     )

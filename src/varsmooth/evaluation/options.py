@@ -20,7 +20,8 @@ class ModelOptions:
         sigma_a: σ_a that the selector is told
         sigma_m: level of the noise in the selector's median smoothing
         clip: LOW,HIGH: bounds of the selector's level
-        levels: number of levels between the bounds, or the levels themselves: 0.12,0.25,0.5
+        levels: number of levels between the bounds, or the levels themselves: 0.12,0.25,0.5;
+            0: no grid
         n_median: draws of the selector for one deployed median, odd
         protect: false: the selector evaluated once, without median smoothing
         lattice: noise on the lattice of 8-bit images, exact in floating point

@@ -9,12 +9,12 @@ from varsmooth.errors import require
 from varsmooth.experiments.catalogue import NAMES
 from varsmooth.experiments.experiment import Verdict
 from varsmooth.experiments.writing import CLAIMS, CONFIG
-from varsmooth.report.statistics import PairedDifference
+from varsmooth.report.statistics import Difference
 
 PAGE = "README.md"
 
 
-def verdict_of(differences: Sequence[PairedDifference]) -> Verdict:
+def verdict_of(differences: Sequence[Difference]) -> Verdict:
     """Whether "this is better than that" held, from one paired difference for each setting.
 
     held: somewhere the interval lies above 0, nowhere below; not: somewhere below 0, nowhere
@@ -31,7 +31,7 @@ def verdict_of(differences: Sequence[PairedDifference]) -> Verdict:
     return "partly"
 
 
-def shown_difference(gap: PairedDifference) -> str:
+def shown_difference(gap: Difference) -> str:
     """`+1.2 [−0.4, +2.9]` percentage points."""
     low, high = gap.interval()
     return f"{_signed(100 * gap.value)} [{_signed(100 * low)}, {_signed(100 * high)}]"

@@ -151,10 +151,14 @@ class Context:
     ) -> RunOptions:
         assert model.model is not None
         about = describe(model.model)
+        steered = model.sigma is None  # else no selector has a say, and none need be there yet
         values = {
             "verb": verb,
-            "fingerprints": [p and p.fingerprint for p in (about.classifier, about.selector)],
-            "recommended": about.recommended,
+            "fingerprints": [
+                part and part.fingerprint
+                for part in (about.classifier, about.selector if steered else None)
+            ],
+            "recommended": about.recommended if steered else {},
             "model": asdict(replace(model, model=None, trust=listed(model.trust))),
             "data": asdict(replace(data, root=None)),
             "settings": {k: v for k, v in asdict(settings).items() if k != "votes"},

@@ -122,8 +122,8 @@ def compact_records(runs: Sequence[Outcomes]) -> bytes:
     """One line per run and image, every digit: what figures, tables and claims are made of."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    columns = ("id", "label", "prediction", "radius", "sigma", "eps", "clean_prediction")
-    writer.writerow(["run", "guarantee", *columns])
+    columns = ("id", "label", "prediction", "radius", "sigma", "eps")
+    writer.writerow(["run", "guarantee", *columns, "clean_prediction", "clean_sigma"])
     for run in runs:
         values = zip(
             run.ids.tolist(),
@@ -133,6 +133,7 @@ def compact_records(runs: Sequence[Outcomes]) -> bytes:
             run.sigmas.tolist(),
             run.eps.tolist(),
             run.clean_predictions.tolist(),
+            run.clean_sigmas.tolist(),
             strict=True,
         )
         for row in values:

@@ -24,7 +24,8 @@ class Outcomes:
     """One run: n rows as columns (n,), one row per image, or per image and ε of an attack.
 
     guarantee: what the radii of a certify run mean. sigmas is NaN where no level is recorded.
-    eps, norms and clean_predictions belong to attack runs: `predictions` are those under attack.
+    eps, clean_predictions and clean_sigmas belong to attack runs, whose `predictions` and `sigmas`
+    are those under attack.
     expected: how many images the run was asked for; fewer rows mean that it is not finished.
     """
 
@@ -41,6 +42,7 @@ class Outcomes:
     seconds: Floats
     eps: Floats
     clean_predictions: Integers
+    clean_sigmas: Floats
     expected: int
 
     @classmethod
@@ -81,6 +83,7 @@ class Outcomes:
             clean_predictions=_integers(
                 rows, "clean_prediction" if verb == "attack" else "prediction"
             ),
+            clean_sigmas=_floats(rows, "sigma_clean"),
             expected=header["dataset"]["size"],
         )
 
@@ -134,7 +137,7 @@ class Outcomes:
 
 _COLUMNS = frozenset(
     ("ids", "labels", "predictions", "radii", "sigmas", "samples", "seconds", "eps")
-) | {"clean_predictions"}
+) | {"clean_predictions", "clean_sigmas"}
 
 
 def open_runs(folders: Sequence[Path]) -> list[Outcomes]:
