@@ -27,18 +27,20 @@ def table(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
-def write_pair(folder: Path, seed: int = 0, scale: float = 100.0) -> Path:
+def write_pair(
+    folder: Path, seed: int = 0, scale: float = 100.0, sigma_a: float = 0.25, spread: float = 1.0
+) -> Path:
     """An untrained classifier and selector that disagree with themselves under noise."""
     torch.manual_seed(seed)
     classifier, selector = Conv4(widths=(8, 8, 8, 8)), AttentionSelector()
-    nn.init.normal_(selector.output.weight, std=1.0)
+    nn.init.normal_(selector.output.weight, std=spread)
     with torch.no_grad():
         classifier.linear.weight *= scale
     description = Description(
         dataset="cifar10",
         class_names=CLASS_NAMES,
-        sigma_a=0.25,
-        selector_sigma=0.25,
+        sigma_a=sigma_a,
+        selector_sigma=sigma_a,
         recommended={"lam": 0.2, "clip": [0.1, 0.5], "levels": 4},
         classifier=Part("conv4", {"widths": [8, 8, 8, 8]}),
         selector=Part("attention"),

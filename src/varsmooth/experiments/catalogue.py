@@ -6,7 +6,13 @@ from typing import Any
 from varsmooth.errors import require
 from varsmooth.experiments.experiment import Experiment
 
-NAMES = ("percentiles",)
+NAMES = (
+    "tradeoff",
+    "percentiles",
+    "selector-bounds",
+    "certified",
+    "clean",
+)
 
 
 def find_experiment(name: str) -> Experiment[Any]:

@@ -158,7 +158,7 @@ class Context:
                 part and part.fingerprint
                 for part in (about.classifier, about.selector if steered else None)
             ],
-            "recommended": about.recommended if steered else {},
+            "recommended": _in_use(about.recommended, model) if steered else {},
             "model": asdict(replace(model, model=None, trust=listed(model.trust))),
             "data": asdict(replace(data, root=None)),
             "settings": {k: v for k, v in asdict(settings).items() if k != "votes"},
@@ -167,3 +167,13 @@ class Context:
         digest = hashlib.sha256(text.encode()).hexdigest()[:20]
         folder = self.store / "runs" / f"{verb}-{digest}"
         return RunOptions(folder, name, self.batch_size, self.device)  # type: ignore[arg-type]
+
+
+def _in_use(recommended: dict[str, Any], model: ModelOptions) -> dict[str, Any]:
+    """The recommended settings that the options leave as they are."""
+    spelled = {"n": "n_median"}
+    return {
+        name: value
+        for name, value in recommended.items()
+        if getattr(model, spelled.get(name, name), None) is None
+    }

@@ -66,7 +66,7 @@ def plot_percentile_bounds(axes: "Axes", n: int, a: float, furthest: float = 4.0
     Theory: Φ(±D/σ_m). With n samples: q_u/n and q_l/n at failure probability a per side, as far
     as such order statistics exist.
     """
-    shift = np.linspace(0, furthest, 201)
+    shift = np.linspace(0, furthest, 81)
     indices = [bounds.order_statistics(n, float(z), 1.0, a) for z in shift]
     low, high = np.array(indices, dtype=np.float64).T
     blue, red = colours(2)
