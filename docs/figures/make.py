@@ -7,14 +7,13 @@ noise.png    three embedded images under growing noise
 radii.svg    certified radius against σ, image by image
 minmax.svg   the sound certificate of a worked example, level by level
 
-The votes behind radii.svg are kept in votes.json. They are of a demonstration network, trained
-here on the 1,000 embedded test images and shown images of the split `val`, which it has not seen;
---model takes another model (a released name, or a folder).
+The votes behind radii.svg are kept in votes.json. They are of a released classifier on the embedded
+images of the split `val`, which it has not been trained on; --model takes another one (a released
+name, or a folder).
 """
 
 import argparse
 import json
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from PIL import Image
 from varsmooth import FixedSelector, SmoothedClassifier, bounds, load_dataset
 from varsmooth.checkpoints import fingerprint, load_checkpoint
 from varsmooth.noise import NoiseStream
-from varsmooth.training import ClassifierConfig, train_classifier
 
 HERE = Path(__file__).parent
 LEVELS = [round(float(s), 4) for s in np.geomspace(0.06, 1.0, 9)]
@@ -48,27 +46,6 @@ def noise_sheet() -> None:
     rows, across, _, height, width = sheet.shape
     pixels = sheet.permute(0, 3, 1, 4, 2).reshape(rows * height, across * width, 3)
     Image.fromarray((255 * pixels).round().byte().numpy()).save(HERE / "noise.png", optimize=True)
-
-
-def demonstration_network() -> torch.nn.Module:
-    """A conv4 for every σ up to 1, trained for a minute or two."""
-    with tempfile.TemporaryDirectory() as folder:
-        train_classifier(
-            ClassifierConfig(
-                output=folder,
-                dataset="cifar10-sample",
-                train_split="test",
-                held_out_split="val",
-                held_out_images=50,
-                sigma=1.0,
-                universal=True,
-                epochs=60,
-                seed=SEED,
-            )
-        )
-        model = load_checkpoint(folder).classifier
-    assert model is not None
-    return model
 
 
 def count_votes(model: torch.nn.Module, name: str) -> None:
@@ -247,11 +224,12 @@ def draw_minmax() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--votes", action="store_true", help="count the votes anew")
-    parser.add_argument("--model", help="a model other than the demonstration network")
+    parser.add_argument("--model", default="cifar10-universal-1.00", help="whose votes to count")
     options = parser.parse_args()
-    if options.votes or options.model:
-        model = load_checkpoint(options.model).classifier if options.model else None
-        count_votes(model or demonstration_network(), options.model or "demonstration network")
+    if options.votes:
+        model = load_checkpoint(options.model).classifier
+        assert model is not None
+        count_votes(model, options.model)
     noise_sheet()
     draw_minmax()
     draw_radii()
