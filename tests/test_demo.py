@@ -1,11 +1,12 @@
 """The quickstart runs on any model that has a grid, and says what is missing otherwise."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from varsmooth.checkpoints import Description, Part, recommend, save
+from varsmooth.checkpoints import Description, Part, load_checkpoint, recommend, save
 from varsmooth.cli import main
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.networks import build
@@ -40,9 +41,19 @@ def test_demo_shows_every_verb(pair: Path, capsys: pytest.CaptureFixture[str]) -
     assert len(list((out / "votes").glob("*/*.jsonl"))) >= 1
 
 
-def test_demo_of_a_released_classifier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["demo", "--model", "cifar10-0.25", "--out", str(tmp_path / "demo"), "--images", "2"]
-    assert main(command) == 0
+def test_demo_of_a_released_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", str(tmp_path / "demo"), "--images", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "g_v*, sound" in shown
+    assert "--lam" in shown
+
+
+def test_demo_of_a_classifier_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = load_checkpoint("cifar10-0.25")
+    about = replace(model.description, selector=None, selector_sigma=None, recommended={})
+    save(tmp_path / "alone", about, model.classifier)
+    out = str(tmp_path / "demo")
+    assert main(["demo", "--model", str(tmp_path / "alone"), "--out", out, "--images", "2"]) == 0
     shown = capsys.readouterr().out
     assert "fixed σ = 0.25" in shown
     assert "heuristic" not in shown

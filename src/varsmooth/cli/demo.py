@@ -32,7 +32,11 @@ def demo(model: str | None = None, out: Path = Path("varsmooth-demo"), images: i
     print(f"model {chosen}; radius: mean over all images, 0 where wrong or abstaining")
     if page is not None:
         print(f"report: {page}")
+    dual = (out / "sound").exists()
+    knob = "--lam 0.6" if dual else "--sigma 0.5"
+    data = "--data cifar10-sample --subset :100"
     print("next:")
-    print(f"  varsmooth certify --model {chosen} --sigma 0.5 --subset :100 --out runs/wider")
-    print(f"  varsmooth attack --against {out / 'fixed'} --out runs/search")
+    print(f"  varsmooth certify --model {chosen} {knob} {data} --out runs/turned")
+    print(f"  varsmooth attack --against {out / ('sound' if dual else 'fixed')} --out runs/search")
+    print("  varsmooth app  # turn λ on an image in the browser; pip install 'varsmooth[app]'")
     print("  varsmooth data fetch cifar10")
