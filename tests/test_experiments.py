@@ -245,3 +245,36 @@ def test_clean(tmp_path: Path, models: Path, store: Path) -> None:
         level = torch.tensor(nearest)
         votes = g.votes(images, 60, sigma=level, noise=g.noise(6, 0, ids))
     assert [int(line["prediction"]) for line in mine] == votes.argmax(dim=1).tolist()
+
+
+def test_ablation(tmp_path: Path, models: Path, store: Path) -> None:
+    sizes = "trained=0.25 lams=0 fixed_lams=0.2 asked_lams=0,0.2 epochs=1 images_per_epoch=8"
+    words = f"experiment ablation {TINY} {sizes} train_split=val --sigmas 0.25 --device cpu"
+    assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
+    _, claims, lines = results(tmp_path)
+    assert len(claims) == 5
+    told = claims[1]["numbers"]["σ_a = 0.25, λ = 0, D = 0.2"]
+    by_run: dict[str, dict[str, dict[str, str]]] = {}
+    for line in lines:
+        by_run.setdefault(line["run"], {})[line["id"]] = line
+    sound = by_run["g_v*, σ_a = 0.25, λ = 0, sound"]
+    three = by_run["g_v*, σ_a = 0.25, λ = 0, attack on h, D = 0.2"]
+    beyond = [
+        float(line["radius"])
+        > (float(sound[i]["radius"]) if sound[i]["prediction"] == line["prediction"] else 0)
+        for i, line in three.items()
+    ]
+    assert told == pytest.approx(np.mean(beyond))
+    hidden = [line for line in lines if line["run"].startswith("λ hidden from h")]
+    ends = [[line["sigma"] for line in hidden if line["run"].endswith(f"λ = {lam}")] for lam in "0"]
+    again = [line["sigma"] for line in hidden if line["run"].endswith("λ = 0.2")]
+    assert ends[0] == again  # without λ as an input, λ changes nothing
+
+
+def test_the_command_says_what_is_missing(
+    tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("experiment certified --models", models, "--out", tmp_path / "out") == 1
+    told = capsys.readouterr().err
+    assert "cifar10-0.12 with its selector, cifar10-1.00 with its selector" in told
+    assert not (tmp_path / "out").exists()

@@ -12,6 +12,7 @@ NAMES = (
     "selector-bounds",
     "certified",
     "clean",
+    "ablation",
 )
 
 

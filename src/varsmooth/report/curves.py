@@ -126,3 +126,33 @@ def plot_points(axes: "Axes", series: Sequence[Points], xlabel: str, ylabel: str
         for x, y, name in zip(points.x, 100 * value, points.names, strict=False):
             axes.annotate(name, (x, y), textcoords="offset points", xytext=(4, 4), fontsize=7)
     axes.set(xlabel=xlabel, ylabel=ylabel)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What one selector chooses: mean and standard deviation of σ_s at each λ."""
+
+    label: str
+    lams: Sequence[float]
+    means: Sequence[float]
+    spreads: Sequence[float]
+
+
+def plot_levels(axes: "Axes", lines: Sequence[Levels], target: float) -> None:
+    """Mean σ_s ± standard deviation over images against λ, and the level that λ → 1 aims at."""
+    for k, (line, colour) in enumerate(zip(lines, colours(len(lines)), strict=True)):
+        axes.errorbar(
+            np.asarray(line.lams) + 0.004 * (k - len(lines) / 2),
+            line.means,
+            yerr=line.spreads,
+            fmt="o-",
+            color=colour,
+            markersize=5,
+            linewidth=1.3,
+            elinewidth=0.8,
+            capsize=2,
+            label=line.label,
+        )
+    axes.axhline(target, linestyle="--", color="#777777", linewidth=1)
+    axes.set(xlabel="λ", ylabel="σ_s")
+    axes.set_ylim(0, 1.35 * target)
