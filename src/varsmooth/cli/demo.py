@@ -33,7 +33,7 @@ def demo(model: str | None = None, out: Path = Path("varsmooth-demo"), images: i
     if page is not None:
         print(f"report: {page}")
     dual = (out / "sound").exists()
-    knob = "--lam 0.6" if dual else "--sigma 0.5"
+    knob = "--lam 0" if dual else "--sigma 0.5"
     data = "--data cifar10-sample --subset :100"
     print("next:")
     print(f"  varsmooth certify --model {chosen} {knob} {data} --out runs/turned")
