@@ -12,6 +12,12 @@ NAMES = (
     "selector-bounds",
     "certified",
     "clean",
+    "attack-convergence",
+    "weak-attack",
+    "strong-attack",
+    "clipping",
+    "universal",
+    "universal-extended",
     "ablation",
 )
 
