@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help env demo test lint slow docs clean
+.PHONY: help env demo test lint slow browser docs clean
 
 help:            ## what can be made here
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[attacks,distributed,logs,parquet,report]" --group dev --group docs
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[app,attacks,distributed,logs,parquet,report]" --group dev --group docs
 	touch $(READY)
 
 demo: env        ## predict, certify and attack embedded images with a released model
@@ -31,6 +31,12 @@ test: lint       ## lint, types, and every test but the slow ones
 
 slow: env        ## statistical and end-to-end checks, many minutes
 	$(BIN)/python -m pytest -m slow
+
+browser: env     ## the page in a real browser; needs chromium
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	  { echo "the browser tests need Chromium; on Debian: apt install chromium"; exit 1; }
+	$(BIN)/python -m pip install --quiet --group browser
+	$(BIN)/python -m pytest -m browser tests/test_app_browser.py
 
 docs: env        ## the documentation in site/, to be opened in a browser
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

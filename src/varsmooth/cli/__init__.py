@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from varsmooth.cli import (
+    app,
     completion,
     data,
     demo,
@@ -54,6 +55,7 @@ VERBS: Verbs = {
         default="run",
     ),
     "demo": demo.demo,
+    "app": app.app,
     "completion": completion.completion,
 }
 

@@ -2,10 +2,11 @@
 
 import warnings
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from varsmooth.data.dataset import ImageDataset
 from varsmooth.errors import VarsmoothError, require
@@ -94,22 +95,39 @@ def _read_all(paths: list[Path]) -> NDArray[np.uint8]:
 
 
 def _read(path: Path) -> NDArray[np.uint8]:
-    """(H,W) if grey, otherwise (H,W,3); upright as the camera meant it, transparency dropped."""
+    with path.open("rb") as file:
+        return read_image(file, str(path))
+
+
+def read_image(
+    file: IO[bytes],
+    name: str,
+    formats: tuple[str, ...] = ("PNG", "JPEG", "BMP", "WEBP"),
+    max_pixels: int = MAX_PIXELS,
+) -> NDArray[np.uint8]:
+    """(H,W) if grey, otherwise (H,W,3); upright as the camera meant it, transparency dropped.
+
+    name: what error messages call the file. Only these formats are tried, whatever it is called.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our limit is lower
-            with Image.open(path, formats=("PNG", "JPEG", "BMP", "WEBP")) as image:
+            with Image.open(file, formats=formats) as image:
                 require(
-                    image.width * image.height <= MAX_PIXELS,
-                    f"{path} has more than {MAX_PIXELS // 10**6} million pixels; make it smaller",
+                    image.width * image.height <= max_pixels,
+                    f"{name} has more than {max_pixels // 10**6} million pixels; make it smaller",
                 )
                 require(
                     not image.mode.startswith(("I", "F")),
-                    f"{path} has more than 8 bits per channel; save it with 8 bits",
+                    f"{name} has more than 8 bits per channel; save it with 8 bits",
                 )
                 upright = ImageOps.exif_transpose(image)
                 return np.asarray(upright.convert("L" if image.mode in ("1", "L") else "RGB"))
+    except VarsmoothError:
+        raise
     except Image.DecompressionBombError as error:
-        raise VarsmoothError(f"{path} is too large: {error}") from error
-    except (OSError, SyntaxError) as error:  # pillow's words for a damaged file
-        raise VarsmoothError(f"{path} cannot be read as an image: {error}") from error
+        raise VarsmoothError(f"{name} is too large: {error}") from error
+    except Exception as error:  # for a damaged file pillow has many: OSError, SyntaxError, …
+        unknown = isinstance(error, UnidentifiedImageError)
+        why = f"it is none of {', '.join(formats)}" if unknown else error
+        raise VarsmoothError(f"{name} cannot be read as an image: {why}") from error

@@ -1,0 +1,176 @@
+"""The figures of the page, on axes, and pixels as pictures. The look is that of a report."""
+
+import base64
+import io
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from varsmooth.app.looking import Levels
+from varsmooth.certificates import Certificate
+from varsmooth.report.figures import STYLE
+from varsmooth.report.tables import rounded
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ENTRY, CLASS, RADIUS = "#2a9d8f", "#7b61c9", "#d1495b"
+"""Entry distances, class radii and the certified radius, as in the documentation's diagrams."""
+
+FAINT, INK = "#b8c0cc", "#334155"
+
+_styling = threading.Lock()  # matplotlib's settings are the whole process's
+
+
+def svg(plot: Callable[["Axes"], None], width: float = 5.2, height: float = 2.6) -> str:
+    """What `plot` draws, as an SVG document whose letters need no font."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    style: Any = {**STYLE, "font.size": 9, "figure.facecolor": "none", "axes.facecolor": "none"}
+    with _styling, matplotlib.rc_context(style):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        plot(figure.subplots())
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue()
+
+
+def png(image: Tensor) -> bytes:
+    """Pixels (C,H,W) in [0,1] as a PNG file."""
+    pixels = (255 * image.clamp(0, 1)).round().byte().permute(1, 2, 0).cpu().numpy()
+    out = io.BytesIO()
+    Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+def data_url(content: str | bytes) -> str:
+    """A picture inside the page: SVG text or a PNG file."""
+    kind, raw = ("svg+xml", content.encode()) if isinstance(content, str) else ("png", content)
+    return f"data:image/{kind};base64,{base64.b64encode(raw).decode()}"
+
+
+def amplified(x: Tensor, other: Tensor) -> tuple[Tensor, float]:
+    """The difference of two images around grey, and by what factor it was enlarged."""
+    difference = other - x
+    most = float(difference.abs().max())
+    factor = 0.5 / most if most > 0 else 1.0
+    return (0.5 + factor * difference).clamp(0, 1), factor
+
+
+def plot_votes(
+    axes: "Axes", counts: Sequence[int], class_names: Sequence[str], winner: int
+) -> None:
+    """The votes of f for each class; the class that is answered stands out."""
+    names = [*class_names, *(str(c) for c in range(len(class_names), len(counts)))][: len(counts)]
+    shown = sorted(range(len(counts)), key=lambda c: -counts[c])[:10]
+    places = range(len(shown))
+    colours = [ENTRY if c == winner else FAINT for c in shown]
+    axes.barh(places, [counts[c] for c in shown], color=colours, height=0.72)
+    for place, c in zip(places, shown, strict=True):
+        if counts[c]:
+            axes.annotate(
+                str(counts[c]), (counts[c], place), (3, 0), textcoords="offset points", va="center"
+            )
+    axes.set_yticks(places, [names[c] for c in shown])
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set(xlim=(0, 1.12 * max(1, sum(counts))), xlabel=f"votes of f, N = {sum(counts)}")
+
+
+def plot_levels(axes: "Axes", levels: Levels) -> None:
+    """What h says under noise: a histogram, the median, and where an attacker can bring it."""
+    samples = np.array(levels.samples)
+    least, most = float(samples.min()), float(samples.max())
+    room = max(0.15 * (most - least), 0.002 * levels.median)
+    left, right = least - room, most + room
+    low, high = levels.bounds
+    axes.axvspan(max(low, left), min(high, right), color=CLASS, alpha=0.12, linewidth=0)
+    axes.hist(samples, bins=30, color=FAINT)
+    for bound in (low, high):
+        if 0 < bound < math.inf:
+            axes.axvline(bound, color=CLASS, linewidth=1.2)
+    axes.axvline(levels.median, color=INK, linewidth=1.6)
+    for end in levels.clip or ():
+        if left < end < right:
+            axes.axvline(end, color=INK, linewidth=1, linestyle=":")
+    if left <= levels.chosen <= right:
+        axes.axvline(levels.chosen, color=RADIUS, linewidth=2, linestyle=(0, (4, 2)))
+    else:  # the grid is coarser than this histogram is wide
+        beyond = levels.chosen > right
+        axes.annotate(
+            f"σ {levels.chosen:.4f} →" if beyond else f"← σ {levels.chosen:.4f}",
+            (0.99 if beyond else 0.01, 0.97),
+            xycoords="axes fraction",
+            ha="right" if beyond else "left",
+            va="top",
+            color=RADIUS,
+            weight="bold",
+        )
+    axes.set(xlim=(left, right), xlabel="h(x + ε)", ylabel=f"draws, N_h = {len(samples)}")
+    axes.grid(axis="x", visible=False)
+    axes.locator_params(axis="x", nbins=5)
+    axes.ticklabel_format(axis="x", useOffset=False)
+
+
+def plot_construction(axes: "Axes", certificate: Certificate) -> None:
+    """How a radius is built: R = min over levels of max(entry distance, class radius).
+
+    At a fixed level there is one row, reached at distance 0. A class radius is missing where no
+    vote was needed, because nobody nearer than R reaches that level.
+    """
+    levels, distances, radii = construction(certificate)
+    finite = [v for v in (*distances, *radii.values()) if math.isfinite(v)]
+    end = 1.12 * max([0.1, certificate.radius, *finite])
+    for place, (level, entry) in enumerate(zip(levels, distances, strict=True)):
+        axes.barh(place, min(entry, end), height=0.62, color=ENTRY, alpha=0.3)
+        radius = radii.get(level)
+        if radius is not None and radius > 0:
+            axes.barh(place, radius, height=0.26, color=CLASS, alpha=0.9)
+        if radius is not None and radius <= 0:
+            axes.annotate(
+                "vote lost", (entry, place), (5, 0), textcoords="offset points", va="center"
+            )
+        safe = max(entry, radius if radius is not None else -math.inf)
+        if 0 < safe <= end:
+            fill = RADIUS if radius is not None else "white"
+            axes.plot(safe, place, "o", color=RADIUS, markerfacecolor=fill, markersize=6, zorder=3)
+    axes.axvline(certificate.radius, color=RADIUS, linewidth=1.6, linestyle=(0, (5, 3)))
+    axes.annotate(
+        f"R = {rounded(certificate.radius)}",
+        (certificate.radius, len(levels) - 0.45),
+        (4 if certificate.radius < 0.7 * end else -4, 0),
+        textcoords="offset points",
+        ha="left" if certificate.radius < 0.7 * end else "right",
+        va="bottom",
+        color=RADIUS,
+        weight="bold",
+    )
+    names = [
+        ("▸ " if math.isclose(level, certificate.sigma, rel_tol=1e-5) else "") + f"{level:.3f}"
+        for level in levels
+    ]
+    axes.set_yticks(range(len(levels)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.set(xlim=(0, end), ylim=(-0.6, len(levels) + 0.1))
+    axes.set(xlabel="ℓ₂ distance of the attacker's image from x", ylabel="level σ")
+
+
+def construction(
+    certificate: Certificate,
+) -> tuple[tuple[float, ...], list[float], dict[float, float]]:
+    """Levels, their entry distances, and the class radii of those that were visited."""
+    radii = {votes.sigma: votes.radius(certificate.ledger) for votes in certificate.votes}
+    selector = certificate.selector
+    if selector is None or selector.levels is None:
+        levels = tuple(sorted(radii))
+        return levels, [0.0] * len(levels), radii
+    distances = selector.entry_distances(certificate.ledger).tolist()
+    return selector.levels, distances, radii

@@ -1,0 +1,36 @@
+"""`varsmooth app`: the interactive page."""
+
+from pathlib import Path
+
+
+def app(
+    model: str | None = None,
+    run: Path | None = None,
+    data: str = "cifar10-sample",
+    host: str = "127.0.0.1",
+    port: int = 7860,
+) -> None:
+    """Open a page in the browser: turn λ on an image, certify it, attack it, browse a run.
+
+    Works without any network and is reachable from this machine only. Ctrl-C ends it.
+
+    examples:
+      varsmooth app
+      varsmooth app --model my_model/ --port 8000
+      varsmooth app --run runs/first
+
+    Args:
+        model: a released name or a model folder to begin with (default: a released one)
+        run: the folder of a run to browse
+        data: where the sample images come from: a name from `varsmooth data list`, or a path
+        host: the address to listen at; 0.0.0.0 lets other machines use the page, unprotected
+        port: the port to listen at; 0 takes a free one
+    """
+    from varsmooth.app import require_gradio
+
+    require_gradio()
+    from varsmooth.app.desk import Desk
+    from varsmooth.app.server import is_local, serve
+
+    desk = Desk(model, data, run, any_run=is_local(host))
+    serve(desk, host, port, lambda address: print(f"open {address}  (Ctrl-C ends it)", flush=True))
