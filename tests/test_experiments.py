@@ -178,6 +178,8 @@ def test_replays_are_what_certify_gives(
     assert np.array_equal(found.predictions, expected.predictions)
     assert np.array_equal(found.radii, expected.radii)
     assert some > 0
+    generous = replay.sound(clip, spent_as_paper=True)
+    assert (generous.radii >= found.radii).all()
     assert found.radii.sum() > 0
     assert (replay.conditional(clip).radii >= found.radii - 1e-3).all()
 
@@ -257,7 +259,7 @@ def test_ablation(tmp_path: Path, models: Path, store: Path) -> None:
     by_run: dict[str, dict[str, dict[str, str]]] = {}
     for line in lines:
         by_run.setdefault(line["run"], {})[line["id"]] = line
-    sound = by_run["g_v*, σ_a = 0.25, λ = 0, sound"]
+    sound = by_run["g_v*, σ_a = 0.25, λ = 0, sound, spent as the paper's"]
     three = by_run["g_v*, σ_a = 0.25, λ = 0, attack on h, D = 0.2"]
     beyond = [
         float(line["radius"])

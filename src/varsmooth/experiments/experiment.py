@@ -164,6 +164,8 @@ def reductions(scale: Scale, full: Scale) -> list[str]:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, tuple) and len(value) > 8:
+        return f"{len(value)} from {_shown(value[0])} to {_shown(value[-1])}"
     if isinstance(value, tuple):
         return ", ".join(_shown(item) for item in value) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -85,8 +85,12 @@ class Replay:
 
         return self._replayed("conditional", clip, derive, f"{self.name}, no attack on h")
 
-    def sound(self, clip: Clip = None) -> Outcomes:
-        """The exhaustive certificate: Theorem A over every level of the clipped grid."""
+    def sound(self, clip: Clip = None, *, spent_as_paper: bool = False) -> Outcomes:
+        """The exhaustive certificate: Theorem A over every level of the clipped grid.
+
+        spent_as_paper: with the paper's spending, to compare with it: α for the votes and α_h
+        besides, and no band for the deployed median.
+        """
 
         def derive(original: Certificate, gather: Gathering, ledger: Ledger) -> Certificate:
             level = min(max(original.sigma, gather.levels[0]), gather.levels[-1])
@@ -96,9 +100,12 @@ class Replay:
                 for s in gather.levels
             ]
             seen = _evidence(original, gather)
+            if spent_as_paper:
+                ledger = replace(ledger, alpha_class=ledger.alpha, alpha_deploy=0.0, n_deploy=0)
             return _derived("sound", ledger, votes, seen, level, original)
 
-        return self._replayed("sound", clip, derive, f"{self.name}, sound")
+        name = f"{self.name}, sound" + ", spent as the paper's" * spent_as_paper
+        return self._replayed("sound", clip, derive, name)
 
     def _replayed(self, method: Method, clip: Clip, derive: Derive, name: str) -> Outcomes:
         settings = self.selector.header["selector"]

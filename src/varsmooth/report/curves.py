@@ -90,7 +90,7 @@ def plot_selector_bounds(
     axes.plot(distances, median, "o-", color=green, label="median h_50%", markersize=4)
     axes.plot(distances, lower, "o-", color=blue, label="lower bound h_ql", markersize=4)
     axes.set(xlabel="budget D", ylabel="mean σ_s", title=title)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.5 * float(np.nanmax([upper, median])))
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,8 @@ class Points:
 
 def plot_points(axes: "Axes", series: Sequence[Points], xlabel: str, ylabel: str) -> None:
     """Accuracy in % of each point with its 95 % interval, joined within a series."""
+    from matplotlib.colors import to_rgba
+
     for points, usual in zip(series, colours(len(series)), strict=True):
         value = np.array([share.value for share in points.shares])
         ends = np.array([share.interval() for share in points.shares]).T
@@ -117,6 +119,7 @@ def plot_points(axes: "Axes", series: Sequence[Points], xlabel: str, ylabel: str
             fmt="o-" if points.filled else "s--",
             markerfacecolor=None if points.filled else "white",
             color=points.colour or usual,
+            ecolor=to_rgba(points.colour or usual, 0.35),
             markersize=5,
             linewidth=1.3,
             elinewidth=0.8,
