@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from varsmooth.errors import VarsmoothError
 from varsmooth.networks import ConfidenceSelector, Conv4, build, network_names
 from varsmooth.networks.encoding import SinusoidalEncoding
-from varsmooth.networks.normalisation import NORMS, StandardisedConv2d
+from varsmooth.networks.normalisation import NORMS, StandardisedConv2d, kept_kernels
 from varsmooth.networks.selector import RANGE
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -72,6 +72,26 @@ def test_standardised_kernels_do_not_see_the_scale_of_their_weights() -> None:
     with torch.no_grad():
         layer.weight.mul_(5).add_(2)
     torch.testing.assert_close(layer(images()), before, rtol=1e-3, atol=1e-3)
+
+
+def test_kept_kernels_change_no_bit_and_are_forgotten() -> None:
+    network, x = Conv4(widths=(8, 8, 8, 8)), images().requires_grad_()
+    layers = [part for part in network.modules() if isinstance(part, StandardisedConv2d)]
+    before = network(x)
+    (gradient,) = torch.autograd.grad(before.sum(), x)
+    with kept_kernels(network):
+        with kept_kernels(network):  # the inner one leaves the outer one's kernels
+            pass
+        assert all(layer.kept is not None and not layer.kept.requires_grad for layer in layers)
+        kept = network(x)
+        assert torch.equal(kept, before)
+        assert torch.equal(torch.autograd.grad(kept.sum(), x)[0], gradient)
+        assert network.state_dict().keys() == Conv4(widths=(8, 8, 8, 8)).state_dict().keys()
+    with torch.no_grad():
+        layers[0].gain.mul_(2)
+    assert not torch.equal(network(x), before)
+    (learned,) = torch.autograd.grad(network(x).sum(), layers[0].gain)
+    assert learned.abs().sum() > 0
 
 
 @pytest.mark.parametrize("name", ["attention", "confidence"])

@@ -22,7 +22,7 @@ from varsmooth.certification import certificate_kind, open_ledger
 from varsmooth.errors import require
 from varsmooth.evidence import Gathering
 from varsmooth.noise import CHUNK
-from varsmooth.smoothing import SmoothedClassifier
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
 Reason = Literal["certified", "futile", "undecided"]
 
@@ -111,9 +111,10 @@ def certify_at(
         plans = [_reachable(gather, evidence, ledger, radius) for evidence in selector if evidence]
 
     race = _Race(gather, ledger, radius, candidates, n_max)
-    for visit in range(max(len(plan) for plan in plans)):
-        rows = [i for i in gather.everyone if visit < len(plans[i]) and race.leads(i)]
-        race.run(rows, [plans[i][visit] for i in rows])
+    with evaluation_mode(g):  # once for all the looks
+        for visit in range(max(len(plan) for plan in plans)):
+            rows = [i for i in gather.everyone if visit < len(plans[i]) and race.leads(i)]
+            race.run(rows, [plans[i][visit] for i in rows])
     return Decisions(
         tuple(
             Decision(

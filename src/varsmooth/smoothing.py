@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.errors import check_ids, check_images, require
+from varsmooth.networks.normalisation import kept_kernels
 from varsmooth.noise import CHUNK, NoiseStream
 from varsmooth.selectors import NoiseSelector, check_levels
 
@@ -153,11 +154,15 @@ class SmoothedClassifier(nn.Module):
 
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Every submodule in eval mode inside, each back in its own mode afterwards."""
+    """Every submodule in eval mode inside, each back in its own mode afterwards.
+
+    The weights must not change inside: what follows from them alone is computed once.
+    """
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
-        yield
+        with kept_kernels(module):
+            yield
     finally:
         for part in training:
             part.training = True
