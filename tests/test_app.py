@@ -76,13 +76,6 @@ def test_knobs_stand_where_the_description_recommends(model: Model) -> None:
     assert set(model.smoothed(knobs)) == {"g", "g_v", "g_v*"}
 
 
-def test_a_classifier_alone_has_one_level() -> None:
-    alone = Model.load("cifar10-universal-1.00")
-    if alone.has_selector:
-        pytest.skip("this model has a selector by now")
-    assert set(alone.smoothed(alone.first_knobs())) == {"g"}
-
-
 @pytest.mark.parametrize(
     ("changes", "word"),
     [

@@ -188,14 +188,14 @@ def test_a_run_is_browsed(page: Any) -> None:
     page.get_by_role("tab", name="A run folder").click()
     page.click("#vs-open")
     page.wait_for_selector("#vs-curve img")
-    page.locator("#vs-table td").first.click()
+    page.locator("#vs-table [role=gridcell]").first.click()
     page.wait_for_selector("#vs-evidence .vs-radius")
     assert page.locator("#vs-evidence figure").count() >= 3
     page.locator("#vs-kind label").nth(1).click()
     kind = shown(page, "#vs-kind label:nth-of-type(2)").strip()
     page.wait_for_function(
-        "(kind) => [...document.querySelectorAll('#vs-table tbody tr')].every("
-        "row => !row.innerText.trim() || row.innerText.includes(kind))",
+        "(kind) => [...document.querySelectorAll('#vs-table .virtual-row')].every("
+        "row => row.innerText.includes(kind))",
         arg=kind,
     )
 

@@ -54,7 +54,9 @@ def view_html(view: View, names: Sequence[str], label: int | None) -> str:
         kind = "right" if label in (None, answer.prediction) else "wrong"
         why = "right" if label == answer.prediction else why
         why = "wrong" if kind == "wrong" else why
-    who = "fixed for every image" if view.levels is None else "chosen for this image"
+    who = "fixed for every image"
+    if view.levels is not None:
+        who = f"chosen for this image: h says {view.levels.median:.4f}"
     return (
         "<div class='vs-view'>"
         + pixels(view.x, truth or "the image", "the image")

@@ -1,5 +1,6 @@
 """A model and its smoothed classifiers, which differ in who chooses σ."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +76,7 @@ class Model:
             lam=float(wishes.get("lam", 0.0)),
             sigma_a=sigma_a,
             sigma_m=float(wishes.get("sigma_m", sigma_a)),
-            clip=(float(low), float(high)),
+            clip=(math.floor(1000 * low) / 1000, math.ceil(1000 * high) / 1000),  # no level is lost
         )
 
     @property

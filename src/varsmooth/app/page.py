@@ -187,6 +187,7 @@ def _one_image(page: gr.Blocks, desk: Desk) -> None:
             gallery = gr.Gallery(
                 [Image.fromarray(_shown(pixels)) for pixels in desk.samples.images],
                 label="Image",
+                show_label=False,
                 columns=10,
                 height="auto",
                 allow_preview=False,
@@ -332,13 +333,14 @@ def _run_folder(desk: Desk) -> None:
             table = gr.Dataframe(
                 visible=False, interactive=False, max_height=420, elem_id="vs-table", type="array"
             )
-        evidence = gr.HTML(elem_id="vs-evidence")
+        with gr.Column(scale=6, min_width=420):
+            evidence = gr.HTML(elem_id="vs-evidence")
 
     def on_open(path: str) -> tuple[Any, ...]:
         run = desk.open_run(path)
         return (
             run,
-            fragments.sentence(run.summary()),
+            run.summary_html(),
             run.curve_html(),
             gr.update(choices=run.kinds(), value=EVERYTHING, visible=True),
             gr.update(value={"headers": run.columns, "data": run.table()}, visible=True),

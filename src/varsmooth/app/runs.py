@@ -24,7 +24,7 @@ from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.evaluation.images import resized
 from varsmooth.evaluation.options import options_in
-from varsmooth.records import Row, Run, key_of
+from varsmooth.records import Row, Run
 from varsmooth.report import figures, statements
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.tables import rounded
@@ -66,12 +66,13 @@ class OpenRun:
     def names(self) -> Sequence[str]:
         return tuple(self.run.header["dataset"]["class_names"])
 
-    def summary(self) -> str:
-        """What the run is, and how far it got."""
+    def summary_html(self) -> str:
+        """What the run is, how far it got, and what its numbers mean."""
         outcomes, dataset = self.outcomes, self.run.header["dataset"]
-        said = f"{outcomes.name}: {outcomes.images} of {outcomes.expected} images of "
-        said += f"{dataset['name']}, {self.verb}."
-        return " ".join([said, *statements.what_holds([outcomes])])
+        said = f"{self.verb}: {outcomes.images} of {outcomes.expected} images of {dataset['name']}"
+        return sentence(said, "lead") + "".join(
+            sentence(meaning) for meaning in statements.what_holds([outcomes])
+        )
 
     def curve_html(self) -> str:
         """The report's own figure for this kind of run."""
@@ -123,8 +124,10 @@ class OpenRun:
 
     def evidence_html(self, row: Row) -> str:
         """The image, and everything that its result follows from."""
-        parts = [f"<h3>image {key_of(row) if self.verb != 'attack' else row['id']}</h3>"]
-        parts.append(self._image_html(row))
+        budget = f", ε = {row['eps']:g}" if self.verb == "attack" else ""
+        parts = [f"<h3>image {row['id']}{budget}</h3>"]
+        if self.verb != "certify":
+            parts.append(self._image_html(row))
         if self.verb == "certify":
             parts.append(self._certificate_html(row))
         elif self.verb == "attack":
@@ -143,10 +146,12 @@ class OpenRun:
         return pixels(image.batch([0]).images[0], class_name(row["label"], self.names), "the image")
 
     def _certificate_html(self, row: Row) -> str:
+        image = self._image_html(row)
         if not row.get("evidence"):
-            return sentence("This run holds no evidence: it was imported.")
+            return image + sentence("This run holds no evidence: it was imported.")
         certificate = self.run.certificate(row)
-        ledger, parts = certificate.ledger, [card("the certificate", certificate, self.names)]
+        shown = card("the certificate", certificate, self.names)
+        ledger, parts = certificate.ledger, [f"<div class='vs-beside'>{image}{shown}</div>"]
         parts.append(construction_html(certificate))
         if certificate.votes:
             level = certificate.votes[0]
@@ -187,7 +192,7 @@ def levels_of(certificate: Certificate) -> Levels:
         reachable(evidence.samples, budget, evidence.sigma_m),
         evidence.clip,
         evidence.levels or (),
-        round(budget, 4),
+        float(rounded(budget)),  # never upward
     )
 
 
