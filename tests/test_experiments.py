@@ -211,7 +211,7 @@ def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:
     words = f"experiment selector-bounds {TINY} distances=0,0.1,0.9 --sigmas 0.25,0.5"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
     _, (claim,), _ = results(tmp_path)
-    widths = claim["numbers"]["relative_width"]["0.25"]
+    widths = claim["numbers"]["relative_width"]["σ_a = 0.25, λ = 0"]
     assert widths[2] is None  # 61 samples bound nothing at D = 3.6 σ_m
     g = load(models / "h-0.25", lam=0.0)
     from varsmooth.bounds import order_statistics
@@ -280,3 +280,15 @@ def test_the_command_says_what_is_missing(
     told = capsys.readouterr().err
     assert "cifar10-0.12 with its selector, cifar10-1.00 with its selector" in told
     assert not (tmp_path / "out").exists()
+
+
+def test_looking_often_does_not_make_a_claim_hold() -> None:
+    from varsmooth.experiments.claims import verdict_of
+    from varsmooth.report.statistics import PairedDifference
+
+    barely, none = PairedDifference(9, 1, 100), PairedDifference(0, 0, 100)
+    assert verdict_of([barely]) == "held"
+    assert verdict_of([barely, *[none] * 9]) == "partly"
+    assert verdict_of([none, none]) == "not"
+    assert verdict_of([PairedDifference(1, 9, 100)]) == "not"
+    assert verdict_of([]) == "untested"

@@ -9,7 +9,7 @@ from varsmooth.errors import require
 from varsmooth.experiments.catalogue import NAMES
 from varsmooth.experiments.experiment import Verdict
 from varsmooth.experiments.writing import CLAIMS, CONFIG
-from varsmooth.report.statistics import Difference
+from varsmooth.report.statistics import LEVEL, Difference
 
 PAGE = "README.md"
 
@@ -18,12 +18,14 @@ def verdict_of(differences: Sequence[Difference]) -> Verdict:
     """Whether "this is better than that" held, from one paired difference for each setting.
 
     held: somewhere the interval lies above 0, nowhere below; not: somewhere below 0, nowhere
-    above, or every difference is ≤ 0; partly: anything between.
+    above, or every difference is ≤ 0; partly: anything between. The more settings, the wider
+    the intervals that decide (Bonferroni), so that looking often does not make a claim hold.
     """
     if not differences:
         return "untested"
-    above = any(gap.interval().low > 0 for gap in differences)
-    below = any(gap.interval().high < 0 for gap in differences)
+    level = 1 - (1 - LEVEL) / len(differences)
+    above = any(gap.interval(level).low > 0 for gap in differences)
+    below = any(gap.interval(level).high < 0 for gap in differences)
     if above and not below:
         return "held"
     if not above and (below or all(gap.value <= 0 for gap in differences)):
@@ -49,7 +51,8 @@ def write_page(results: Path) -> Path:
         "# Results",
         "",
         "Made by `varsmooth experiment claims` from the folders beside it; do not edit. Intervals",
-        "are 95 % over images, differences are paired by image and in percentage points.",
+        "are 95 % over images, differences are paired by image and in percentage points. A verdict",
+        "from several differences takes wider intervals (Bonferroni).",
         "",
         "| the paper says | where | we measured | verdict | why |",
         "|---|---|---|---|---|",

@@ -90,7 +90,8 @@ def plot_selector_bounds(
     axes.plot(distances, median, "o-", color=green, label="median h_50%", markersize=4)
     axes.plot(distances, lower, "o-", color=blue, label="lower bound h_ql", markersize=4)
     axes.set(xlabel="budget D", ylabel="mean σ_s", title=title)
-    axes.set_ylim(0, 1.5 * float(np.nanmax([upper, median])))
+    low, high = np.nanmin([lower, 0.9 * median]), np.nanmax([upper, 1.1 * median])
+    axes.set_ylim(0.98 * float(low), 1.02 * float(high))
 
 
 @dataclass(frozen=True)
