@@ -6,12 +6,15 @@ import subprocess
 import sys
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from varsmooth.checkpoints import describe, released_names
+from varsmooth.checkpoints import Description, Part, describe, released_names, save
+from varsmooth.data.cifar10 import CLASS_NAMES
+from varsmooth.networks import build
 
 from .small_models import QUICK, run, write_pair
 from .test_app import write_image
@@ -40,17 +43,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def address(folder: Path) -> Iterator[str]:
-    """A page that is being served, by the command that users type."""
-    command = [sys.executable, "-m", "varsmooth", "app", "--port", "0"]
-    command += ["--model", str(folder / "pair"), "--run", str(folder / "run")]
+@contextmanager
+def served(*options: str | Path) -> Iterator[str]:
+    """The address of a page that is being served, by the command that users type."""
+    command = [sys.executable, "-m", "varsmooth", "app", "--port", "0", *map(str, options)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         found = re.search(r"http://\S+", server.stdout.readline())
-        assert found
-        yield found.group()
-        server.terminate()
+        try:
+            assert found
+            yield found.group()
+        finally:
+            server.terminate()
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    with served("--model", folder / "pair", "--run", folder / "run") as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -207,11 +217,28 @@ def test_what_is_no_run_gets_a_sentence(page: Any, tmp_path: Path) -> None:
     page.get_by_text("is no run").wait_for()
 
 
-def test_a_model_without_a_selector_hides_its_knobs(page: Any) -> None:
-    alone = next((n for n in released_names() if describe(n).selector is None), None)
-    if alone is None:
-        pytest.skip("every released model has a selector")
+def test_another_model_brings_its_own_knobs(page: Any) -> None:
+    name = released_names()[0]
     page.locator("#vs-model input").click()
-    page.get_by_role("option", name=alone).click()
-    page.get_by_text("This model has no selector h").first.wait_for()
-    assert not page.locator("#vs-lam").is_visible()
+    page.get_by_role("option", name=name).click()
+    wanted = str(describe(name).recommended["lam"])
+    page.wait_for_function(
+        "(lam) => document.querySelector('#vs-lam input[type=number]').value === lam", arg=wanted
+    )
+
+
+def test_a_model_without_a_selector_hides_its_knobs(browser: Any, tmp_path: Path) -> None:
+    options = {"widths": [4, 4, 4, 4]}
+    about = Description("cifar10", CLASS_NAMES, 0.25, classifier=Part("conv4", options))
+    save(tmp_path / "f", about, build("conv4", options))
+    with served("--model", tmp_path / "f") as address:
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.goto(address)
+        page.wait_for_selector("#vs-sigma")
+        page.get_by_text("This model has no selector h").first.wait_for()
+        assert not page.locator("#vs-lam").is_visible()
+        page.click("#vs-certify")
+        page.wait_for_selector("#vs-certified .vs-radius")
+        assert page.locator("#vs-certified mark").all_inner_texts() == ["sound"]
+        page.close()
