@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from varsmooth.app import attacking, certifying, page, pictures, require_gradio
+from varsmooth.app import attacking, certifying, page, panel, pictures, require_gradio
 from varsmooth.app.desk import Desk
 from varsmooth.app.jobs import Bench, Cancelled
 from varsmooth.app.knobs import Knobs
@@ -334,8 +334,8 @@ def test_the_page_is_built_for_both_kinds_of_model(desk: Desk) -> None:
     built = in_a_loop(lambda: page.build_page(desk))
     names = {block.elem_id for block in built.blocks.values() if getattr(block, "elem_id", None)}
     assert {"vs-model", "vs-lam", "vs-certify", "vs-attack", "vs-upload", "vs-folder"} <= names
-    assert len(page.updates(desk.model(desk.first_model))) == 8
-    even = page.knobs_of(0.25, 0.2, 0.25, 0.25, 0.1, 0.5, 100.0, 100.0, 0.1)
+    assert len(panel.updates(desk.model(desk.first_model))) == 8
+    even = panel.knobs_of(0.25, 0.2, 0.25, 0.25, 0.1, 0.5, 100.0, 100.0, 0.1)
     assert even.n_select == 101
 
 

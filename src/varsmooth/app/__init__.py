@@ -4,9 +4,9 @@ knobs: what can be turned, and how far; models: a model and its three smoothed c
 uploads: a stranger's file becomes an image; jobs: one piece of work at a time, with cancel;
 looking, certifying, attacking: what is computed; runs: the records of a run folder;
 pictures: figures; fragments: results as HTML; desk: what happens when something is pressed;
-page: the same as Gradio components; server: who may ask, and what the browser may load.
+panel, page: the same as Gradio components; server: who may ask, what the browser may load.
 
-Only page and server know Gradio; everything else can be called and tested without a browser.
+Only panel, page and server know Gradio; everything else can be called and tested without a browser.
 """
 
 from varsmooth.errors import VarsmoothError
