@@ -414,6 +414,8 @@ def test_addresses() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(VarsmoothError, match=f"port {port}.*--port"):
             listen("127.0.0.1", port)
+    with pytest.raises(VarsmoothError, match="65535"):
+        listen("127.0.0.1", 99999)
 
 
 def test_without_the_extra_one_sentence(

@@ -111,9 +111,10 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listening.bind((host, port))
         listening.listen(128)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         listening.close()
+        why = getattr(error, "strerror", None) or "it must lie between 0 and 65535"
         raise VarsmoothError(
-            f"port {port} of {host} cannot be used ({error.strerror}); choose another with --port"
+            f"port {port} of {host} cannot be used ({why}); choose another with --port"
         ) from error
     return listening
