@@ -205,7 +205,10 @@ def soundness_claims(found: Sequence[Soundness]) -> list[Claim]:
             f"most at {most[0]}: {most[1].k} of {most[1].n}",
             "held" if total.k else "not",
             "same votes, samples and α; larger than supported need not be false, but nothing "
-            "covers it",
+            "covers it"
+            if total.k
+            else "h moves so little here that its bounds skip no level; that they can, and that "
+            "the certificate is then false, is shown by a counter-example in the tests",
             {name: share.value for name, share in exceeded},
         ),
     ]
