@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import nn
 
 from varsmooth.checkpoints import Description, Part, load_checkpoint, save
-from varsmooth.data.cifar10 import CLASS_NAMES
+from varsmooth.data import load_dataset
 from varsmooth.evaluation import attacking
 from varsmooth.experiments.attack_convergence import ConvergenceScale
 from varsmooth.experiments.attacked import Attacks, AttackScale
@@ -23,51 +24,70 @@ from varsmooth.experiments.experiment import Need, resized
 from varsmooth.experiments.writing import read_records
 from varsmooth.networks import AttentionSelector, Conv4
 from varsmooth.report.statistics import PairedDifference, mean_interval
+from varsmooth.selectors import FixedSelector
+from varsmooth.smoothing import SmoothedClassifier
 
 from .small_models import run, write_pair
 
-TINY = "data=cifar10-sample images=8 steps=2 samples=2 n_median_attack=3 n=12 n_median=5"
+TINY = "images=8 steps=2 samples=2 n_median_attack=3 n=15 n_median=5"
 FIXED = f"{TINY} lams=0,0.4 few_lams=0.2 every_lam=0.25 multiples=1,2"
 """Sizes that take seconds."""
+
+SEEDS = {"0.12": 8, "0.25": 7, "0.50": 2, "universal-0.25": 1, "universal-1.00": 1}
+"""Of untrained models that are sometimes right, and that attacks of the budgets below mislead."""
 
 Right = NDArray[np.bool_]
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Untrained pairs of two fixed levels and two ranges of levels."""
-    folder = tmp_path_factory.mktemp("models")
-    write_pair(folder / "h-0.25", scale=40.0)
-    write_pair(folder / "h-0.50", seed=1, scale=40.0, sigma_a=0.5)
-    write_pair(folder / "h-0.12", seed=2, scale=40.0, sigma_a=0.12)
-    write_universal(folder / "h-universal-1.00", 1.0)
-    write_universal(folder / "h-universal-0.25", 0.25)
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Embedded images in two classes, faded until they are close enough for small attacks."""
+    folder = tmp_path_factory.mktemp("data")
+    pixels = load_dataset("cifar10-sample").images[:9].astype(float)
+    faded = (0.8 * pixels[8] + 0.2 * pixels[:8]).round().astype(np.uint8)
+    for number, image in enumerate(faded):
+        for split in ("test", "val"):
+            place = folder / split / ("even", "odd")[number % 2]
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(place / f"{number}.png")
     return folder
 
 
-def write_universal(folder: Path, sigma: float) -> None:
-    torch.manual_seed(3)
-    classifier = Conv4(widths=(8, 8, 8, 8), conditional=True)
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """Untrained pairs of three fixed levels and two ranges of levels, undecided about the data."""
+    folder = tmp_path_factory.mktemp("models")
+    for level, seed in SEEDS.items():
+        write_model(folder / f"h-{level}", level, data, seed)
+    return folder
+
+
+def write_model(folder: Path, level: str, data: Path, seed: int) -> None:
+    torch.manual_seed(seed)
+    kind, _, text = level.rpartition("-")
+    sigma, told = float(text), float(text) / (2 if kind else 1)
+    options = {"widths": [8, 8, 8, 8], "classes": 2, "conditional": bool(kind)}
+    classifier = Conv4(classes=2, widths=(8, 8, 8, 8), conditional=bool(kind))
     selector = AttentionSelector()
-    nn.init.normal_(selector.output.weight, std=1.0)
+    nn.init.normal_(selector.output.weight, std=0.3)
+    g = SmoothedClassifier(classifier, FixedSelector(told))
+    x = load_dataset(str(data)).batch(slice(None)).images.repeat(16, 1, 1, 1)
+    noisy = x + told * torch.randn(x.shape)
     with torch.no_grad():
-        classifier.linear.weight *= 40
+        classifier.linear.weight *= 1000
+        middle = g.logits(noisy, g.selector(x)).view(16, 8, 2).mean(dim=0).median(dim=0).values
+        classifier.linear.bias.sub_(middle)
     description = Description(
         dataset="cifar10",
-        class_names=CLASS_NAMES,
+        class_names=("even", "odd"),
         sigma_a=sigma,
-        universal=True,
-        selector_sigma=sigma / 2,
+        universal=bool(kind),
+        selector_sigma=told,
         recommended={"lam": 0.2, "clip": [0.1, 0.5], "levels": 4},
-        classifier=Part("conv4", {"widths": [8, 8, 8, 8], "conditional": True}),
+        classifier=Part("conv4", options),
         selector=Part("attention"),
     )
     save(folder, description, classifier=classifier, selector=selector)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("store")
 
 
 class Found:
@@ -91,23 +111,37 @@ class Found:
         return np.array([line[column] == line["label"] for line in mine])
 
 
-def experiment(words: str, models: Path, store: Path, out: Path) -> Found:
-    assert run(f"experiment {words}", "--models", models, "--store", store, "--out", out) == 0
-    return Found(out)
+class Laboratory:
+    """Runs experiments on the models and the data of this file, in one store."""
+
+    def __init__(self, models: Path, data: Path, store: Path) -> None:
+        self.models, self.data, self.store = models, data, store
+
+    def __call__(self, words: str, out: Path) -> Found:
+        places = ("--models", self.models, "--store", self.store, "--out", out)
+        name, _, sizes = words.partition(" ")
+        assert run(f"experiment {name} data={self.data} {sizes}", *places) == 0
+        return Found(out)
 
 
-WEAK = ("γ = 0.3", "weak attack")
-STRONG = ("γ = 0.3", "strong attack")
+@pytest.fixture(scope="module")
+def experiment(models: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    return Laboratory(models, data, tmp_path_factory.mktemp("store"))
 
 
-def test_weak_attack(tmp_path: Path, models: Path, store: Path) -> None:
-    found = experiment(f"weak-attack {FIXED} --sigmas 0.25,0.5", models, store, tmp_path)
+WEAK = ("γ = 2", "weak attack")
+STRONG = ("γ = 2", "strong attack")
+
+
+def test_weak_attack(tmp_path: Path, experiment: Laboratory) -> None:
+    found = experiment(f"weak-attack {FIXED} eps=2 --sigmas 0.25,0.5", tmp_path)
     better, larger = found.claims
     gains = []
     for sigma, knobs in (("0.25", ("0", "0.4")), ("0.5", ("0.2",))):
         base = found.robust("g", f"σ_a = {sigma}", f"σ_s = {sigma}", *WEAK)
         robust = [found.robust("g_v", f"σ_a = {sigma}", f"λ = {k}", *WEAK) for k in knobs]
         gains.append(max(right.mean() for right in robust) - base.mean())
+    assert any(gains)  # or the rest would compare zeros
     assert better["numbers"]["robust"] == pytest.approx(gains)
     assert larger["numbers"]["growth"] == pytest.approx(gains[1] - gains[0])
     assert {"weak-attack.png", "weak-attack.svg", "weak-attack.md", "weak-attack.csv"} <= {
@@ -117,13 +151,13 @@ def test_weak_attack(tmp_path: Path, models: Path, store: Path) -> None:
         assert said in found.config["small_print"]
 
 
-def test_one_model_cannot_show_a_trend(tmp_path: Path, models: Path, store: Path) -> None:
-    found = experiment(f"weak-attack {FIXED} --sigmas 0.25", models, store, tmp_path)
+def test_one_model_cannot_show_a_trend(tmp_path: Path, experiment: Laboratory) -> None:
+    found = experiment(f"weak-attack {FIXED} eps=2 --sigmas 0.25", tmp_path)
     assert found.claims[1]["verdict"] == "untested"
 
 
-def test_strong_attack(tmp_path: Path, models: Path, store: Path) -> None:
-    found = experiment(f"strong-attack {FIXED} --sigmas 0.25", models, store, tmp_path)
+def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
+    found = experiment(f"strong-attack {FIXED} budgets=0.5,2 --sigmas 0.25", tmp_path)
     drop, less, larger, clean = found.claims
     title, lams = "σ_a = 0.25", ("0", "0.4")
 
@@ -133,16 +167,18 @@ def test_strong_attack(tmp_path: Path, models: Path, store: Path) -> None:
 
     weak = [found.robust("g_v", title, f"λ = {lam}", *WEAK) for lam in lams]
     strong = [found.robust("g_v", title, f"λ = {lam}", *STRONG) for lam in lams]
+    assert np.mean(weak) != np.mean(strong)
     assert drop["numbers"][title] == pytest.approx(np.mean(weak) - np.mean(strong))
     excess = {
         eps: np.mean([lost("g_v", eps, lam) - lost("g_v*", eps, lam) for lam in lams], axis=0)
-        for eps in ("0.1", "0.3")
+        for eps in ("0.5", "2")
     }
+    assert excess["2"].mean() != 0
     for eps, values in excess.items():
         assert less["numbers"][f"{title}, γ = {eps}"] == pytest.approx(values.mean())
         low, high = (100 * end for end in mean_interval(values))
         assert f"[{low:+.1f}, {high:+.1f}]".replace("-", "−") in less["measured"]
-    assert larger["numbers"][title] == pytest.approx((excess["0.3"] - excess["0.1"]).mean())
+    assert larger["numbers"][title] == pytest.approx((excess["2"] - excess["0.5"]).mean())
     cost = [
         found.clean("g_v", title, f"λ = {lam}", *STRONG).mean()
         - found.clean("g_v*", title, f"λ = {lam}", *STRONG).mean()
@@ -151,9 +187,9 @@ def test_strong_attack(tmp_path: Path, models: Path, store: Path) -> None:
     assert clean["numbers"][title] == pytest.approx(np.mean(cost))
 
 
-def test_clipping(tmp_path: Path, models: Path, store: Path) -> None:
-    words = f"clipping {FIXED} held_out=5 held_out_draws=11 --sigmas 0.25"
-    found = experiment(words, models, store, tmp_path)
+def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
+    words = f"clipping {FIXED} eps=2 held_out=5 held_out_draws=11 --sigmas 0.25"
+    found = experiment(words, tmp_path)
     better, alike = found.claims
     title = "σ_a = 0.25"
     about = (title, "σ_s = 0.25", *STRONG)
@@ -184,9 +220,9 @@ def test_clipping(tmp_path: Path, models: Path, store: Path) -> None:
     assert "0.16, 0.24" in (tmp_path / "clip-thresholds.md").read_text()
 
 
-def test_universal(tmp_path: Path, models: Path, store: Path) -> None:
-    words = f"universal {FIXED} universal_lams=0,0.5 levels=0.25 --sigmas 0.25,0.5"
-    found = experiment(words, models, store, tmp_path)
+def test_universal(tmp_path: Path, experiment: Laboratory) -> None:
+    words = f"universal {FIXED} eps=2 universal_lams=0,0.5 levels=0.25 --sigmas 0.25,0.5"
+    found = experiment(words, tmp_path)
     same, selector, replaced = found.claims
     for sigma in ("0.25", "0.5"):
         one = found.robust("g", "σ_a′ = 1", f"σ_s = {sigma}", *STRONG)
@@ -197,9 +233,9 @@ def test_universal(tmp_path: Path, models: Path, store: Path) -> None:
     assert "selector" in found.config["models"]["cifar10-universal-1.00"]
 
 
-def test_universal_extended(tmp_path: Path, models: Path, store: Path) -> None:
+def test_universal_extended(tmp_path: Path, experiment: Laboratory) -> None:
     words = f"universal-extended {TINY} budgets=0.1,0.5 lams=0,0.4 far_lams=0,0.9 multiples=1"
-    found = experiment(f"{words} --sigmas 0.25", models, store, tmp_path)
+    found = experiment(f"{words} --sigmas 0.25", tmp_path)
     better, drop = found.claims
     assert set(better["numbers"]) == {"σ_a′ = 0.25, γ = 0.1", "σ_a′ = 0.25, γ = 0.5"}
     far = ("γ = 0.5", "strong attack")
@@ -209,25 +245,32 @@ def test_universal_extended(tmp_path: Path, models: Path, store: Path) -> None:
     for name, about in (("g_v*", best), ("g", theirs)):
         lost = found.clean(*about).mean() - found.robust(*about).mean()
         assert drop["numbers"][name] == pytest.approx(lost)
+    assert drop["numbers"]["g"] > 0
 
 
-def test_attack_convergence(tmp_path: Path, models: Path, store: Path) -> None:
-    words = f"attack-convergence {TINY} smaller=1 --sigmas 0.25"
-    found = experiment(words, models, store, tmp_path)
+def test_attack_convergence(tmp_path: Path, experiment: Laboratory) -> None:
+    words = f"attack-convergence {TINY} eps=2 smaller=1 --sigmas 0.25"
+    found = experiment(words, tmp_path)
     (claim,) = found.claims
     assert len(claim["numbers"]) == 4 + 3  # steps, draws, median and all; g_v has no median
 
-    def robust(steps: int, samples: int, median: int) -> Right:
+    def robust(method: str, steps: int, samples: int, median: int) -> float:
         settings = f"PGD steps {steps}, EOT draws per step {samples}"
         more = f"draws of h's median in the attack {median}"
-        return found.robust("g_v*", "σ_a = 0.25", "λ = 0.2", *STRONG, settings, more)
+        return float(found.robust(method, "σ_a = 0.25", "λ = 0.2", *STRONG, settings, more).mean())
 
-    chosen = robust(2, 2, 3).mean()
-    title = "g_v*, σ_a = 0.25"
     numbers = claim["numbers"]
-    assert numbers[f"{title}, PGD steps 2 → 4"] == pytest.approx(robust(4, 2, 3).mean() - chosen)
-    assert numbers[f"{title}, everything doubled"] == pytest.approx(robust(4, 4, 7).mean() - chosen)
-    robust(1, 2, 3), robust(2, 1, 3), robust(2, 2, 1)  # the halvings are there too
+    assert any(numbers.values())
+    for method in ("g_v*", "g_v"):
+        title, chosen = f"{method}, σ_a = 0.25", robust(method, 2, 2, 3)
+        more = {
+            "PGD steps 2 → 4": robust(method, 4, 2, 3),
+            "EOT draws per step 2 → 4": robust(method, 2, 4, 3),
+            "everything doubled": robust(method, 4, 4, 7),
+        }
+        for what, share in more.items():
+            assert numbers[f"{title}, {what}"] == pytest.approx(share - chosen)
+        robust(method, 1, 2, 3), robust(method, 2, 1, 3)  # the halvings are there too
 
 
 def test_what_is_doubled() -> None:
@@ -248,29 +291,29 @@ def no_attack(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_attack")
-def test_nothing_is_attacked_twice(tmp_path: Path, models: Path, store: Path) -> None:
-    """The weak runs, γ = 0.3 of the strong ones and g are shared; the rest is resumed."""
-    again = experiment(f"strong-attack {FIXED} --sigmas 0.25", models, store, tmp_path / "again")
+def test_nothing_is_attacked_twice(tmp_path: Path, experiment: Laboratory) -> None:
+    """What was run is resumed, and one budget of two is shared with an experiment on it alone."""
+    again = experiment(f"strong-attack {FIXED} budgets=0.5,2 --sigmas 0.25", tmp_path / "again")
     assert len(again.claims) == 4
-    shared = f"strong-attack {FIXED} budgets=0.3 --sigmas 0.25"
-    assert len(experiment(shared, models, store, tmp_path / "shared").claims) == 4
+    shared = f"strong-attack {FIXED} budgets=2 --sigmas 0.25"
+    assert len(experiment(shared, tmp_path / "shared").claims) == 4
 
 
 def test_what_is_missing_is_said(
-    tmp_path: Path, models: Path, store: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, experiment: Laboratory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = "experiment universal-extended --sigmas 0.5 --models"
-    assert run(words, models, "--store", store, "--out", tmp_path) != 0
+    assert run(words, experiment.models, "--store", experiment.store, "--out", tmp_path) != 0
     told = capsys.readouterr().err
     assert "cifar10-universal-0.50 with its selector" in told
     assert "varsmooth train selector cpu/h-universal-0.50" in told
     assert told.strip().count("\n") == 0
 
 
-def test_the_selector_under_attack_is_the_papers(models: Path, store: Path) -> None:
+def test_the_selector_under_attack_is_the_papers(experiment: Laboratory) -> None:
     """No clip, no grid, σ_m = σ_a, whatever the description recommends."""
-    scale = resized(AttackScale(), TINY.split())
-    context = Context(store, models=models)
+    scale = resized(AttackScale(), [*TINY.split(), f"data={experiment.data}"])
+    context = Context(experiment.store, models=experiment.models)
     point = Attacks(context, scale, 0.3).g_v_star(Need.fixed(0.25, selector=True), 0.4)
     about = point.outcomes.header["selector"]
     assert (about["sigma_m"], about["levels"], about["n"]) == (0.25, None, 5)
@@ -284,7 +327,7 @@ def test_the_selector_under_attack_is_the_papers(models: Path, store: Path) -> N
 
 def test_a_run_at_a_fixed_level_does_not_wait_for_a_selector(tmp_path: Path) -> None:
     """What g did before h was trained is found again when f comes with its h."""
-    scale = resized(AttackScale(), TINY.split())
+    scale = resized(AttackScale(), ["data=cifar10-sample", *TINY.split()])
     write_pair(tmp_path / "h-0.25")
     pair = load_checkpoint(tmp_path / "h-0.25")
     alone = replace(pair.description, selector=None, selector_sigma=None, recommended={})

@@ -18,6 +18,7 @@ from varsmooth.experiments.attacked import (
 )
 from varsmooth.experiments.claims import shown_difference
 from varsmooth.experiments.comparing import (
+    lowered,
     robust_gap,
 )
 from varsmooth.experiments.context import Context
@@ -179,15 +180,15 @@ def claim_of(studies: Sequence[Study]) -> Claim:
         for study in studies
         for what, point in study.stronger().items()
     }
-    weaker = [title for title, gap in gaps.items() if gap.interval().high < 0]
+    stronger = lowered(gaps)
     return Claim(
         "The attacks have converged: twice the steps or draws find no more",
         "ours",
         "change of robust accuracy, points: "
         + "; ".join(f"{title}: {shown_difference(gap)}" for title, gap in gaps.items()),
-        "not" if weaker else "held",
+        "not" if stronger else "held",
         "held if no doubling lowers robust accuracy beyond its paired interval"
-        + (f"; stronger were: {', '.join(weaker)}" if weaker else ""),
+        + (f"; stronger were: {', '.join(stronger)}" if stronger else ""),
         {title: gap.value for title, gap in gaps.items()},
     )
 

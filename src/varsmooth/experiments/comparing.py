@@ -1,6 +1,6 @@
 """Points under attack against each other: paired gaps, choices among them, lines and tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from varsmooth.experiments.attacked import CLIPPED, G_V, G_V_STAR, Arena, G, Poi
 from varsmooth.experiments.experiment import Verdict
 from varsmooth.report.figures import colours
 from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.statistics import MeanDifference, PairedDifference
+from varsmooth.report.statistics import LEVEL, Difference, MeanDifference, PairedDifference
 from varsmooth.report.tables import Cell, Table
 from varsmooth.report.tradeoffs import Line
 
@@ -69,6 +69,12 @@ def dominating(points: Sequence[Point], baseline: Point) -> Point:
             point.robust.k + point.clean.k,
         ),
     )
+
+
+def lowered(gaps: Mapping[str, Difference]) -> list[str]:
+    """Which of several differences lie below 0, at a level that many comparisons cannot cheat."""
+    level = 1 - (1 - LEVEL) / max(len(gaps), 1)
+    return [name for name, gap in gaps.items() if gap.interval(level).high < 0]
 
 
 def weakest(verdicts: Sequence[Verdict]) -> Verdict:
