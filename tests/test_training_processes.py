@@ -50,7 +50,7 @@ def test_two_processes_train_one_network(tmp_path: Path, launcher: str) -> None:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [sys.executable, *(torchrun if launcher == "torchrun" else []), str(script)]
     done = subprocess.run(
-        [*command, json.dumps(options)], capture_output=True, text=True, timeout=120
+        [*command, json.dumps(options)], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     first, second = ((tmp_path / "model" / f"rank-{rank}-of-2").read_text() for rank in (0, 1))
