@@ -3,7 +3,7 @@
 Every other attack experiment takes its settings from here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from varsmooth.experiments.comparing import (
 from varsmooth.experiments.context import Context
 from varsmooth.experiments.experiment import Claim, Experiment, Figure, Need, Result, size
 from varsmooth.report.curves import Points, plot_points
+from varsmooth.report.statistics import Difference
 from varsmooth.report.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ class Study:
     tried: dict[str, dict[int, Point]]
     doubled: Point
 
+    @property
+    def points(self) -> list[Point]:
+        return [*(p for points in self.tried.values() for p in points.values()), self.doubled]
+
     def stronger(self) -> dict[str, Point]:
         """What the verdict looks at: every doubling beyond the chosen settings."""
         found: dict[str, Point] = {}
@@ -100,14 +105,7 @@ def run(context: Context, scale: ConvergenceScale) -> Result:
         [partial(_plot, studies=studies, knob=knob) for knob in KNOBS],
         height=3.6,
     )
-    records = {
-        point.outcomes.name: point.outcomes
-        for study in studies
-        for point in (
-            *(point for points in study.tried.values() for point in points.values()),
-            study.doubled,
-        )
-    }
+    records = {p.outcomes.name: p.outcomes for study in studies for p in study.points}
     return Result([figure], [table_of(studies)], [claim_of(studies)], list(records.values()))
 
 
@@ -146,6 +144,8 @@ def _plot(axes: "Axes", studies: Sequence[Study], knob: str) -> None:
     ]
     plot_points(axes, series, KNOBS[knob], "accuracy under attack (%)")
     ticks = sorted({x for points in series for x in points.x})
+    ends = [end for study in studies for p in study.points for end in p.robust.interval()]
+    axes.set_ylim(100 * min(ends) - 2, 100 * max(ends) + 6)  # one scale for all, and a legend
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
 
@@ -187,10 +187,16 @@ def claim_of(studies: Sequence[Study]) -> Claim:
         "change of robust accuracy, points: "
         + "; ".join(f"{title}: {shown_difference(gap)}" for title, gap in gaps.items()),
         "not" if stronger else "held",
-        "held if no doubling lowers robust accuracy beyond its paired interval"
+        "held if no doubling lowers robust accuracy beyond its paired interval; "
+        f"{_hidden(gaps)} points more could hide in these intervals"
         + (f"; stronger were: {', '.join(stronger)}" if stronger else ""),
         {title: gap.value for title, gap in gaps.items()},
     )
+
+
+def _hidden(gaps: Mapping[str, Difference]) -> str:
+    """The largest drop that no interval excludes."""
+    return f"{-100 * min(gap.interval().low for gap in gaps.values()):.1f}"
 
 
 EXPERIMENT = Experiment(
