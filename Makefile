@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help env demo test lint slow browser docs clean
+.PHONY: help env demo test lint slow browser bench docs clean
 
 help:            ## what can be made here
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -37,6 +37,10 @@ browser: env     ## the page in a real browser; needs chromium
 	  { echo "the browser tests need Chromium; on Debian: apt install chromium"; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
 	$(BIN)/python -m pytest -m browser tests/test_app_browser.py
+
+bench: env       ## speed beside other tools, about ten minutes; installs ART for it
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench
+	$(BIN)/python -m benchmarks
 
 docs: env        ## the documentation in site/, to be opened in a browser
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

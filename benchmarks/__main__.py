@@ -1,0 +1,73 @@
+"""All benchmarks in one run: `python -m benchmarks`, or `--quick` to see that they work."""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import cost, deciding, dual, fixed, memory, processes, training
+from benchmarks.targets import Results, filled, rows, tables
+
+HERE = Path(__file__).parent
+PARTS = ("fixed", "dual", "deciding", "memory", "training", "processes", "cost")
+
+
+def measure(quick: bool = False, only: tuple[str, ...] = PARTS) -> Results:
+    """The results by name of the benchmark, each taken with one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    steps: dict[str, Callable[[], Any]] = {
+        "fixed": lambda: fixed.run(fixed.QUICK if quick else fixed.FULL),
+        "dual": lambda: dual.run(dual.QUICK if quick else dual.FULL),
+        "deciding": lambda: (
+            deciding.run(deciding.QUICK, votes=None) if quick else deciding.run(deciding.CASES)
+        ),
+        "memory": lambda: memory.run(memory.QUICK if quick else memory.FULL),
+        "training": lambda: training.run(training.QUICK if quick else training.FULL),
+        "processes": lambda: processes.run(processes.QUICK if quick else processes.FULL),
+        "cost": lambda: cost.run(cost.QUICK if quick else cost.FULL),
+    }
+    results: Results = {"processor": processor(), "threads": 1, "torch": torch.__version__}
+    try:
+        for name in only:
+            started = time.perf_counter()
+            results[name] = steps[name]()
+            print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
+    finally:
+        torch.set_num_threads(threads)
+    return results | {"seconds": time.perf_counter() - began}
+
+
+def processor() -> str:
+    """The processor's own name, and how many cores there are."""
+    found = Path("/proc/cpuinfo")
+    lines = found.read_text().splitlines() if found.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]}, {len(names)} cores" if names else "unknown processor"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes; writes nothing")
+    parser.add_argument("--only", nargs="*", choices=PARTS, help="keep the others' last results")
+    wishes = parser.parse_args()
+    stored = HERE / "results.json"
+    results = measure(wishes.quick, tuple(wishes.only or PARTS))
+    if wishes.only and not wishes.quick:
+        results = {**json.loads(stored.read_text()), **results}
+    for row in rows(results) if not wishes.only or not wishes.quick else ():
+        print(" | ".join(row.cells()))
+    if wishes.quick:
+        return
+    stored.write_text(json.dumps(results, indent=1) + "\n")
+    page = HERE / "README.md"
+    page.write_text(filled(page.read_text(), tables(results)))
+
+
+if __name__ == "__main__":
+    main()

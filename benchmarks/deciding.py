@@ -1,0 +1,97 @@
+"""certify_at against a fixed N: samples and time per decision, and whether the decisions agree."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+from torch import Tensor
+
+from varsmooth import SmoothedClassifier, certify, certify_at, load, load_dataset
+from varsmooth.bounds import clopper_pearson_upper
+from varsmooth.certificates import Certificate
+from varsmooth.votes import RememberingClassifier
+
+VOTES = Path(__file__).parent / "votes"
+"""Votes of the released models at a fixed N, which take an hour to draw and never change."""
+
+RADII = (0.25, 0.5)
+ALPHA = 1e-3
+
+
+@dataclass(frozen=True)
+class Case:
+    """A released model at one level, on the first embedded images."""
+
+    model: str
+    sigma: float
+    images: int
+    n: int
+
+    def smoothed(self) -> SmoothedClassifier:
+        return load(self.model, sigma=self.sigma)
+
+    def batch(self) -> Tensor:
+        return load_dataset("cifar10-sample").batch(range(self.images))[0]
+
+
+CASES = (
+    Case("cifar10-0.25", 0.25, images=30, n=100_000),
+    Case("cifar10-0.25", 0.25, images=60, n=10_000),
+    Case("cifar10-universal-1.00", 0.5, images=40, n=10_000),
+)
+QUICK = (Case("cifar10-0.25", 0.25, images=3, n=200),)
+
+
+def run(cases: Sequence[Case], votes: Path | None = VOTES) -> list[dict[str, Any]]:
+    """One row per case and radius."""
+    return [_compare(case, radius, votes) for case in cases for radius in RADII]
+
+
+def _compare(case: Case, radius: float, votes: Path | None) -> dict[str, Any]:
+    g, x = case.smoothed(), case.batch()
+    fixed = certificates(case, g, x, votes)
+    began = time.perf_counter()
+    decisions = certify_at(g, x, radius, ALPHA, n_max=case.n, seed=1)
+    seconds = time.perf_counter() - began
+    samples = np.array(decisions.samples)
+    both = list(zip(decisions, fixed, strict=True))
+    return {
+        "model": case.model,
+        "sigma": case.sigma,
+        "radius": radius,
+        "images": case.images,
+        "n": case.n,
+        "samples_mean": float(samples.mean()),
+        "samples_quartiles": np.percentile(samples, [25, 50, 75]).tolist(),
+        "samples_max": int(samples.max()),
+        "undecided": sum(decision.reason == "undecided" for decision in decisions),
+        "fewer": case.n / float(samples.mean()),
+        "seconds_per_decision": seconds / case.images,
+        "yes": sum(decisions.certified),
+        "yes_fixed": sum(one.radius >= radius for one in fixed),
+        "only_certify_at": sum(d.certified and f.radius < radius for d, f in both),
+        "only_fixed": sum(not d.certified and f.radius >= radius for d, f in both),
+        "refuted": sum(d.certified and _refuted(f, d.prediction, radius) for d, f in both),
+    }
+
+
+def certificates(
+    case: Case, g: SmoothedClassifier, x: Tensor, votes: Path | None
+) -> list[Certificate]:
+    """The certificates of the fixed N, with noise of their own; image by image into the store."""
+    remembering = g if votes is None else RememberingClassifier(g, votes)
+    return [
+        certify(remembering, x[i : i + 1], n=case.n, alpha=ALPHA, seed=2, ids=[i])[0]
+        for i in range(len(x))
+    ]
+
+
+def _refuted(fixed: Certificate, prediction: int, radius: float) -> bool:
+    """Do the N votes show, at level α, that the radius of this class is below the one granted?"""
+    (level,) = fixed.votes
+    upper = clopper_pearson_upper(level.counts[prediction], level.n, ALPHA)
+    return bool(level.sigma * norm.ppf(upper) < radius)

@@ -1,0 +1,119 @@
+"""The benchmarks run, on tiny sizes, and say what they found; no time is judged here."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import cost, deciding, dual, fixed, memory, processes, training
+from benchmarks.__main__ import measure, processor
+from benchmarks.peers import Limit, ReferenceLoop
+from benchmarks.targets import Row, filled, rows, tables
+from benchmarks.timing import Ratio, interleave
+from tests.oracles import Linear
+from varsmooth import FixedSelector, SmoothedClassifier, certify
+
+HAS_ART = all(importlib.util.find_spec(name) is not None for name in ("art", "statsmodels"))
+BENCHMARKS = Path(fixed.__file__).parent
+
+
+def test_every_part_runs_and_fills_its_table() -> None:
+    small = {
+        "fixed": fixed.run(fixed.QUICK),
+        "dual": dual.run(dual.QUICK, ["cifar10-0.25"]),
+        "deciding": deciding.run(deciding.QUICK, votes=None),
+        "training": training.run(training.QUICK),
+        "cost": cost.run(cost.QUICK),
+        # Processes take seconds to start: `test_other_processes` looks at these two.
+        "memory": [{"tool": "ours", "n": n, "batch_size": 16, "megabytes": 3.0} for n in (1, 2)],
+        "processes": {"ratio": {"median": 1.9, "low": 1.8, "high": 2.0}},
+        "processor": processor(),
+        "threads": 1,
+        "torch": torch.__version__,
+        "seconds": 1.0,
+    }
+    results = json.loads(json.dumps(small))
+    found = [row.what for row in rows(results)]
+    for what in ("bare f", "published loop", "levels visited", "fewer samples", "memory", "2 proc"):
+        assert any(what in line for line in found), what
+    assert any("ART" in line for line in found) == HAS_ART
+    page = filled((BENCHMARKS / "README.md").read_text(), tables(results))
+    assert "conv4, N = 40: fraction of the limit" in page
+    assert filled(page, tables(results)) == page
+
+
+@pytest.mark.slow
+def test_other_processes() -> None:
+    assert [row["n"] for row in memory.run(memory.QUICK)] == [20, 200]
+    assert processes.run(processes.QUICK)["ratio"]["median"] > 0
+
+
+def test_parts_can_be_run_alone() -> None:
+    results = measure(quick=True, only=("training",))
+    assert results["training"]["images_per_second"].keys() == {"ours", "naive"}
+    assert "fixed" not in results
+
+
+def test_the_reference_loop_certifies_what_we_certify() -> None:
+    """Radius 0.3 at every σ: a peer that did less work would be no fair one."""
+    x = torch.tensor([0.8, 0.5]).expand(1, 1, 1, -1).contiguous()
+    loop = ReferenceLoop(Linear(), 0.5, batch_size=512).certify(x, 4000)
+    g = SmoothedClassifier(Linear(), FixedSelector(0.5))
+    assert loop[0] == pytest.approx(float(certify(g, x, n=4000, seed=1).radius[0]), abs=0.08)
+    assert 0.2 < loop[0] < 0.32
+
+
+def test_the_limit_does_all_the_work_there_is() -> None:
+    seen: list[int] = []
+
+    class Counting(torch.nn.Module):
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            seen.append(len(z))
+            return z.mean(dim=(2, 3))
+
+    limit = Limit(Counting(), 0.25, batch_size=64)
+    limit.classifier = Counting()
+    limit.certify(torch.zeros(2, 3, 32, 32), 150)
+    assert sum(seen) == 2 * (100 + 150)
+
+
+@pytest.mark.skipif(not HAS_ART, reason="ART comes with `make bench`")
+def test_art_certifies_what_we_certify() -> None:
+    from benchmarks.peers import Art
+
+    classifier, x = fixed.make("conv4"), fixed.images(2)
+    theirs = Art(classifier, 0.25, batch_size=128).certify(x, 300)
+    ours = certify(SmoothedClassifier(classifier, FixedSelector(0.25)), x, n=300, seed=1).radius
+    assert theirs == pytest.approx(ours, abs=0.15)
+
+
+def test_a_round_runs_every_way_and_turns_the_order() -> None:
+    order: list[str] = []
+    ticks = iter(range(100))
+    ways = {name: lambda name=name: order.append(name) for name in "ab"}
+    seconds = interleave(ways, rounds=2, clock=lambda: float(next(ticks)), warm=False)
+    assert order == ["a", "b", "b", "a"]
+    assert seconds == {"a": [1.0, 1.0], "b": [1.0, 1.0]}
+
+
+def test_a_target_is_met_on_its_own_side() -> None:
+    ratio = Ratio.of([3.0, 4.0], [2.0, 2.0])
+    assert ratio == Ratio(1.75, 1.5, 2.0)
+    assert Row("speed", 1.7, 1.75, 1.5, 2.0).met
+    assert not Row("cost", 1.7, 1.75, 1.5, 2.0, at_most=True).met
+
+
+def test_a_page_without_its_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="one marker"):
+        filled("no markers here", {"targets": "a table"})
+    with pytest.raises(ValueError, match="no end"):
+        filled("<!-- targets -->", {"targets": "a table"})
+
+
+@pytest.mark.skipif(not (BENCHMARKS / "results.json").exists(), reason="no run is committed yet")
+def test_the_figures_in_the_readme_are_those_of_the_last_run() -> None:
+    page = (BENCHMARKS / "README.md").read_text()
+    stored = json.loads((BENCHMARKS / "results.json").read_text())
+    assert filled(page, tables(stored)) == page
