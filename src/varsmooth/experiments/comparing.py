@@ -89,6 +89,12 @@ def spread(points: Sequence[Point]) -> str:
     return f"selected σ_s differ between images by {100 * max(shares):.0f} % (sd/mean) at most"
 
 
+def moved(points: Sequence[Point]) -> str:
+    """How far the attack moved the σ_s of an image, in words."""
+    shares = [np.abs(p.outcomes.sigmas / p.outcomes.clean_sigmas - 1).mean() for p in points]
+    return f"the attack moved σ_s by {100 * max(shares):.1f} % (mean over images) at most"
+
+
 def lines_of(arenas: Sequence[Arena], methods: Sequence[str]) -> list[Line]:
     """A line for each model and method; the first of a method stands in the legend.
 

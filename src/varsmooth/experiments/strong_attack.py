@@ -21,6 +21,7 @@ from varsmooth.experiments.comparing import (
     averaged,
     lines_of,
     loss_gap,
+    moved,
     points_table,
     records_of,
     spread,
@@ -104,6 +105,7 @@ def drop_claim(models: Sequence[Model]) -> Claim:
             weak.outcomes.correct.astype(int) - hard.outcomes.correct
             for weak, hard in zip(model.weak, strong, strict=True)
         )
+    attacked = [point for model in models for point in model.arenas[-1].methods[G_V]]
     return Claim(
         "The robust accuracy of g_v drops under the strong attack, however well it did under the "
         "weak one",
@@ -111,7 +113,7 @@ def drop_claim(models: Sequence[Model]) -> Claim:
         f"weak less strong at γ = {models[0].arenas[-1].eps:g}, mean over λ, points: "
         + _told(gaps),
         verdict_of(list(gaps.values())),
-        spread([point for model in models for point in model.weak]),
+        f"{spread(attacked)}; {moved(attacked)}",
         {title: gap.value for title, gap in gaps.items()},
     )
 
@@ -123,12 +125,13 @@ def less_claim(models: Sequence[Model]) -> Claim:
         for model in models
         for arena in model.arenas
     }
+    attacked = [point for model in models for point in model.arenas[-1].methods[G_V_STAR]]
     return Claim(
         "Under the strong attack g_v* drops less than g_v",
         SOURCE,
         "loss (clean less robust) of g_v less that of g_v*, mean over λ, points: " + _told(gaps),
         verdict_of(list(gaps.values())),
-        "paired by image and λ",
+        f"paired by image and λ; of g_v*, {moved(attacked)}",
         {title: gap.value for title, gap in gaps.items()},
     )
 
