@@ -40,9 +40,9 @@ class Size:
 
 FULL = Size(
     (
-        Case("conv4", 1_000, images=2, rounds=5),
+        Case("conv4", 1_000, images=2, rounds=7),
         Case("conv4", 10_000, images=1, rounds=3),
-        Case("resnet20", 1_000, images=1, rounds=4),
+        Case("resnet20", 1_000, images=1, rounds=5),
         Case("resnet20", 10_000, images=1, rounds=2),
     ),
     batch_sizes=(32, 128, 512, 1000),

@@ -20,7 +20,7 @@ class Size:
     rounds: int
 
 
-FULL = Size(images=8, n=1000, rounds=4)
+FULL = Size(images=8, n=1000, rounds=7)
 QUICK = Size(images=2, n=20, rounds=1)
 
 

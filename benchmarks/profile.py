@@ -1,21 +1,44 @@
-"""Where the time of a certificate goes: `python -m benchmarks.profile [--dual]`."""
+"""Where the time of a certificate goes: `python -m benchmarks.profile [WHAT] [--network NAME]`."""
 
-import sys
+import argparse
+from collections.abc import Callable
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.fixed import images
-from varsmooth import certify, load
+from benchmarks.fixed import SIGMA, images, make
+from benchmarks.peers import N0, Art, ReferenceLoop
+from varsmooth import FixedSelector, SmoothedClassifier, certify, load
+
+N = 1000
+
+
+def way(what: str, network: str) -> Callable[[], object]:
+    """The certificate of one image in the way of that name."""
+    x = images(1)
+    if what == "dual":
+        pair = load("cifar10-0.25")
+        return lambda: certify(pair, x, N0, N)
+    if what == "fixed":
+        g = SmoothedClassifier(make(network), FixedSelector(SIGMA))
+        return lambda: certify(g, x, N0, N)
+    peer = (Art if what == "art" else ReferenceLoop)(make(network), SIGMA)
+    return lambda: peer.certify(x, N)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.profile", description=__doc__)
+    parser.add_argument(
+        "what", nargs="?", default="fixed", choices=("fixed", "dual", "art", "loop")
+    )
+    parser.add_argument("--network", default="conv4", choices=("conv4", "resnet20"))
+    wishes = parser.parse_args()
     torch.set_num_threads(1)
-    g = load("cifar10-0.25") if "--dual" in sys.argv else load("cifar10-0.25", sigma=0.25)
-    x = images(2)
-    certify(g, x, n=200)
+    run = way(wishes.what, wishes.network)
+    run()
     with profile(activities=[ProfilerActivity.CPU]) as found:
-        certify(g, x, n=1000, seed=1)
+        for _ in range(3):
+            run()
     events = found.key_averages()
     whole = sum(event.self_cpu_time_total for event in events)
     for event in sorted(events, key=lambda event: -event.self_cpu_time_total)[:12]:

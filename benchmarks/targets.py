@@ -127,6 +127,7 @@ def tables(results: Results) -> dict[str, str]:
             [
                 "model, σ, r",
                 "images",
+                "of these with N too",
                 "against N",
                 "samples: mean",
                 "quartiles",
@@ -172,6 +173,7 @@ def _decisions(case: Results, results: Results) -> list[str]:
     fixed = case["n"] * results["cost"]["seconds_per_sample"]
     return [
         f"{case['model']}, {case['sigma']}, {case['radius']}",
+        str(case["decided"]),
         str(case["images"]),
         f"{case['n']:,}",
         f"{case['samples_mean']:,.0f}",

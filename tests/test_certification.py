@@ -9,7 +9,7 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 import torch
-from scipy.stats import norm
+from scipy.stats import betabinom, norm
 from torch import Tensor, nn
 
 from tests.oracles import Disc, Linear, LinearSelector, NearestOfTwo, Shell, WrongAbove, point
@@ -27,6 +27,7 @@ from varsmooth import (
     predict,
 )
 from varsmooth.certificates import Ledger, LevelVotes, SelectorEvidence
+from varsmooth.decisions import chance_of, votes_needed
 from varsmooth.errors import VarsmoothError
 from varsmooth.selectors import Grid
 
@@ -557,6 +558,31 @@ def test_certify_at_gives_up_at_n_max() -> None:
     )
     assert sum(coins.certified) < 10
     assert {d.reason for d in coins if not d.certified} == {"undecided"}
+
+
+@pytest.mark.parametrize(("n", "p0", "goal"), [(16, 0.55, 1.6), (400, 0.8, 7.0), (50, 0.99, 7.0)])
+def test_votes_needed_against_trying_every_count(n: int, p0: float, goal: float) -> None:
+    enough = bounds.log_e_value(np.arange(n + 1), n, p0) >= goal
+    assert votes_needed(n, p0, goal) == (int(enough.argmax()) if enough.any() else n + 1)
+
+
+def test_the_chance_to_certify_against_the_beta_binomial() -> None:
+    n, n_max, top = 320, 2000, np.arange(220, 300)
+    needed = np.full_like(top, 1620)
+    exact = betabinom.sf(needed - top - 1, n_max - n, top + 0.5, n - top + 0.5)
+    found = chance_of(needed, n_max, top, n)
+    assert np.abs(found - exact).max() < 0.02
+    assert ((found < 1e-3) == (exact < 1e-3)).mean() > 0.95
+    assert chance_of(np.array([1620]), 2000, np.array([19]), 400) == [0.0]  # not with all of 1600
+
+
+def test_giving_up_loses_no_radius_that_is_there() -> None:
+    """p is above Φ(r/σ) by three standard errors of n_max votes and more: nobody is given up."""
+    g, x = fixed(Linear(), 0.25), point(0.8, 0.5, copies=300)
+    decisions = certify_at(g, x, 0.25, n_max=4000, seed=3)
+    assert sum(decision.reason == "futile" for decision in decisions) <= 2
+    hopeless = certify_at(g, x, 0.3, n_max=4000, seed=3)  # p = Φ(r/σ): a yes is a mistake
+    assert np.mean(hopeless.samples) < 2000
 
 
 def test_certify_at_on_a_grid() -> None:

@@ -1,11 +1,14 @@
 """certify_at: is the radius at least r? Decided with as few votes as the answer needs."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from varsmooth import bounds
@@ -26,14 +29,18 @@ from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
 Reason = Literal["certified", "futile", "undecided"]
 
+GIVE_UP = 1e-3
+"""The chance of a "yes" below which voting ends. It costs power, never the guarantee."""
+
 
 @dataclass(frozen=True)
 class Decision:
     """One image's answer to "is the certified radius at least `radius`?".
 
     certified: yes, with the meaning of `guarantee` at level α. prediction: the class, or ABSTAIN.
-    reason: `futile` if the votes speak against it, `undecided` if n_max votes did not suffice;
-    neither claims that the true radius is smaller. samples: noisy images that f was shown.
+    reason: `futile` if the votes speak against it, or those still to come had no real chance to
+    certify; `undecided` if n_max votes did not suffice; neither claims that the true radius is
+    smaller. samples: noisy images that f was shown.
     """
 
     certified: bool
@@ -85,7 +92,9 @@ def certify_at(
     may be looked at after every vote: certify as soon as E ≥ 1/α. With a grid, every level with
     D̂_j < r must pass at α − alpha_select, and the first that fails ends it; no correction for
     the number of levels is needed. P(certified although the true radius is < r) ≤ α.
-    A "no" comes when an upper confidence bound falls below Φ(r/σ), or after n_max votes a level.
+    A "no" comes when an upper confidence bound falls below Φ(r/σ), when the votes left up to n_max,
+    as predicted from those seen, would certify with a chance below GIVE_UP, or after n_max votes a
+    level.
     """
     g.check(x)
     require(0 < radius < math.inf, f"radius must be positive and finite, not {radius}")
@@ -190,15 +199,41 @@ class _Race:
         p0 = np.minimum(p0, np.nextafter(1.0, 0.0))  # r far beyond σ: no number of votes reaches it
         goal = -math.log(self.ledger.alpha_class)
         certified = bounds.log_e_value(top, n, p0) >= goal
-        unlikely = bounds.clopper_pearson_upper(top, n, self.ledger.alpha_class) < p0
-        # Hopeless: not even if every vote still to come is for the candidate.
-        hopeless = bounds.log_e_value(top + self.n_max - n, self.n_max, p0) < goal
         other: Reason | None = "undecided" if n >= self.n_max else None
+        needed = np.array([votes_needed(self.n_max, p, goal) for p in p0.tolist()])
+        hopeless = chance_of(needed, self.n_max, top, n) < GIVE_UP
+        unlikely = bounds.clopper_pearson_upper(top, n, self.ledger.alpha_class) < p0
         futile = (unlikely | hopeless) & (n < self.n_max)
         return [
             "certified" if yes else "futile" if no else other
             for yes, no in zip(certified, futile, strict=True)
         ]
+
+
+@cache
+def votes_needed(n: int, p0: float, goal: float) -> int:
+    """The fewest of n votes whose log E against p ≤ p0 reaches the goal; n + 1 if none does."""
+    counts = range(math.ceil(n * p0), n + 1)  # below p0 n they are no evidence
+    first = bisect_left(counts, goal, key=lambda top: float(bounds.log_e_value(top, n, p0)))
+    return counts.start + first
+
+
+def chance_of(
+    needed: NDArray[np.int64], n_max: int, top: NDArray[np.int64], n: int
+) -> NDArray[np.float64]:
+    """P(at least `needed` of n_max votes | `top` of the first n), as a Bayesian predicts it.
+
+    p ~ Beta(½ + top, ½ + n − top), and the rest = n_max − n votes are binomial: those for the
+    candidate have the mean rest · p̂, p̂ = (½ + top)/(n + 1), and the variance
+    rest · p̂ (1 − p̂) (n + 1 + rest)/(n + 2). Normal approximation; exactly 0 where even all of
+    them are too few.
+    """
+    rest, p = n_max - n, (0.5 + top) / (n + 1)
+    spread = np.sqrt(rest * p * (1 - p) * (n + 1 + rest) / (n + 2))
+    missing = needed - top
+    with np.errstate(divide="ignore", invalid="ignore"):  # no votes left, no spread
+        chance = bounds.normal_cdf((rest * p - missing + 0.5) / spread)
+    return np.where(missing > rest, 0.0, chance)
 
 
 def _looks(n_max: int) -> Iterator[tuple[int, int]]:

@@ -49,10 +49,10 @@ class AttentionSelector(nn.Module):
         y = functional.silu(self.stem((x - 0.5) * 4))
         y = functional.avg_pool2d(y, 2)  # (B, W, H/4, W/4)
         code = self.encoding(sigma_a) + self.encoding(lam + 1)  # shifted: σ_a and λ differ in kind
-        y = y + code[:, :, None, None]
-        tokens = self.before(y.flatten(2).transpose(1, 2))  # (B, T, W)
-        y = y + self._attend(tokens).transpose(1, 2).view_as(y)
-        features = self.body(y).mean(dim=(2, 3))  # (B, 2W)
+        y = y.permute(0, 2, 3, 1) + code[:, None, None]  # channels last: tokens are a view
+        tokens = self.before(y.flatten(1, 2))  # (B, T, W)
+        y = y + self._attend(tokens).view_as(y)
+        features = self.body(y.permute(0, 3, 1, 2)).mean(dim=(2, 3))  # (B, 2W)
         # λ decides how far everything moves, so it also meets the features where they are few.
         codes = torch.cat([self.encoding(sigma_a), self.encoding(lam + 1)], dim=1)
         features = features * (1 + self.condition(codes)) + codes
