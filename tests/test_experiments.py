@@ -249,12 +249,24 @@ def test_clean(tmp_path: Path, models: Path, store: Path) -> None:
     assert [int(line["prediction"]) for line in mine] == votes.argmax(dim=1).tolist()
 
 
+def radius_if_right(line: dict[str, str]) -> float:
+    return float(line["radius"]) if line["prediction"] == line["label"] else 0.0
+
+
 def test_ablation(tmp_path: Path, models: Path, store: Path) -> None:
     sizes = "trained=0.25 lams=0 fixed_lams=0.2 asked_lams=0,0.2 epochs=1 images_per_epoch=8"
     words = f"experiment ablation {TINY} {sizes} train_split=val --sigmas 0.25 --device cpu"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
     _, claims, lines = results(tmp_path)
-    assert len(claims) == 5
+    assert len(claims) == 7
+    for claim, variant in zip(
+        claims[5:], ("reads f's output", "reads f's output, rewarded for radius"), strict=True
+    ):
+        mine, reference = (
+            [radius_if_right(line) for line in lines if line["run"] == f"{name}, λ = 0.2"]
+            for name in (variant, "universal λ")
+        )
+        assert claim["numbers"]["0.2"] == pytest.approx(np.mean(mine) - np.mean(reference))
     told = claims[1]["numbers"]["σ_a = 0.25, λ = 0, D = 0.2"]
     by_run: dict[str, dict[str, dict[str, str]]] = {}
     for line in lines:

@@ -245,12 +245,12 @@ def training(context: Context, scale: AblationScale) -> Result:
 EXPERIMENT = Experiment(
     "ablation",
     "ours",
-    "what each idea is worth: soundness, universal λ, conditioning, KL per dimension",
+    "what each idea is worth: soundness, universal λ, conditioning, KL per dimension, reading f",
     {
         "cpu": AblationScale(**CPU, sigmas=(0.25,), epochs=6, images_per_epoch=1600),
         "paper": AblationScale(sigmas=(0.25,)),
     },
-    {"cpu": "10 min after certified", "paper": "days on a GPU"},
+    {"cpu": "15 min after certified", "paper": "days on a GPU"},
     needs,
     run,
 )
