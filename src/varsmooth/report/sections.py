@@ -51,7 +51,7 @@ def draw(
 ) -> Picture:
     """Draw plots side by side, or `columns` in a row, and keep them as PNG and SVG.
 
-    The legend stands at its place inside, or below if it is long or for several plots; "each":
+    The legend stands at its place inside, or above if it is long or for several plots; "each":
     one inside every plot; None: none. The footnote stands below everything in small type.
     """
     import matplotlib
@@ -75,8 +75,9 @@ def draw(
             places[0].legend(loc=legend)
         elif legend:
             width, tall = figure.get_size_inches()
-            figure.set_size_inches(width, tall + 0.2 * -(-len(labels) // 3))
-            figure.legend(handles, labels, loc="outside lower center", ncols=3)
+            across = 3 if max(map(len, labels), default=0) <= 24 else 2
+            figure.set_size_inches(width, tall + 0.2 * -(-len(labels) // across))
+            figure.legend(handles, labels, loc="outside upper center", ncols=across, fontsize=8)
         if footnote:
             _write_below(figure, footnote)
         png, svg = io.BytesIO(), io.StringIO()
