@@ -38,7 +38,7 @@ browser: env     ## the page in a real browser; needs chromium
 	$(BIN)/python -m pip install --quiet --group browser
 	$(BIN)/python -m pytest -m browser tests/test_app_browser.py
 
-bench: env       ## speed beside other tools, twenty minutes; installs ART for it
+bench: env       ## speed beside other tools, 25 minutes; installs ART for it
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench
 	$(BIN)/python -m benchmarks
 
