@@ -573,7 +573,7 @@ def test_the_chance_to_certify_against_the_beta_binomial() -> None:
     found = chance_of(needed, n_max, top, n)
     assert np.abs(found - exact).max() < 0.02
     assert ((found < 1e-3) == (exact < 1e-3)).mean() > 0.95
-    assert chance_of(np.array([1620]), 2000, np.array([19]), 400) == [0.0]  # not with all of 1600
+    assert chance_of(np.array([96]), 100, np.array([40]), 48) == [0.0]  # not with all of 52
 
 
 def test_giving_up_loses_no_radius_that_is_there() -> None:

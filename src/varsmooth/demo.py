@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from varsmooth.checkpoints import describe, released_names
+from varsmooth.checkpoints import describe
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.evaluation.attacking import attack_dataset
 from varsmooth.evaluation.certifying import certify_dataset
@@ -23,6 +23,8 @@ from varsmooth.report import open_runs, write_report
 
 Table = list[tuple[str, ...]]
 
+USUAL_MODEL = "cifar10-0.25"
+
 
 @dataclass(frozen=True)
 class Demo:
@@ -38,13 +40,8 @@ class Demo:
 
 
 def choose_model(name: str | None) -> str:
-    """The named model, or the first released one, one with a tuned selector if there is any."""
-    released = sorted(released_names(), key=lambda model: not _is_tuned(model))
-    require(
-        name is not None or bool(released),
-        "no model is released with this version; name one with --model",
-    )
-    return name or released[0]
+    """The named model, or the one that README and guides speak of."""
+    return name or USUAL_MODEL
 
 
 def _is_tuned(model: str) -> bool:
