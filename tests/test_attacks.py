@@ -114,6 +114,15 @@ def test_the_worst_point_is_kept() -> None:
     assert final_loss >= -dip(x).log_softmax(dim=1)[0, 0]
 
 
+def test_under_noise_luck_does_not_decide() -> None:
+    """One draw says little of a small step's gain; the last point is the worst all the same."""
+    x, y = torch.full((64, *SHAPE), 0.5), torch.zeros(64, dtype=torch.long)
+    g = SmoothedClassifier(Hyperplane(), FixedSelector(0.5), samples=1)
+    found = pgd(g, x, y, 0.05, steps=5, seed=1)
+    lengths = (found - x).flatten(1).norm(dim=1)
+    torch.testing.assert_close(lengths, torch.full((64,), 0.05), atol=1e-5, rtol=0)
+
+
 def test_a_worse_restart_does_not_replace_a_better_one() -> None:
     def peak(x: Tensor) -> Tensor:
         away = (x.flatten(1) - 0.5).square().sum(dim=1)

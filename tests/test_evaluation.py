@@ -253,14 +253,32 @@ def test_attacks(model: Path, tmp_path: Path) -> None:
     assert [row["norm"] for row in table(tmp_path / "weak")] != [row["norm"] for row in rows]
 
 
+def test_only_what_is_right_is_attacked(model: Path, tmp_path: Path) -> None:
+    """The others count as wrong whatever the attack finds, and theirs would not change it."""
+    images = load_dataset("cifar10-sample").images[:3]
+    command = "attack --eps 1 --steps 3 --samples 4 --n 40 --sigma 0.25 --model"
+    np.savez(tmp_path / "x.npz", images=images)
+    assert run(command, model, "--data", tmp_path / "x.npz", "--out", tmp_path / "own") == 0
+    own = table(tmp_path / "own")  # without labels: all are right
+    said = np.array([row["clean_prediction"] for row in own])
+    assert (said >= 0).all()
+    np.savez(tmp_path / "y.npz", images=images, labels=(said + np.array([0, 1, 0])) % 10)
+    assert run(command, model, "--data", tmp_path / "y.npz", "--out", tmp_path / "labelled") == 0
+    rows = table(tmp_path / "labelled")
+    assert [row["norm"] > 0 for row in rows] == [True, False, True]
+    assert rows[1]["counts"] == rows[1]["clean_counts"] == own[1]["clean_counts"]
+    assert [row["counts"] for row in rows[::2]] == [row["counts"] for row in own[::2]]
+
+
 def test_an_attack_on_the_lattice_stays_on_it(model: Path, tmp_path: Path) -> None:
-    command = "attack --eps 1 --steps 3 --samples 4 --n 20 --sigma 0.25 --lattice true"
-    command += " --save-images true --subset 0:2 --model"
-    assert run(command, model, "--out", tmp_path) == 0
-    (path,) = (tmp_path / "images").iterdir()
+    command = "attack --eps 1 --steps 8 --samples 8 --n 20 --sigma 0.25 --lattice true"
+    command += f" --save-images true --data {tmp_path}/x.npz --model"
+    np.savez(tmp_path / "x.npz", images=load_dataset("cifar10-sample").images[:2])
+    assert run(command, model, "--out", tmp_path / "run") == 0
+    (path,) = (tmp_path / "run" / "images").iterdir()
     pixels = 255 * np.load(path)["images"]
     assert np.abs(pixels - pixels.round()).max() < 1e-3
-    assert all(0 < row["norm"] <= 1 for row in table(tmp_path))
+    assert all(0 < row["norm"] <= 1 for row in table(tmp_path / "run"))
 
 
 def grey(folder: Path, count: int = 2) -> Path:

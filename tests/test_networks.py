@@ -152,6 +152,23 @@ def test_confidence_selector_neither_owns_nor_changes_the_classifier() -> None:
     assert all(p.grad is None and p.requires_grad for p in classifier.parameters())
 
 
+def test_confidence_selector_stays_below_its_highest_level() -> None:
+    network = ConfidenceSelector(highest=2)
+    network.attach(Conv4())
+    free = ConfidenceSelector()
+    free.attach(Conv4())
+    sigma = torch.full((4,), 0.25)
+    low, high = 0.25 * math.exp(-RANGE), 0.25 * math.exp(RANGE)
+    for push, limits in ((50.0, (0.5, high)), (-50.0, (low, low))):
+        for one, limit in zip((network, free), limits, strict=True):
+            nn.init.constant_(one.output.bias, push)
+            torch.testing.assert_close(
+                one(images(), sigma, sigma), torch.full((4,), limit), rtol=1e-4, atol=0
+            )
+    with pytest.raises(VarsmoothError, match="above 1"):
+        ConfidenceSelector(highest=1)
+
+
 def test_confidence_selector_without_classifier_says_so() -> None:
     with pytest.raises(VarsmoothError, match="attach"):
         ConfidenceSelector()(images(), torch.ones(4), torch.ones(4))

@@ -30,7 +30,7 @@ def pgd(
     seed: int | None = None,
     ids: Sequence[int] | Tensor | None = None,
 ) -> Tensor:
-    """Adversarial images (B,C,H,W) within eps of x, in [0,1]: the worst point found.
+    """Adversarial images (B,C,H,W) within eps of x, in [0,1].
 
     model: anything that maps images to scores (B, classes). On f alone the attack is the paper's
     weak one; on a `SmoothedClassifier` it goes through f, noise and selector (strong, adaptive).
@@ -38,6 +38,8 @@ def pgd(
     Each step follows the gradient of −log E[softmax(model(x'))]_y, the expectation over `samples`
     evaluations with fresh noise at every step (EOT), by step_size (default 2.5·eps/steps), and
     projects onto ball and box. The first start is x, further restarts are random in the ball.
+    Returned is the point of largest loss; under noise (a `SmoothedClassifier`, or samples > 1) only
+    the last point of each start is judged, for the largest of many noisy losses is mostly luck.
     eps and step_size may be tensors (B,). The model's parameters and mode are left as they were.
     """
     check_images(x)
@@ -51,6 +53,7 @@ def pgd(
     check_ids(ids, len(x))
     noise = NoiseStream.make(len(x), seed, ids, getattr(model, "lattice", False))
     sign = -1.0 if targeted else 1.0
+    noisy = samples > 1 or isinstance(model, SmoothedClassifier)
     worst = torch.full((len(x),), -math.inf, dtype=x.dtype, device=x.device)
     found = x.clone()
     with evaluation_mode(model) if isinstance(model, nn.Module) else nullcontext():
@@ -63,7 +66,7 @@ def pgd(
                 with torch.enable_grad():
                     loss = sign * _loss(model, point, y, samples, stream.scoped(f"step-{step}"))
                     (gradient,) = torch.autograd.grad(loss.sum(), point)
-                better = loss.detach() > worst
+                better = (loss.detach() > worst) & (step == steps or not noisy)
                 worst = torch.where(better, loss.detach(), worst)
                 found = torch.where(_per_image(better), adversarial, found)
                 move = _per_image(step_size) * _direction(gradient, norm)

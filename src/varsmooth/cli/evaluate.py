@@ -115,6 +115,7 @@ def attack(
 ) -> None:
     """Attack every image, or look for a counterexample inside every certified radius of a run.
 
+    Images that are wrong, or abstained on, without any attack are left as they are.
     With --against the smoothed classifier and the images are those of the certification run. A
     `sound` certificate that is false makes the command fail (exit code 1); by its α a small
     share of them may be.

@@ -24,7 +24,9 @@ def attack_dataset(
 ) -> Run:
     """Attack every image of a data set at every budget into the folder of a run.
 
-    Images without a label are driven away from what the smoothed classifier says of them.
+    Images without a label are driven away from what the smoothed classifier says of them. Images
+    that it gets wrong, or abstains on, without any attack are left as they are: no attack can
+    make them count for less.
     """
     require(settings.eps is not None, "an attack needs a budget: --eps 0.25,0.5")
     return run(Attacking(settings), model, data, options)
@@ -61,10 +63,18 @@ class Attacking(Task):
         }
         clean = predict(g, x, **asked)
         y = clean.counts.argmax(dim=1) if batch.labels is None else batch.labels
+        right = (clean.prediction == y.cpu()).nonzero()[:, 0]
         rows = []
         for eps in self.budgets:
-            found = find_adversarial(g, x, y, eps, settings, batch.ids, clean.sigma)
-            after = predict(g, found, **asked)  # its noise is not the attack's
+            found, after = x.clone(), list(clean)
+            if len(right) > 0:
+                ids = batch.ids[right]
+                found[right] = find_adversarial(
+                    g, x[right], y[right], eps, settings, ids, clean.sigma[right]
+                )
+                votes = predict(g, found[right], **asked | {"ids": ids})  # not the attack's noise
+                for i, answer in zip(right.tolist(), votes, strict=True):
+                    after[i] = answer
             if settings.save_images:
                 keep_images(setup, batch.ids, found, f"eps-{eps:g}")
             for i, label in enumerate(labels_of(batch)):

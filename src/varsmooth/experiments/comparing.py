@@ -90,8 +90,11 @@ def spread(points: Sequence[Point]) -> str:
 
 
 def moved(points: Sequence[Point]) -> str:
-    """How far the attack moved the σ_s of an image, in words."""
-    shares = [np.abs(p.outcomes.sigmas / p.outcomes.clean_sigmas - 1).mean() for p in points]
+    """How far the attack moved the σ_s of an image that it had reason to attack, in words."""
+    shares = []
+    for outcomes in (point.outcomes for point in points):
+        shift = np.abs(outcomes.sigmas / outcomes.clean_sigmas - 1)[outcomes.clean_correct]
+        shares.append(float(shift.mean()) if len(shift) else 0.0)
     return f"the attack moved σ_s by {100 * max(shares):.1f} % (mean over images) at most"
 
 

@@ -1,5 +1,7 @@
 """Selector networks h(x + ε, σ_a, λ) → σ_s: the paper's, and one that reads f."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -12,9 +14,14 @@ RANGE = 2.5
 """σ_s stays within σ_a · exp(±RANGE): no level so small or large that its gradient vanishes."""
 
 
-def positive_level(raw: Tensor, sigma_a: Tensor) -> Tensor:
-    """σ_s = σ_a · exp(R · tanh(u/R)): smooth, positive, and σ_a where the output u (B,1) is 0."""
-    return sigma_a * torch.exp(RANGE * torch.tanh(raw[:, 0] / RANGE))
+def positive_level(raw: Tensor, sigma_a: Tensor, above: float = RANGE) -> Tensor:
+    """σ_s = σ_a · exp(R · tanh(u/R)): smooth, positive, and σ_a where the output u (B,1) is 0.
+
+    R = RANGE where u < 0, and `above` where u > 0.
+    """
+    output = raw[:, 0]
+    limit = torch.where(output > 0, above, RANGE)
+    return sigma_a * torch.exp(limit * torch.tanh(output / limit))
 
 
 class AttentionSelector(nn.Module):
@@ -99,11 +106,17 @@ class ConfidenceSelector(ReadsClassifier):
 
     One evaluation costs one of f (that is the price of knowing what f thinks) and a small
     perceptron. log p tells which classes f sees, the sorted values how sure it is of any.
+
+    highest: the largest σ_s / σ_a. Under far more noise than it was trained with, f gives every
+        image the same class, for which any radius can be had: an h rewarded for the radius sends
+        images there if it may.
     """
 
-    def __init__(self, classes: int = 10, width: int = 64) -> None:
+    def __init__(self, classes: int = 10, width: int = 64, highest: float | None = None) -> None:
         super().__init__()
         require(width % 4 == 0, f"width {width} must be a multiple of 4")
+        require(highest is None or highest > 1, f"highest must be above 1, not {highest}")
+        self.above = RANGE if highest is None else math.log(highest)
         self.encoding = SinusoidalEncoding(width // 2)
         self.stem = nn.Linear(2 * classes, width)
         self.hidden = nn.Linear(width, width)
@@ -117,7 +130,7 @@ class ConfidenceSelector(ReadsClassifier):
         codes = torch.cat([self.encoding(sigma_a), self.encoding(lam + 1)], dim=1)  # (B, width)
         features = functional.silu(self.stem(inputs) + codes)
         features = functional.silu(self.hidden(features)) * (1 + self.condition(codes)) + codes
-        return positive_level(self.output(features), sigma_a)
+        return positive_level(self.output(features), sigma_a, self.above)
 
 
 def _start_near_zero(layer: nn.Linear) -> None:
