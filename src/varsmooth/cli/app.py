@@ -20,7 +20,7 @@ def app(
       varsmooth app --run runs/first
 
     Args:
-        model: a released name or a model folder to begin with (default: a released one)
+        model: a released name or a model folder to begin with (default: cifar10-0.25)
         run: the folder of a run to browse
         data: where the sample images come from: a name from `varsmooth data list`, or a path
         host: the address to listen at; 0.0.0.0 lets other machines use the page, unprotected

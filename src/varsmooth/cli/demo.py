@@ -14,7 +14,7 @@ def demo(model: str | None = None, out: Path = Path("varsmooth-demo"), images: i
       varsmooth demo --images 100 --out my-demo
 
     Args:
-        model: a released name or a model folder (default: a released one)
+        model: a released name or a model folder (default: cifar10-0.25)
         out: the folder for runs and report
         images: how many images of the embedded CIFAR-10 sample
     """
