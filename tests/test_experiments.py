@@ -294,6 +294,32 @@ def test_the_command_says_what_is_missing(
     assert not (tmp_path / "out").exists()
 
 
+def test_other_released_selectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--variant`: their h, the same f, and results beside the paper's."""
+    monkeypatch.chdir(tmp_path)
+    words = f"experiment clean {TINY} lams=0 --sigmas 0.25"
+    assert run(words) == 0
+    assert run("experiment claims") == 0
+    assert "other selectors" not in Path("results/README.md").read_text()
+    assert run(words, "--variant", "confidence") == 0
+    assert run("experiment claims --results results/confidence") == 0
+    assert run("experiment claims") == 0
+    assert "[confidence](confidence/README.md)" in Path("results/README.md").read_text()
+    paper, ours = (results(Path("results") / folder / "clean") for folder in ("", "confidence"))
+    assert ours[0]["command"].endswith(" --variant confidence")
+    assert "h (confidence, objective radius) 6 epochs" in ours[0]["small_print"]
+    assert "h 20 epochs" in paper[0]["small_print"]
+    parts = [config["models"]["cifar10-0.25"] for config, _, _ in (paper, ours)]
+    assert parts[0]["classifier"] == parts[1]["classifier"]
+    assert parts[0]["selector"] != parts[1]["selector"]
+    capsys.readouterr()
+    assert run("experiment clean --variant confidence") == 1
+    assert "cifar10-0.12-confidence with its selector" in capsys.readouterr().err
+    assert run("experiment clean --variant confidence --models m") == 2
+
+
 def test_looking_often_does_not_make_a_claim_hold() -> None:
     from varsmooth.experiments.claims import verdict_of
     from varsmooth.report.statistics import PairedDifference

@@ -18,6 +18,10 @@ FIXED = ("0.12", "0.25", "0.50", "1.00")
 UNIVERSAL = ("universal-0.25", "universal-0.50", "universal-1.00")
 
 
+CONFIDENCE = ("cpu/h-0.25-confidence", "cpu/h-universal-1.00-confidence")
+"""Selectors that are not the paper's."""
+
+
 def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
     expected = {
         f"{scale}/{network}-{model}"
@@ -25,7 +29,7 @@ def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
         for network in ("f", "h")
         for model in (*FIXED, *UNIVERSAL)
     }
-    assert set(preset_names()) == expected
+    assert set(preset_names()) == expected | set(CONFIDENCE)
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -38,7 +42,12 @@ def test_presets_are_valid_and_fit_their_name(name: str) -> None:
         assert scale != "paper" or config.epochs == 400
     else:
         selector = read_config(SelectorConfig, name)
-        assert Path(selector.classifier).name == model.replace("h-", "f-", 1)
+        if name in CONFIDENCE:
+            assert f"h-{selector.classifier.removeprefix('cifar10-')}-confidence" == model
+            assert (selector.network, selector.objective) == ("confidence", "radius")
+        else:
+            assert Path(selector.classifier).name == model.replace("h-", "f-", 1)
+            assert (selector.network, selector.objective) == ("attention", "variational")
         assert (selector.scheme, selector.lam, selector.reduction) == ("gvstar", None, "mean")
         assert scale != "paper" or (selector.epochs, selector.images_per_epoch) == (200, None)
         assert scale != "cpu" or selector.images_per_epoch == 10_000

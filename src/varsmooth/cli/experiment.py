@@ -12,6 +12,7 @@ def run(
     out: Path | None = None,
     sigmas: list[float] | float | None = None,
     models: Path | None = None,
+    variant: str | None = None,
     store: Path = Path("runs/experiments"),
     root: Path | None = None,
     batch_size: int = 128,
@@ -33,9 +34,10 @@ def run(
         words: the name of an experiment, then sizes as key=value
         scale: cpu: released models and a subset of the images; paper: the paper's sizes, training
             what is missing
-        out: the folder of the results (default: results/NAME)
+        out: the folder of the results (default: results/NAME, or results/VARIANT/NAME)
         sigmas: only the models of these σ_a
         models: a folder of trained models (default: the released ones; paper: runs/paper)
+        variant: use other released selectors than the paper's: confidence for those that read f
         store: where runs and votes are kept between experiments
         root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
         batch_size: noisy images per forward pass
@@ -52,15 +54,18 @@ def run(
     if chosen:
         sizes.append("sigmas=" + ",".join(f"{sigma:g}" for sigma in chosen))
     full = scale == "paper"
+    if variant is not None and (full or models is not None):
+        raise WrongUsage("--variant chooses among the released models; leave out --models, --scale")
     context = Context(
         store=store,
         models=models or (Path("runs/paper") if full else None),
+        variant=variant,
         train="paper" if full else None,
         root=root,
         batch_size=batch_size,
         device=device,
     )
-    folder = out or Path("results") / name
+    folder = out or Path("results") / (variant or "") / name
     result = run_experiment(find_experiment(name), scale, sizes, context, folder)
     for claim in result.claims:
         print(f"{claim.verdict}: {claim.statement} ({claim.source})\n  {claim.measured}")

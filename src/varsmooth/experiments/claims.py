@@ -73,6 +73,7 @@ def write_page(results: Path) -> Path:
         "",
         "Made by `varsmooth experiment claims` from the folders beside it; do not edit. Intervals",
         "are 95 % over images, differences are paired by image and in percentage points.",
+        *_others(results),
         "",
         "| the paper says | where | we measured | verdict | why |",
         "|---|---|---|---|---|",
@@ -90,6 +91,13 @@ def write_page(results: Path) -> Path:
     page = results / PAGE
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return page
+
+
+def _others(results: Path) -> list[str]:
+    """Where the same was asked of other selectors (`--variant`)."""
+    names = sorted(page.parent.name for page in results.glob(f"*/{PAGE}"))
+    links = ", ".join(f"[{name}]({name}/{PAGE})" for name in names)
+    return [f"The same with other selectors than the paper's: {links}."] if links else []
 
 
 def _section(name: str, about: dict[str, Any]) -> list[str]:

@@ -36,11 +36,14 @@ class Context:
     another run.
     models: a folder with trained models, named as released (`cifar10-0.25`) or as the presets
     name them (`f-0.25`, `h-0.25`); by default the released models.
+    variant: which released selectors: `confidence` for `cifar10-0.25-confidence`, which read f; by
+    default the paper's.
     train: train what is missing, by the presets of this scale ("paper"), into `models`.
     """
 
     store: Path
     models: Path | None = None
+    variant: str | None = None
     train: str | None = None
     root: Path | None = None
     batch_size: int = BATCH_SIZE
@@ -62,7 +65,8 @@ class Context:
     def find(self, need: Need) -> str | None:
         """Name or folder of a model that is there."""
         if self.models is None:
-            places = [need.released] if need.released in released_names() else []
+            name = self._released(need)
+            places = [name] if name in released_names() else []
         else:
             names = (f"h-{need.level}", f"f-{need.level}", need.released)
             places = [str(self.models / n) for n in names if (self.models / n / CONFIG).is_file()]
@@ -77,7 +81,7 @@ class Context:
         if not missing:
             return ""
         names = [
-            f"{need.released} with its selector" if need.selector else need.released
+            self._released(need) + (" with its selector" if need.selector else "")
             for need in missing
         ]
         commands = [f"varsmooth train {kind} cpu/{name}" for kind, name in missing[0].presets]
@@ -87,6 +91,10 @@ class Context:
             f"({', then '.join(commands)}) and name their folder with --models runs/cpu, or leave "
             "out what is missing with --sigmas"
         )
+
+    def _released(self, need: Need) -> str:
+        varied = need.selector and self.variant is not None
+        return f"{need.released}-{self.variant}" if varied else need.released
 
     def _where(self) -> str:
         return "among the released models" if self.models is None else f"in {self.models}"

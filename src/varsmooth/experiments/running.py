@@ -23,6 +23,7 @@ def run_experiment(
     scale = experiment.scale(scale_name, sizes)
     words = ["varsmooth experiment", experiment.name, *sizes]
     words += ["--scale", scale_name] if scale_name != "cpu" else []
+    words += ["--variant", context.variant] if context.variant is not None else []
     asked = Asked(experiment, scale_name, scale, " ".join(words))
     if context.train is None:
         lacking = context.lack(asked.needs)

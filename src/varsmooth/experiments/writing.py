@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from varsmooth.checkpoints import Description
+from varsmooth.checkpoints import Description, Part
 from varsmooth.experiments.context import Context
 from varsmooth.experiments.experiment import Experiment, Need, Result, Scale, ScaleName, reductions
 from varsmooth.report.outcomes import Outcomes
@@ -79,17 +79,25 @@ def small_print(asked: Asked, models: dict[str, Description], result: Result) ->
 
 
 def _trained(about: Description) -> str:
-    """`f 25 epochs (paper: 400), h 20 × 10000 images (paper: 200 epochs)`."""
+    """`f 25 epochs (paper: 400), h 20 epochs of 10000 images (paper: 200)`."""
     words = []
     for letter, part, full in (("f", about.classifier, 400), ("h", about.selector, 200)):
         if part is not None and part.training:
             epochs, images = part.training["epochs"], part.training.get("images_per_epoch")
             words.append(
-                f"{letter} {epochs} epochs"
+                f"{letter}{_unlike_the_paper(part)} {epochs} epochs"
                 + (f" of {images} images" if images else "")
                 + (f" (paper: {full})" if epochs != full else "")
             )
     return ", ".join(words) or "not told"
+
+
+def _unlike_the_paper(part: Part) -> str:
+    """` (confidence, objective radius)` where h is another network or has another objective."""
+    objective = part.training.get("objective", "variational")
+    words = [part.network] if part.network == "confidence" else []
+    words += [f"objective {objective}"] if objective != "variational" else []
+    return f" ({', '.join(words)})" if words else ""
 
 
 def configuration(
