@@ -62,9 +62,9 @@ def run(context: Context, scale: ClippingScale) -> Result:
     figure = Figure(
         "clipping",
         f"Clean against robust accuracy of g_v* and g under PGD through f, noise and h, γ = "
-        f"{scale.eps:g}. A line for each σ_a: λ grows along g_v*, σ_s along g, named where σ_s = "
-        "σ_a. Pale bars: 95 % intervals over images; all points share images, so their differences "
-        "are more certain.",
+        f"{scale.eps:g}. A line for each σ_a, from its larger point on: λ grows along g_v*, σ_s "
+        "along g, named where σ_s = σ_a. Pale bars: 95 % intervals over images; all points share "
+        "images, so their differences are more certain.",
         [
             partial(plot_tradeoff, lines=lines_of(arenas, (G, method)), title=title)
             for method, title in titles.items()

@@ -101,17 +101,13 @@ def moved(points: Sequence[Point]) -> str:
 def lines_of(arenas: Sequence[Arena], methods: Sequence[str]) -> list[Line]:
     """A line for each model and method; the first of a method stands in the legend.
 
-    g is hollow and grey, with its σ_s = σ_a named by the model; a method's ends carry their λ.
+    g is hollow and grey, with its σ_s = σ_a named by the model.
     """
     lines, seen = [], set[str]()
     for arena in arenas:
         for method in methods:
             points = arena.methods[method]
-            if method == G:
-                names = [arena.title if p is arena.baseline else "" for p in points]
-            else:
-                ends = (points[0], points[-1])
-                names = [p.knob if any(p is end for end in ends) else "" for p in points]
+            names = [arena.title if p is arena.baseline else "" for p in points]
             lines.append(
                 Line(
                     f"_{method}" if method in seen else LEGEND[method],

@@ -64,9 +64,9 @@ def run(context: Context, scale: StrongScale) -> Result:
     figure = Figure(
         "strong-attack",
         "Clean against robust accuracy of g_v, g_v* and g under PGD through f, noise and h. A line "
-        "for each σ_a: λ grows along g_v and g_v*, σ_s along g, named where σ_s = σ_a. Pale bars: "
-        "95 % intervals over images; all points share images, so their differences are more "
-        "certain.",
+        "for each σ_a, from its larger point on: λ grows along g_v and g_v*, σ_s along g, named "
+        "where σ_s = σ_a. Pale bars: 95 % intervals over images; all points share images, so their "
+        "differences are more certain.",
         [
             partial(
                 plot_tradeoff,

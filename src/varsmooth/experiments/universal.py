@@ -113,8 +113,9 @@ def run(context: Context, scale: UniversalScale) -> Result:
         "universal",
         f"Clean against robust accuracy under PGD through f, noise and h, γ = {scale.eps:g}: the "
         "classifier f_u for all levels (orange; g named by its σ_s) against classifiers of one σ_a "
-        "each (grey: g at σ_s = σ_a; blue: g_v*). λ grows along g_v*. Pale bars: 95 % intervals "
-        "over images; all points share images, so their differences are more certain.",
+        "each (grey: g at σ_s = σ_a; blue: g_v*). λ grows along g_v* from the larger point on. "
+        "Pale bars: 95 % intervals over images; all points share images, so their differences are "
+        "more certain.",
         [
             partial(
                 plot_tradeoff,

@@ -97,9 +97,9 @@ def run(context: Context, scale: ExtendedScale) -> Result:
     figure = Figure(
         "universal-extended",
         "Clean against robust accuracy under PGD through f, noise and h: g_v* on f_u, λ growing "
-        "along the line, and g on the classifier of the middle σ_a, σ_s growing, named where σ_s = "
-        "σ_a. Pale bars: 95 % intervals over images; all points share images, so their differences "
-        "are more certain.",
+        "from the larger point on, and g on the classifier of the middle σ_a, σ_s growing alike, "
+        "named where σ_s = σ_a. Pale bars: 95 % intervals over images; all points share images, "
+        "so their differences are more certain.",
         [
             partial(
                 plot_tradeoff,

@@ -44,8 +44,9 @@ def run(context: Context, scale: WeakScale) -> Result:
     figure = Figure(
         "weak-attack",
         f"Clean against robust accuracy of g_v and g under PGD on f alone, γ = {scale.eps:g}. A "
-        "line for each σ_a: λ grows along g_v, σ_s along g, named where σ_s = σ_a. Pale bars: 95 % "
-        "intervals over images; all points share images, so their differences are more certain.",
+        "line for each σ_a, from its larger point on: λ grows along g_v, σ_s along g, named where "
+        "σ_s = σ_a. Pale bars: 95 % intervals over images; all points share images, so their "
+        "differences are more certain.",
         [partial(plot_tradeoff, lines=lines_of(arenas, (G, G_V)), title=f"γ = {scale.eps:g}")],
         legend="upper left",
         height=4.6,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Line:
-    """Attack runs of one budget each, joined in this order.
+    """Attack runs of one budget each, joined in this order; the first of several is drawn larger.
 
     label: for the legend; one that begins with _ is left out of it. names: beside the points.
     filled, dashed: the look of the points and of what joins them.
@@ -44,23 +44,18 @@ def plot_tradeoff(axes: "Axes", lines: Sequence[Line], title: str = "") -> None:
         ends = np.array([[share.interval() for share in pair] for pair in shares])  # (runs, 2, 2)
         across, along = np.abs(100 * ends - np.stack([x, y], axis=1)[:, :, None]).transpose(1, 2, 0)
         axes.errorbar(x, y, along, across, fmt="none", ecolor=colour, elinewidth=0.7, alpha=0.25)
-        axes.plot(
-            x,
-            y,
-            linestyle="--" if line.dashed else "-",
-            marker=line.marker,
-            markerfacecolor=colour if line.filled else "white",
-            color=colour,
-            markersize=5,
-            linewidth=1.3,
-            label=line.label,
-        )
+        look = {"marker": line.marker, "color": colour}
+        look["markerfacecolor"] = colour if line.filled else "white"
+        dashes = "--" if line.dashed else "-"
+        axes.plot(x, y, dashes, markersize=5, linewidth=1.3, label=line.label, **look)
+        if len(x) > 1:
+            axes.plot(x[0], y[0], markersize=9, label="_first", **look)
         for at_x, at_y, name in zip(x, y, line.names, strict=False):
             axes.annotate(
                 name,
                 (at_x, at_y),
                 textcoords="offset points",
-                xytext=(5, -9),
+                xytext=(6, -10),
                 fontsize=7,
                 color=colour,
             )
