@@ -188,7 +188,7 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
     words = f"experiment certified {TINY} --sigmas 0.25"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
     config, claims, lines = results(tmp_path)
-    assert len(claims) == 4
+    assert len(claims) == 6
     assert "snapped" in config["small_print"]
     assert "0.16, 0.24" in (tmp_path / "clip-thresholds.md").read_text()
     assert {line["guarantee"] for line in lines} == {"sound", "conditional", "heuristic"}
@@ -205,6 +205,18 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
     beats = claims[0]["numbers"]["0.25"]
     expected = [accuracy("no attack", r) - accuracy("σ_s = 0.25", r) for r in (0.0, 0.125, 0.25)]
     assert beats[:3] == pytest.approx(expected)
+
+    def average(part: str) -> float:
+        """The largest average radius of the runs whose name has this part."""
+        runs: dict[str, list[float]] = {}
+        for line in lines:
+            if part in line["run"]:
+                runs.setdefault(line["run"], []).append(radius_if_right(line))
+        return max(float(np.mean(radii)) for radii in runs.values())
+
+    for claim, part in zip(claims[4:], ("no attack", "sound, clipped"), strict=True):
+        expected = [average(part) - average("g, ")]
+        assert claim["numbers"]["0.25"] == pytest.approx(expected[0])
 
 
 def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:

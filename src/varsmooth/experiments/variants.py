@@ -253,10 +253,7 @@ class Variants:
             "ours, on the network of h",
             "average radius, h unattacked: " + ("; ".join(told).replace("-", "−") or "not run"),
             verdict_of(gaps),
-            "same number of training steps; each of its samples costs a pass through f, so the "
-            "paper's network is the one released"
-            if verdict_of(gaps) != "held"
-            else "same number of training steps, but each of its samples costs a pass through f",
+            "same number of training steps, but each of its samples costs a pass through f",
             numbers,
         )
 
