@@ -1,7 +1,7 @@
 """App. C: g_v* on f_u for three ranges σ_a′ and three budgets γ, against g of the middle σ_a."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from varsmooth.experiments.attacked import (
@@ -103,13 +103,16 @@ def run(context: Context, scale: ExtendedScale) -> Result:
         [
             partial(
                 plot_tradeoff,
-                lines=lines_of([arena], (G, G_V_STAR)),
+                lines=lines_of(
+                    [replace(arena, title=f"σ_a = {middle_of(each.universal):g}")], (G, G_V_STAR)
+                ),
                 title=f"σ_a′ = {each.universal:g}, γ = {arena.eps:g}",
             )
             for each in ranges
             for arena in each.arenas
         ],
         columns=len(scale.budgets),
+        legend="upper left",
         height=3.3,
     )
     table = points_table(
