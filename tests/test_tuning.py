@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth import LearnedSelector, MedianSelector, SmoothedClassifier, VarsmoothError, certify
-from varsmooth.checkpoints import Description, Part, describe, save
+from varsmooth.cards import card, write_card
+from varsmooth.checkpoints import Description, Part, describe, recommend, save
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset
 from varsmooth.networks import build
@@ -142,3 +143,11 @@ def test_the_command_writes_its_choice(tmp_path: Path, capsys: pytest.CaptureFix
     advice = describe(tmp_path / "pair").recommended
     assert set(advice) == {"lam", "sigma_m", "clip", "levels"}
     assert advice["lam"] in (0, 0.3)
+    page = tmp_path / "pair" / "README.md"
+    assert not page.exists()
+    write_card(page.parent, recommend(page.parent, {"lam": 0.9}))
+    assert main(command) == 0
+    assert page.read_text() == card("pair", describe(page.parent))  # the card follows the choice
+    page.write_text("mine")
+    assert main(command) == 0
+    assert page.read_text() == "mine"

@@ -7,6 +7,7 @@ each image's own best level, the one with the largest certified radius.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,23 @@ def measure(
 
 def _entered(part: Part, split: str, metrics: Metrics) -> Part:
     return replace(part, metrics={**part.metrics, split: metrics})
+
+
+CARD = "README.md"
+
+
+def write_card(folder: Path, about: Description) -> str:
+    """Write the card into the folder of its model; returns its text."""
+    text = card(folder.resolve().name, about)
+    (folder / CARD).write_text(text, encoding="utf-8")
+    return text
+
+
+def has_card(folder: Path, about: Description) -> bool:
+    """Whether the folder has the card of this description, and no other text in its place."""
+    path = folder / CARD
+    expected = card(folder.resolve().name, about)
+    return path.is_file() and path.read_text(encoding="utf-8") == expected
 
 
 def card(name: str, about: Description) -> str:

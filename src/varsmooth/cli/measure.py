@@ -47,7 +47,6 @@ def measure(
     chosen = load_dataset(data or loaded.description.dataset, split, root)[:images]
     folder = find(model)
     about = rewrite(folder, cards.measure(loaded, chosen, votes, samples, seed))
-    text = cards.card(folder.resolve().name, about)
-    (folder / "README.md").write_text(text, encoding="utf-8")
+    text = cards.write_card(folder, about)
     print(text.partition("<details>")[0].rstrip())
-    print(f"\nwritten into {folder / CONFIG} and {folder / 'README.md'}")
+    print(f"\nwritten into {folder / CONFIG} and {folder / cards.CARD}")

@@ -50,7 +50,8 @@ def tune(
         batch_size: noisy images per forward pass; never changes the result
         device: where to compute
     """
-    from varsmooth.checkpoints import recommend
+    from varsmooth.cards import has_card, write_card
+    from varsmooth.checkpoints import describe, find, recommend
     from varsmooth.data import load_dataset
     from varsmooth.library import load
     from varsmooth.tuning import tune as choose
@@ -77,7 +78,11 @@ def tune(
         "clip": best.clip,
         "levels": list(best.levels),
     }
-    recommend(model, settings)
+    folder = find(model)
+    carded = has_card(folder, describe(folder))  # a page of the user's own is left alone
+    about = recommend(folder, settings)
+    if carded:
+        write_card(folder, about)
     what = {"clean": "accuracy", "certified": f"accuracy certified at {radius:g}"}
     print(
         f"{what.get(goal, 'average certified radius')} on {chosen.images} images of {data} {split}"
