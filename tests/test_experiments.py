@@ -319,6 +319,8 @@ def test_other_released_selectors(
     assert run("experiment claims --results results/confidence") == 0
     assert run("experiment claims") == 0
     assert "[confidence](confidence/README.md)" in Path("results/README.md").read_text()
+    heading = "# Results with the selectors of `--variant confidence`\n"
+    assert Path("results/confidence/README.md").read_text().startswith(heading)
     paper, ours = (results(Path("results") / folder / "clean") for folder in ("", "confidence"))
     assert ours[0]["command"].endswith(" --variant confidence")
     assert "h (confidence, objective radius) 6 epochs" in ours[0]["small_print"]

@@ -69,7 +69,7 @@ def write_page(results: Path) -> Path:
     found = [name for name in NAMES if (results / name / CONFIG).is_file()]
     require(bool(found), f"{results} holds no result yet; run: varsmooth experiment NAME")
     lines = [
-        "# Results",
+        _heading(_read(results / found[0] / CONFIG)["command"]),
         "",
         "Made by `varsmooth experiment claims` from the folders beside it; do not edit. Intervals",
         "are 95 % over images, differences are paired by image and in percentage points.",
@@ -91,6 +91,11 @@ def write_page(results: Path) -> Path:
     page = results / PAGE
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return page
+
+
+def _heading(command: str) -> str:
+    variant = command.partition("--variant ")[2]
+    return f"# Results with the selectors of `--variant {variant}`" if variant else "# Results"
 
 
 def _others(results: Path) -> list[str]:
