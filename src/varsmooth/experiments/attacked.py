@@ -36,7 +36,7 @@ class AttackScale(Scale):
 
 CPU: dict[str, Any] = {
     "images": 200,
-    "steps": 40,
+    "steps": 20,
     "samples": 4,
     "n": 200,
     "n_median": 51,
