@@ -1,7 +1,9 @@
 """Runs from the command line as a user meets them: help, mistakes, exit codes, the shell."""
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -155,11 +157,25 @@ def test_photographs_and_a_model_of_ones_own(
     assert "only certificates can be verified" in capsys.readouterr().err
 
 
+def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+    """`varsmooth models | head -1`: the end of the pipe that is read is closed."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        command = [sys.executable, "-m", "varsmooth", "models"]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_models_are_listed_and_described(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("models") == 0
-    assert capsys.readouterr().out
+    listed = capsys.readouterr().out.splitlines()
+    reading = [line.split()[0] for line in listed if "selector that reads it" in line]
+    assert reading == ["cifar10-0.25-confidence", "cifar10-universal-1.00-confidence"]
     write_pair(tmp_path / "pair")
     assert run(f"models {tmp_path}/pair") == 0
     out = capsys.readouterr().out

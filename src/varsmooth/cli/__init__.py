@@ -1,9 +1,10 @@
 """The command line: every verb is a small typed function, its docstring is its help.
 
 A verb imports what it needs when it runs, so that `--help` is quick. Exit codes: 0 done,
-1 failed with a sentence, 2 wrong usage, 130 interrupted.
+1 failed with a sentence, 2 wrong usage, 130 interrupted, 141 nobody reads the output any more.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -72,6 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
         _run(argv)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has seen enough, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("\ninterrupted; run the same command again to continue", file=sys.stderr)
         return 130

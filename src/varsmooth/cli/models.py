@@ -21,6 +21,10 @@ def models(names: list[str]) -> None:
         return
     for name in released_names():
         about = describe(name)
-        parts = [part for part in ("classifier", "selector") if getattr(about, part) is not None]
+        parts = ["classifier"] if about.classifier is not None else []
+        if about.selector is not None:
+            parts.append(
+                "selector that reads it" if about.selector.network == "confidence" else "selector"
+            )
         level = f"any σ up to {about.sigma_a:g}" if about.universal else f"σ {about.sigma_a:g}"
         print(f"{name}  {' and '.join(parts)}, trained on {about.dataset} at {level}")
