@@ -330,7 +330,11 @@ def test_other_released_selectors(
     assert parts[0]["selector"] != parts[1]["selector"]
     capsys.readouterr()
     assert run("experiment clean --variant confidence") == 1
-    assert "cifar10-0.12-confidence with its selector" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "cifar10-0.12-confidence with its selector" in told
+    assert "there are cifar10-0.25-confidence, cifar10-universal-1.00-confidence: leave" in told
+    assert run("experiment clean --variant nonsense") == 1
+    assert "there is none of this variant" in capsys.readouterr().err
     assert run("experiment clean --variant confidence --models m") == 2
 
 

@@ -84,12 +84,18 @@ class Context:
             self._released(need) + (" with its selector" if need.selector else "")
             for need in missing
         ]
+        sentence = (
+            f"this needs {', '.join(dict.fromkeys(names))}, which "
+            f"{'is' if len(names) == 1 else 'are'} not {self._where()}; "
+        )
+        if self.variant is not None:
+            have = [name for name in released_names() if name.endswith(f"-{self.variant}")]
+            known = f"there are {', '.join(have)}" if have else "there is none of this variant"
+            return f"{sentence}{known}: leave out what is missing with --sigmas"
         commands = [f"varsmooth train {kind} cpu/{name}" for kind, name in missing[0].presets]
         return (
-            f"this needs {', '.join(dict.fromkeys(names))}, which "
-            f"{'is' if len(names) == 1 else 'are'} not {self._where()}; train by the presets "
-            f"({', then '.join(commands)}) and name their folder with --models runs/cpu, or leave "
-            "out what is missing with --sigmas"
+            f"{sentence}train by the presets ({', then '.join(commands)}) and name their folder "
+            "with --models runs/cpu, or leave out what is missing with --sigmas"
         )
 
     def _released(self, need: Need) -> str:
