@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from varsmooth.experiments.claims import shown_difference, verdict_of
+from varsmooth.experiments.claims import shown_difference, shown_radius_gap, verdict_of
 from varsmooth.experiments.context import Context
 from varsmooth.experiments.experiment import (
     Claim,
@@ -286,11 +286,10 @@ def larger_average(
         ours, theirs = (_largest_average(runs) for runs in (runs_of(found), found.swept))
         radii, others = (np.maximum(run.reach, 0) for run in (ours, theirs))
         gap = gaps[f"{found.sigma_a:g}"] = MeanDifference((radii - others).tolist())
-        low, high = gap.interval()
         told.append(
             f"σ_a = {found.sigma_a:g}: {radii.mean():.3f} with {100 * ours.correct.mean():.1f} % "
             f"right against {others.mean():.3f} with {100 * theirs.correct.mean():.1f} %, "
-            + f"{gap.value:+.3f} [{low:+.3f}, {high:+.3f}]".replace("-", "−")
+            f"{shown_radius_gap(gap)}"
         )
     return Claim(
         statement,

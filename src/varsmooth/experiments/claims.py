@@ -39,8 +39,14 @@ def shown_difference(gap: Difference) -> str:
     return f"{_signed(100 * gap.value)} [{_signed(100 * low)}, {_signed(100 * high)}]"
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
+def shown_radius_gap(gap: Difference) -> str:
+    """`+0.038 [+0.021, +0.055]`, a difference of average radii."""
+    low, high = gap.interval()
+    return f"{_signed(gap.value, 3)} [{_signed(low, 3)}, {_signed(high, 3)}]"
+
+
+def _signed(value: float, digits: int = 1) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 RULES = """\

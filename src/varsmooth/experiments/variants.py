@@ -12,7 +12,7 @@ import numpy as np
 
 from varsmooth.checkpoints import CONFIG, describe
 from varsmooth.evaluation.options import ModelOptions
-from varsmooth.experiments.claims import shown_difference, verdict_of
+from varsmooth.experiments.claims import shown_difference, shown_radius_gap, verdict_of
 from varsmooth.experiments.context import Context
 from varsmooth.experiments.experiment import Claim, Figure
 from varsmooth.experiments.levels import CertifyScale, medians_of, table_levels
@@ -242,16 +242,15 @@ class Variants:
             if one.variant == variant and reference is not None:
                 gap = MeanDifference((_radii(one) - _radii(reference)).tolist())
                 gaps.append(gap)
-                low, high = gap.interval()
                 numbers[f"{one.lam:g}"] = gap.value
                 told.append(
                     f"λ = {one.lam:g}: sd of σ_s {one.medians.std():.3f} against "
-                    f"{reference.medians.std():.3f}, {gap.value:+.3f} [{low:+.3f}, {high:+.3f}]"
+                    f"{reference.medians.std():.3f}, {shown_radius_gap(gap)}"
                 )
         return Claim(
             f"A selector that {variant} certifies a larger average radius than the paper's h",
             "ours, on the network of h",
-            "average radius, h unattacked: " + ("; ".join(told).replace("-", "−") or "not run"),
+            "average radius, h unattacked: " + ("; ".join(told) or "not run"),
             verdict_of(gaps),
             "same number of training steps, but each of its samples costs a pass through f",
             numbers,
