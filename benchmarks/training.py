@@ -36,7 +36,7 @@ def run(size: Size) -> dict[str, Any]:
     x, y, ids = load_dataset("cifar10-sample").batch(range(size.batch))
     assert y is not None
     labels, trained = y, list(h.parameters())
-    task = SelectorTask(h, classifier, SIGMA, 2 * SIGMA, config)
+    task = SelectorTask(h, classifier, SIGMA, config)
 
     def ours() -> None:
         loss, _ = task.loss(x, labels, torch.as_tensor(ids), (0, 0, 0))

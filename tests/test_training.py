@@ -127,7 +127,7 @@ def test_gradients_reach_all_of_h_and_none_of_f(trained: Path, network: str, sch
     if network == "confidence":
         module.attach(classifier)  # type: ignore[operator]
     config = selector_config(Path(), trained, scheme=scheme)
-    task = SelectorTask(module, classifier, 0.25, 0.5, config)
+    task = SelectorTask(module, classifier, 0.25, config)
     images, labels, ids = load_dataset("cifar10-sample", "val").batch(range(8))
     assert labels is not None
     loss, report = task.loss(images, labels, ids, (0, 0, 0))
@@ -170,9 +170,6 @@ def test_selector_of_a_universal_classifier_is_told_the_middle(tmp_path: Path) -
     ).description
     assert (description.selector_sigma, description.sigma_t) == (0.5, 1.0)
     assert description.recommended["sigma_m"] == 0.5
-    other = selector_config(tmp_path / "other", tmp_path / "f", scheme="gv", sigma_a=0.75)
-    description = load_checkpoint(train_selector(other)).description
-    assert (description.selector_sigma, description.sigma_t) == (0.75, 1.0)
 
 
 def test_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:

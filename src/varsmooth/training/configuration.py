@@ -120,8 +120,6 @@ class SelectorConfig(TrainingConfig):
 
     Args:
         classifier: model folder (or released name) of f
-        sigma_a: what h is told, and the noise in its images; by default f's own σ_a, for a
-            universal f half of its range
         scheme: how h is evaluated: once at σ_a (gv), or as a median of samples (gvstar)
         lam: one fixed λ; by default λ ~ U(0, 1) for each batch
         selector_samples: samples of h in the median of gvstar; odd
@@ -134,7 +132,6 @@ class SelectorConfig(TrainingConfig):
     """
 
     classifier: str
-    sigma_a: float | None = None
     scheme: Literal["gv", "gvstar"] = "gvstar"
     lam: float | None = None
     selector_samples: int = 11
@@ -147,8 +144,6 @@ class SelectorConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        told = self.sigma_a
-        require(told is None or told > 0, f"sigma_a must be positive, not {told}")
         require(self.lam is None or 0 <= self.lam <= 1, f"lam must lie in [0, 1], not {self.lam}")
         require(
             self.selector_samples % 2 == 1,

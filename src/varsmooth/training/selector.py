@@ -26,21 +26,16 @@ from varsmooth.training.state import identity
 class SelectorTask:
     """L = (1−λ) CE + λ KL of the soft smoothed classifier under the levels that h chooses.
 
-    sigma_a: the σ_a that h is told, at which it sees its noise; sigma_t: the target level.
+    sigma_a: the σ_a that h is told, at which it sees its noise; the target is σ_t = 2 σ_a.
     f only gives gradients to its input: the loop changes `module` alone, which is h.
     """
 
     def __init__(
-        self,
-        module: nn.Module,
-        classifier: nn.Module,
-        sigma_a: float,
-        sigma_t: float,
-        config: SelectorConfig,
+        self, module: nn.Module, classifier: nn.Module, sigma_a: float, config: SelectorConfig
     ) -> None:
         self.module = module
         self.config = config
-        self.sigma_t = sigma_t
+        self.sigma_t = 2 * sigma_a
         self.learned = LearnedSelector(module, sigma_a, config.lam or 0.0)
         selector: NoiseSelector = self.learned
         if config.scheme == "gvstar":
@@ -89,9 +84,8 @@ def _train(config: SelectorConfig, engine: Engine) -> None:
     data = load_dataset(config.dataset, config.train_split, config.data_root)
     held_out = load_dataset(config.dataset, config.held_out_split, config.data_root)
     classifier = model.classifier.to(engine.device)
-    # A universal f serves all levels up to σ_a'; h is told the middle of that range. σ_t = 2 σ_a.
-    usual = model.description.sigma_a / (2 if model.description.universal else 1)
-    sigma_a = config.sigma_a or usual
+    # A universal f serves all levels up to σ_a'; h is told the middle of that range.
+    sigma_a = model.description.sigma_a / (2 if model.description.universal else 1)
     options = _network_options(config, data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)  # modules initialise themselves from the global generator
@@ -99,7 +93,7 @@ def _train(config: SelectorConfig, engine: Engine) -> None:
     module = module.to(engine.device)
     if isinstance(module, ReadsClassifier):
         module.attach(classifier)
-    task = SelectorTask(module, classifier, sigma_a, 2 * usual, config)
+    task = SelectorTask(module, classifier, sigma_a, config)
     history = fit(task, data, config, engine)
     if engine.rank != 0:
         return
