@@ -36,7 +36,7 @@ browser: env     ## the page in a real browser; needs chromium
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	  { echo "the browser tests need Chromium; on Debian: apt install chromium"; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
-	$(BIN)/python -m pytest -m browser tests/test_app_browser.py
+	$(BIN)/python -m pytest -m browser tests/app/test_browser.py
 
 bench: env       ## speed beside other tools, 25 minutes; installs ART for it
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench

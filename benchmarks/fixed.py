@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from benchmarks.peers import ALPHA, N0, Art, Limit, ReferenceLoop, art_is_installed
 from benchmarks.timing import Ratio, interleave
 from varsmooth import FixedSelector, SmoothedClassifier, certify, load, load_dataset
-from varsmooth.networks import build
+from varsmooth.models.networks import build
 
 SIGMA = 0.25
 LAYOUTS = ("default", "channels-last")
@@ -146,5 +146,5 @@ def compare(
 
 def _certify_as_before(g: SmoothedClassifier, x: Tensor, n: int) -> None:
     """Our own certificate with kernels standardised anew in every forward pass."""
-    with mock.patch("varsmooth.smoothing.kept_kernels", nullcontext):
+    with mock.patch("varsmooth.smoothing.constant_weights", nullcontext):
         certify(g, x, N0, n, ALPHA)

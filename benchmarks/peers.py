@@ -10,7 +10,7 @@ import torch
 from scipy.stats import beta, norm
 from torch import Tensor, nn
 
-from varsmooth.networks.normalisation import kept_kernels
+from varsmooth.smoothing import constant_weights
 
 N0 = 100
 ALPHA = 1e-3
@@ -104,7 +104,7 @@ class Limit:
 
     def certify(self, images: Tensor, n: int) -> None:
         work = len(images) * (N0 + n)
-        with torch.inference_mode(), kept_kernels(self.classifier):
+        with torch.inference_mode(), constant_weights(self.classifier):
             for _ in range(work // len(self.batch)):
                 self.classifier(self.batch)
             if rest := work % len(self.batch):

@@ -1,14 +1,21 @@
 """Train a selector for a classifier that exists, tune it, and certify both together.
 
 The classifier is never changed: here a released one, in your case any model folder that
-`varsmooth.checkpoints.save` wrote. The sizes are a toy's, to be quick; on real
+`varsmooth.models.checkpoints.save` wrote. The sizes are a toy's, to be quick; on real
 data leave them out and let training take its half hour.
 """
 
 from varsmooth import certify, load, load_dataset
-from varsmooth.checkpoints import Description, Part, describe, load_checkpoint, recommend, save
+from varsmooth.models.checkpoints import (
+    Description,
+    Part,
+    describe,
+    load_checkpoint,
+    recommend,
+    save,
+)
 from varsmooth.training import SelectorConfig, train_selector
-from varsmooth.tuning import tune
+from varsmooth.training.tuning import tune
 
 
 def save_my_classifier(folder: str) -> None:

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-import varsmooth.evaluation.certifying  # noqa: F401  before the forks, so that they start at once
+import varsmooth.runs.certifying  # noqa: F401  before the forks, so that they start at once
 from varsmooth.cli import main
 
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.oracles import point
 from varsmooth import SmoothedClassifier, certify
-from varsmooth.records import Row, Run
-
-from .oracles import point
+from varsmooth.runs.records import Row, Run
 
 
 def header(name: str, verb: str = "certify", size: int = 4, **changes: Any) -> dict[str, Any]:

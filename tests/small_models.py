@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from varsmooth.checkpoints import Description, Part, save
 from varsmooth.cli import main
 from varsmooth.data.cifar10 import CLASS_NAMES
-from varsmooth.networks import AttentionSelector, Conv4
-from varsmooth.records import Run
+from varsmooth.models.checkpoints import Description, Part, save
+from varsmooth.models.networks import AttentionSelector, Conv4
+from varsmooth.runs.records import Run
 
 QUICK = "--n 60 --n0 20 --n-select 61 --n-median 21 --alpha 0.05 --alpha-select 0.01"
 """Options of a certification that takes milliseconds an image."""

@@ -9,9 +9,9 @@ rounded networks.
 import sys
 from pathlib import Path
 
-from varsmooth.checkpoints import load_checkpoint, save
+from varsmooth.models.checkpoints import load_checkpoint, save
 
-MODELS = Path(__file__).parent.parent / "src" / "varsmooth" / "models"
+MODELS = Path(__file__).parent.parent / "src" / "varsmooth" / "models" / "released"
 
 
 def release(run: str, name: str) -> Path:

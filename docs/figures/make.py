@@ -22,7 +22,8 @@ import torch
 from PIL import Image
 
 from varsmooth import FixedSelector, SmoothedClassifier, bounds, load_dataset
-from varsmooth.checkpoints import fingerprint, load_checkpoint
+from varsmooth.identity import fingerprint
+from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.noise import NoiseStream
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from varsmooth.data import load_dataset as load_dataset
     from varsmooth.decisions import certify_at as certify_at
     from varsmooth.errors import VarsmoothError as VarsmoothError
-    from varsmooth.library import load as load
+    from varsmooth.models.loading import load as load
     from varsmooth.selectors import FixedSelector as FixedSelector
     from varsmooth.selectors import LearnedSelector as LearnedSelector
     from varsmooth.selectors import MedianSelector as MedianSelector
@@ -38,7 +38,7 @@ _ROOMS = {
     "VarsmoothError": "errors",
     "certify": "certification",
     "certify_at": "decisions",
-    "load": "library",
+    "load": "models.loading",
     "load_dataset": "data",
     "pgd": "attacks",
     "predict": "certification",

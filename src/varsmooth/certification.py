@@ -21,7 +21,7 @@ from varsmooth.certificates import (
     SelectorEvidence,
 )
 from varsmooth.errors import require
-from varsmooth.evidence import Gathering
+from varsmooth.sampling import Gathering
 from varsmooth.selectors import FixedSelector, MedianSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 

@@ -23,8 +23,8 @@ from varsmooth.certificates import (
 )
 from varsmooth.certification import certificate_kind, open_ledger
 from varsmooth.errors import require
-from varsmooth.evidence import Gathering
 from varsmooth.noise import CHUNK
+from varsmooth.sampling import Gathering
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
 Reason = Literal["certified", "futile", "undecided"]

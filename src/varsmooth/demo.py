@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from varsmooth.checkpoints import describe
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.evaluation.attacking import attack_dataset
-from varsmooth.evaluation.certifying import certify_dataset
-from varsmooth.evaluation.options import (
+from varsmooth.models.checkpoints import describe
+from varsmooth.report import open_runs, write_report
+from varsmooth.runs.attacking import attack_dataset
+from varsmooth.runs.certifying import certify_dataset
+from varsmooth.runs.options import (
     AttackOptions,
     CertifyOptions,
     DataOptions,
@@ -17,9 +18,8 @@ from varsmooth.evaluation.options import (
     PredictOptions,
     RunOptions,
 )
-from varsmooth.evaluation.predicting import predict_dataset
-from varsmooth.records import Row, Run
-from varsmooth.report import open_runs, write_report
+from varsmooth.runs.predicting import predict_dataset
+from varsmooth.runs.records import Row, Run
 
 Table = list[tuple[str, ...]]
 

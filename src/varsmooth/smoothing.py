@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from varsmooth.errors import check_ids, check_images, require
-from varsmooth.networks.normalisation import kept_kernels
 from varsmooth.noise import CHUNK, NoiseStream
 from varsmooth.selectors import NoiseSelector, check_levels
 
@@ -152,16 +152,30 @@ class SmoothedClassifier(nn.Module):
         return counts
 
 
+@runtime_checkable
+class HasConstantWeights(Protocol):
+    """A module that computes something from its weights alone, once while they stand still."""
+
+    def constant_weights(self) -> AbstractContextManager[None]: ...
+
+
+@contextmanager
+def constant_weights(module: nn.Module) -> Iterator[None]:
+    """Inside, no weight of `module` may change: what follows from weights is computed once."""
+    with ExitStack() as stack:
+        for part in module.modules():
+            if isinstance(part, HasConstantWeights):
+                stack.enter_context(part.constant_weights())
+        yield
+
+
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Every submodule in eval mode inside, each back in its own mode afterwards.
-
-    The weights must not change inside: what follows from them alone is computed once.
-    """
+    """Every submodule in eval mode with constant weights inside, afterwards in its own mode."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
-        with kept_kernels(module):
+        with constant_weights(module):
             yield
     finally:
         for part in training:

@@ -10,9 +10,9 @@ from varsmooth.app.knobs import ALPHA, STEPS, Knobs
 from varsmooth.app.models import Model
 from varsmooth.certification import predict
 from varsmooth.data import Batch
-from varsmooth.evaluation.attacking import distances, find_adversarial
-from varsmooth.evaluation.options import AttackOptions
 from varsmooth.noise import NoiseStream
+from varsmooth.runs.attacking import distances, find_adversarial
+from varsmooth.runs.options import AttackOptions
 from varsmooth.smoothing import SmoothedClassifier
 
 SAMPLES = 16  # noisy copies behind each gradient

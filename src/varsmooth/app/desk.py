@@ -15,11 +15,11 @@ from varsmooth.app.looking import look
 from varsmooth.app.models import Model
 from varsmooth.app.runs import OpenRun
 from varsmooth.app.uploads import open_upload
-from varsmooth.checkpoints import released_names
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.demo import choose_model
 from varsmooth.errors import require
-from varsmooth.evaluation.images import SIZES, renumbered
+from varsmooth.models.checkpoints import released_names
+from varsmooth.runs.images import SIZES, renumbered
 
 Tell = Callable[[float], None]
 """Told which share of the work is done."""

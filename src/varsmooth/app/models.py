@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from varsmooth.app.knobs import LAM, SIGMA, Knobs, Range
-from varsmooth.checkpoints import Checkpoint, Description, load_checkpoint
 from varsmooth.errors import require
-from varsmooth.library import selector_of
+from varsmooth.models.checkpoints import Checkpoint, Description, load_checkpoint
+from varsmooth.models.loading import selector_of
 from varsmooth.smoothing import SmoothedClassifier
 
 LEVELS = 12

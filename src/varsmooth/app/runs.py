@@ -22,12 +22,12 @@ from varsmooth.app.looking import Levels, reachable
 from varsmooth.certificates import ABSTAIN, Certificate
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.evaluation.images import resized
-from varsmooth.evaluation.options import options_in
-from varsmooth.records import Row, Run
 from varsmooth.report import figures, statements
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.tables import rounded
+from varsmooth.runs.images import resized
+from varsmooth.runs.options import options_in
+from varsmooth.runs.records import Row, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

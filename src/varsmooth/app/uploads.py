@@ -8,7 +8,7 @@ import numpy as np
 from varsmooth.data import ImageDataset
 from varsmooth.data.folders import read_image
 from varsmooth.errors import require
-from varsmooth.evaluation.images import resized
+from varsmooth.runs.images import resized
 
 FORMATS = ("PNG", "JPEG")
 MAX_BYTES = 8 * 2**20

@@ -6,7 +6,7 @@ A verb imports what it needs when it runs, so that `--help` is quick. Exit codes
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from varsmooth.cli import (
     app,
@@ -14,7 +14,6 @@ from varsmooth.cli import (
     data,
     demo,
     evaluate,
-    experiment,
     measure,
     models,
     report,
@@ -50,29 +49,24 @@ VERBS: Verbs = {
         },
         default="make",
     ),
-    "experiment": Group(
-        "Reproduce a figure or table of the paper: varsmooth experiment NAME",
-        {"run": experiment.run, "list": experiment.list_, "claims": experiment.claims},
-        default="run",
-    ),
     "demo": demo.demo,
     "app": app.app,
     "completion": completion.completion,
 }
 
 
-def _run(argv: Sequence[str] | None) -> None:
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["train"]:  # its options are those of the configuration, however nested
-        train.train(words[1:])
-    else:
-        call(VERBS, words)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["train"]:  # its options are those of the configuration, however nested
+        return exit_code(lambda: train.train(words[1:]))
+    return exit_code(lambda: call(VERBS, words))
+
+
+def exit_code(command: Callable[[], None]) -> int:
+    """Run a command; what goes wrong becomes one sentence and an exit code."""
     try:
-        _run(argv)
+        command()
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has seen enough, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.errors import VarsmoothError
-from varsmooth.evaluation.options import (
+from varsmooth.runs.options import (
     BATCH_SIZE,
     AttackOptions,
     CertifyOptions,
@@ -44,8 +44,8 @@ def predict(
         device: where to compute
         devices: number of processes of a run, each with its own device
     """
-    from varsmooth.evaluation.predicting import predict_dataset
-    from varsmooth.evaluation.summary import predicted
+    from varsmooth.runs.predicting import predict_dataset
+    from varsmooth.runs.summary import predicted
 
     _need_model(model)
     chosen = [replace(data, data=path) for path in images] or [data]
@@ -69,9 +69,9 @@ def _print_predictions(
     batch_size: int,
     device: str,
 ) -> None:
-    from varsmooth.evaluation.models import build
-    from varsmooth.evaluation.predicting import predict_photos
-    from varsmooth.evaluation.running import choose_device
+    from varsmooth.runs.building import build
+    from varsmooth.runs.predicting import predict_photos
+    from varsmooth.runs.runner import choose_device
 
     built = build(model, choose_device(device))
     for data in chosen:
@@ -99,8 +99,8 @@ def certify(
       varsmooth certify --model my_model/ --data cifar10 --devices 4 --out runs/four
       torchrun --nproc-per-node 4 -m -- varsmooth certify --model my_model/ --out runs/four
     """
-    from varsmooth.evaluation.certifying import certify_dataset
-    from varsmooth.evaluation.summary import certified
+    from varsmooth.runs.certifying import certify_dataset
+    from varsmooth.runs.summary import certified
 
     _need_model(model)
     _tell(certified(certify_dataset(model, data, settings, run)))
@@ -131,8 +131,8 @@ def attack(
     if against is not None:
         _search(against, model, data, settings, run)
         return
-    from varsmooth.evaluation.attacking import attack_dataset
-    from varsmooth.evaluation.summary import attacked
+    from varsmooth.runs.attacking import attack_dataset
+    from varsmooth.runs.summary import attacked
 
     _need_model(model)
     if settings.eps is None:
@@ -147,8 +147,8 @@ def _search(
     settings: AttackOptions,
     run: RunOptions,
 ) -> None:
-    from varsmooth.evaluation.searching import search_run, violations
-    from varsmooth.evaluation.summary import searched
+    from varsmooth.runs.searching import search_run, violations
+    from varsmooth.runs.summary import searched
 
     changed = _changed(replace(model, model=None)) + _changed(data)
     changed += ["eps"] * (settings.eps is not None)
@@ -188,7 +188,7 @@ def verify(
         batch_size: noisy images per forward pass
         device: where to compute
     """
-    from varsmooth.evaluation.verifying import FALSE_ALARM, verify_run
+    from varsmooth.runs.verifying import FALSE_ALARM, verify_run
 
     found = verify_run(run, resample, model, seed, batch_size, device)
     if found.problems:

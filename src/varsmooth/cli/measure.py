@@ -34,10 +34,10 @@ def measure(
         seed: of the noise
         device: where to compute
     """
-    from varsmooth import cards
-    from varsmooth.checkpoints import CONFIG, find, load_checkpoint, rewrite
     from varsmooth.data import load_dataset
     from varsmooth.errors import require
+    from varsmooth.models.checkpoints import CONFIG, find, load_checkpoint, rewrite
+    from varsmooth.training import cards
 
     require(samples % 2 == 1, f"samples must be odd, not {samples}, so that one is the median")
     loaded = load_checkpoint(model)

@@ -12,8 +12,8 @@ def models(names: list[str]) -> None:
     Args:
         names: released names or checkpoint folders
     """
-    from varsmooth.cards import card
-    from varsmooth.checkpoints import describe, released_names
+    from varsmooth.models.checkpoints import describe, released_names
+    from varsmooth.training.cards import card
 
     for name in names:
         print(card(name, describe(name)))

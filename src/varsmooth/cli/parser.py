@@ -51,19 +51,21 @@ class Formatter(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
         return f"{text} (default: {str(default).lower() if isinstance(default, bool) else default})"
 
 
-def build_parser(verbs: Verbs) -> ArgumentParser:
+def build_parser(
+    verbs: Verbs,
+    prog: str = "varsmooth",
+    description: str = "Per-input noise levels for randomized smoothing, certificates that hold.",
+) -> ArgumentParser:
     """The parser of the whole command line."""
-    parser = _parser(
-        "Randomized smoothing with a noise level of its own for every input.", prog="varsmooth"
-    )
+    parser = _parser(description, prog=prog)
     _add_verbs(parser, verbs)
     return parser
 
 
-def call(verbs: Verbs, argv: Sequence[str]) -> None:
+def call(verbs: Verbs, argv: Sequence[str], **parser: str) -> None:
     """Run the verb that the arguments name."""
     words = _with_default(verbs, [_bracketed(word) for word in argv])
-    config = build_parser(verbs).parse_args(words)
+    config = build_parser(verbs, **parser).parse_args(words)
     verb = verbs[config.subcommand]
     config = config[config.subcommand]
     if isinstance(verb, Group):

@@ -50,11 +50,11 @@ def tune(
         batch_size: noisy images per forward pass; never changes the result
         device: where to compute
     """
-    from varsmooth.cards import has_card, write_card
-    from varsmooth.checkpoints import describe, find, recommend
     from varsmooth.data import load_dataset
-    from varsmooth.library import load
-    from varsmooth.tuning import tune as choose
+    from varsmooth.models.checkpoints import describe, find, recommend
+    from varsmooth.models.loading import load
+    from varsmooth.training.cards import has_card, write_card
+    from varsmooth.training.tuning import tune as choose
 
     g = load(model, protect=False).to(device)
     chosen = choose(

@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args
 
 from varsmooth.certificates import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.records import Row, Run
 from varsmooth.report.tables import rounded
+from varsmooth.runs.records import Row, Run
 
 Format = Literal["csv", "parquet", "tsv"]
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from varsmooth.bounds import Floats
 from varsmooth.certificates import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.records import Run
 from varsmooth.report import statistics
+from varsmooth.runs.records import Run
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

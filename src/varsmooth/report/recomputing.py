@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from varsmooth.errors import require
-from varsmooth.records import Run
+from varsmooth.runs.records import Run
 
 
 def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from varsmooth.cards import Metrics, measure_classifier, measured_levels
-from varsmooth.checkpoints import Description, Part, load_checkpoint, load_weights, save
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.networks import build
+from varsmooth.models.checkpoints import Description, Part, load_checkpoint, load_weights, save
+from varsmooth.models.networks import build
 from varsmooth.noise import keyed_generator
 from varsmooth.objectives import consistency_loss
+from varsmooth.processes import Engine, launch
+from varsmooth.training.cards import Metrics, measure_classifier, measured_levels
 from varsmooth.training.configuration import ClassifierConfig
-from varsmooth.training.engine import Engine, launch
 from varsmooth.training.loop import fit
 from varsmooth.training.state import identity
 

@@ -154,7 +154,7 @@ class SelectorConfig(TrainingConfig):
 
 def preset_names() -> list[str]:
     """The presets of the package, as `scale/model`."""
-    folder = resources.files("varsmooth") / "presets"
+    folder = resources.files("varsmooth.training") / "presets"
     return sorted(
         f"{scale.name}/{file.name.removesuffix('.yaml')}"
         for scale in folder.iterdir()
@@ -217,7 +217,7 @@ def _read_preset(name: str) -> dict[str, Any]:
     else:
         known = preset_names()
         require(name in known, f"there is no preset {name!r}{nearest(name, known)}")
-        text = (resources.files("varsmooth") / "presets" / f"{name}.yaml").read_text()
+        text = (resources.files("varsmooth.training") / "presets" / f"{name}.yaml").read_text()
     try:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:

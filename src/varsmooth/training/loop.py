@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from varsmooth.data import ImageDataset
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.noise import keyed_generator
+from varsmooth.processes import Engine, average_gradients
 from varsmooth.training.augmentation import crop_and_flip
 from varsmooth.training.configuration import TrainingConfig
-from varsmooth.training.engine import Engine, average_gradients
 from varsmooth.training.state import restore_state, save_state
 
 

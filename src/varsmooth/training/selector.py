@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from varsmooth.cards import LAMBDAS, Metrics, measure_selector
-from varsmooth.checkpoints import Part, load_checkpoint, save
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import require
-from varsmooth.networks import ReadsClassifier, build
+from varsmooth.models.checkpoints import Part, load_checkpoint, save
+from varsmooth.models.networks import ReadsClassifier, build
 from varsmooth.noise import NoiseStream, keyed_generator
 from varsmooth.objectives import radius_loss, variational_loss
+from varsmooth.processes import Engine, launch
 from varsmooth.selectors import LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+from varsmooth.training.cards import LAMBDAS, Metrics, measure_selector
 from varsmooth.training.configuration import SelectorConfig
-from varsmooth.training.engine import Engine, launch
 from varsmooth.training.loop import fit
 from varsmooth.training.state import identity
 

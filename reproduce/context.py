@@ -1,0 +1,193 @@
+"""What experiments share: models, images, and a store of ordinary evaluation runs and votes."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from reproduce.experiment import Need
+from varsmooth.data import load_dataset
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.models.checkpoints import CONFIG, Description, describe, released_names
+from varsmooth.runs.attacking import attack_dataset
+from varsmooth.runs.building import listed
+from varsmooth.runs.certifying import certify_dataset
+from varsmooth.runs.options import (
+    BATCH_SIZE,
+    AttackOptions,
+    CertifyOptions,
+    DataOptions,
+    ModelOptions,
+    PredictOptions,
+    RunOptions,
+)
+from varsmooth.runs.predicting import predict_dataset
+from varsmooth.runs.records import Run
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where models are found and where runs are kept.
+
+    store: a folder for runs and votes, shared by all experiments. A run's folder is named by a
+    digest of all that its rows depend on: asked again it is continued, asked differently it is
+    another run.
+    models: a folder with trained models, named as released (`cifar10-0.25`) or as the presets
+    name them (`f-0.25`, `h-0.25`); by default the released models.
+    variant: which released selectors: `confidence` for `cifar10-0.25-confidence`, which read f; by
+    default the paper's.
+    train: train what is missing, by the presets of this scale ("paper"), into `models`.
+    """
+
+    store: Path
+    models: Path | None = None
+    variant: str | None = None
+    train: str | None = None
+    root: Path | None = None
+    batch_size: int = BATCH_SIZE
+    device: str = "auto"
+
+    def model(self, need: Need) -> str:
+        """Name or folder of a model; trains it first if this context does that."""
+        found = self.find(need)
+        if found is None and self.train is not None:
+            found = self._trained(need)
+        if found is None:
+            raise VarsmoothError(self.lack([need]))
+        return found
+
+    def about(self, need: Need) -> Description:
+        """The description of a model."""
+        return describe(self.model(need))
+
+    def find(self, need: Need) -> str | None:
+        """Name or folder of a model that is there."""
+        if self.models is None:
+            name = self._released(need)
+            places = [name] if name in released_names() else []
+        else:
+            names = (f"h-{need.level}", f"f-{need.level}", need.released)
+            places = [str(self.models / n) for n in names if (self.models / n / CONFIG).is_file()]
+        for place in places:
+            if not need.selector or describe(place).selector is not None:
+                return place
+        return None
+
+    def lack(self, needs: Sequence[Need]) -> str:
+        """One sentence: which models are missing and how to get them. Empty if none is."""
+        missing = [need for need in needs if self.find(need) is None]
+        if not missing:
+            return ""
+        names = [
+            self._released(need) + (" with its selector" if need.selector else "")
+            for need in missing
+        ]
+        sentence = (
+            f"this needs {', '.join(dict.fromkeys(names))}, which "
+            f"{'is' if len(names) == 1 else 'are'} not {self._where()}; "
+        )
+        if self.variant is not None:
+            have = [name for name in released_names() if name.endswith(f"-{self.variant}")]
+            known = f"there are {', '.join(have)}" if have else "there is none of this variant"
+            return f"{sentence}{known}: leave out what is missing with --sigmas"
+        commands = [f"varsmooth train {kind} cpu/{name}" for kind, name in missing[0].presets]
+        return (
+            f"{sentence}train by the presets ({', then '.join(commands)}) and name their folder "
+            "with --models runs/cpu, or leave out what is missing with --sigmas"
+        )
+
+    def _released(self, need: Need) -> str:
+        varied = need.selector and self.variant is not None
+        return f"{need.released}-{self.variant}" if varied else need.released
+
+    def _where(self) -> str:
+        return "among the released models" if self.models is None else f"in {self.models}"
+
+    def _trained(self, need: Need) -> str:
+        from varsmooth.training import (
+            ClassifierConfig,
+            SelectorConfig,
+            read_config,
+            train_classifier,
+            train_selector,
+        )
+
+        require(self.models is not None, "say where trained models go with --models")
+        assert self.models is not None
+        overrides: dict[str, Any] = {"data_root": None if self.root is None else str(self.root)}
+        folder = self.models / f"f-{need.level}"
+        if not (folder / CONFIG).is_file():
+            preset = f"{self.train}/f-{need.level}"
+            wishes = overrides | {"output": str(folder)}
+            train_classifier(read_config(ClassifierConfig, preset, wishes))
+        if need.selector:
+            preset = f"{self.train}/h-{need.level}"
+            wishes = overrides | {"classifier": str(folder)}
+            folder = self.models / f"h-{need.level}"
+            wishes["output"] = str(folder)
+            train_selector(read_config(SelectorConfig, preset, wishes))
+        return str(folder)
+
+    def images(self, data: str, split: str, count: int) -> DataOptions:
+        """`count` images of a split, evenly spaced."""
+        have = len(load_dataset(data, split, self.root))
+        require(count <= have, f"{data} {split} has {have} images, not {count}")
+        step = have // count
+        subset = None if count == have else f"0:{step * count}:{step}"
+        return DataOptions(data, split, subset, root=self.root)
+
+    def certify(
+        self, name: str, model: ModelOptions, data: DataOptions, settings: CertifyOptions
+    ) -> Run:
+        """An ordinary certification run; its votes are shared with all others."""
+        settings = replace(settings, votes=self.store / "votes")
+        options = self._options("certify", name, model, data, settings)
+        return certify_dataset(model, data, settings, options)
+
+    def predict(
+        self, name: str, model: ModelOptions, data: DataOptions, settings: PredictOptions
+    ) -> Run:
+        """An ordinary prediction run; give it a seed."""
+        options = self._options("predict", name, model, data, settings)
+        return predict_dataset(model, data, settings, options)
+
+    def attack(
+        self, name: str, model: ModelOptions, data: DataOptions, settings: AttackOptions
+    ) -> Run:
+        """An ordinary attack run."""
+        options = self._options("attack", name, model, data, settings)
+        return attack_dataset(model, data, settings, options)
+
+    def _options(
+        self, verb: str, name: str, model: ModelOptions, data: DataOptions, settings: Any
+    ) -> RunOptions:
+        assert model.model is not None
+        about = describe(model.model)
+        steered = model.sigma is None  # else no selector has a say, and none need be there yet
+        values = {
+            "verb": verb,
+            "fingerprints": [
+                part and part.fingerprint
+                for part in (about.classifier, about.selector if steered else None)
+            ],
+            "recommended": _in_use(about.recommended, model) if steered else {},
+            "model": asdict(replace(model, model=None, trust=listed(model.trust))),
+            "data": asdict(replace(data, root=None)),
+            "settings": {k: v for k, v in asdict(settings).items() if k != "votes"},
+        }
+        text = json.dumps(values, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
+        folder = self.store / "runs" / f"{verb}-{digest}"
+        return RunOptions(folder, name, self.batch_size, self.device)  # type: ignore[arg-type]
+
+
+def _in_use(recommended: dict[str, Any], model: ModelOptions) -> dict[str, Any]:
+    """The recommended settings that the options leave as they are."""
+    spelled = {"n": "n_median"}
+    return {
+        name: value
+        for name, value in recommended.items()
+        if getattr(model, spelled.get(name, name), None) is None
+    }

@@ -1,0 +1,155 @@
+"""Certificates for another D, clip or method from stored evidence, without sampling.
+
+`certify` draws the votes at a level and the samples of h from noise streams of their own. So one
+run at each level and one run of the selector hold every draw that it would take at any λ, D or
+clip on these levels, and the certificate follows by `Certificate.derive`, as it does there.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+
+from varsmooth.certificates import Certificate, Ledger, LevelVotes, Method, SelectorEvidence
+from varsmooth.certification import open_ledger
+from varsmooth.errors import require
+from varsmooth.report.outcomes import Outcomes
+from varsmooth.runs.records import Run
+from varsmooth.sampling import Gathering
+from varsmooth.selectors import MedianSelector
+from varsmooth.smoothing import SmoothedClassifier
+
+Clip = tuple[float, float] | None
+Derive = Callable[[Certificate, Gathering, Ledger], Certificate]
+
+
+@dataclass(frozen=True)
+class VoteTable:
+    """The votes of f for every image at every level, from one run of a fixed σ for each level."""
+
+    runs: Sequence[Run]
+
+    @cached_property
+    def votes(self) -> dict[float, dict[int, LevelVotes]]:
+        """By level and image."""
+        found: dict[float, dict[int, LevelVotes]] = {}
+        for run in self.runs:
+            certificates = [run.certificate(row) for row in run.rows()]
+            found[certificates[0].sigma] = {c.id: c.votes[0] for c in certificates}
+        return found
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        return tuple(sorted(self.votes))
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What g_v* certifies at one λ: the votes of f, and a run of `certify` with samples of h."""
+
+    table: VoteTable
+    selector: Run
+    name: str
+
+    @cached_property
+    def originals(self) -> list[Certificate]:
+        found = [self.selector.certificate(row) for row in self.selector.rows()]
+        require(
+            all(c.selector is not None and c.selector.levels == self.table.levels for c in found),
+            "the selector's run is on other levels than the votes",
+        )
+        return found
+
+    def paper(self, distance: float, clip: Clip = None, *, every_level: bool = False) -> Outcomes:
+        """The paper's scenario (i) at D: the worst of three levels, or of every level between."""
+
+        def derive(original: Certificate, gather: Gathering, ledger: Ledger) -> Certificate:
+            seen = replace(_evidence(original, gather), distance=distance)
+            levels = gather.levels_between(seen, ledger, every_index=False)
+            if every_level and levels:
+                levels = [s for s in gather.levels if levels[0] <= s <= levels[-1]]
+            votes = [self.table.votes[level][original.id] for level in levels]
+            return _derived("paper", ledger, votes, seen, gather.median_level(seen), original)
+
+        name = f"{self.name}, attack on h, D = {distance:g}" + ", every level" * every_level
+        return self._replayed("paper", clip, derive, name)
+
+    def conditional(self, clip: Clip = None) -> Outcomes:
+        """Scenario (ii), no attack on h: Cohen's certificate at the median of the N_h samples."""
+
+        def derive(original: Certificate, gather: Gathering, ledger: Ledger) -> Certificate:
+            level = gather.median_level(_evidence(original, gather))
+            votes = [self.table.votes[level][original.id]]
+            return _derived("conditional", ledger, votes, None, level, original)
+
+        return self._replayed("conditional", clip, derive, f"{self.name}, no attack on h")
+
+    def sound(self, clip: Clip = None, *, spent_as_paper: bool = False) -> Outcomes:
+        """The exhaustive certificate: Theorem A over every level of the clipped grid.
+
+        spent_as_paper: with the paper's spending, to compare with it: α for the votes and α_h
+        besides, and no band for the deployed median.
+        """
+
+        def derive(original: Certificate, gather: Gathering, ledger: Ledger) -> Certificate:
+            level = min(max(original.sigma, gather.levels[0]), gather.levels[-1])
+            candidate = self.table.votes[level][original.id].candidate
+            votes = [
+                replace(self.table.votes[s][original.id], candidate=candidate)
+                for s in gather.levels
+            ]
+            seen = _evidence(original, gather)
+            if spent_as_paper:
+                ledger = replace(ledger, alpha_class=ledger.alpha, alpha_deploy=0.0, n_deploy=0)
+            return _derived("sound", ledger, votes, seen, level, original)
+
+        name = f"{self.name}, sound" + ", spent as the paper's" * spent_as_paper
+        return self._replayed("sound", clip, derive, name)
+
+    def _replayed(self, method: Method, clip: Clip, derive: Derive, name: str) -> Outcomes:
+        settings = self.selector.header["selector"]
+        selector = MedianSelector(
+            _never, settings["sigma_m"], settings["n"], clip, self.table.levels
+        )
+        g = SmoothedClassifier(torch.nn.Identity(), selector)
+        config = self.selector.header["config"]
+        ledger = open_ledger(g, method, config["alpha"], config["alpha_select"], config["band"])
+        gather = Gathering(g, torch.zeros(1, 1, 1, 1), g.noise(1, 0), None)
+        labels = {row["id"]: row["label"] for row in self.selector.rows()}
+        found = [derive(original, gather, ledger) for original in self.originals]
+        rows = [
+            {
+                "id": c.id,
+                "label": labels[c.id],
+                "prediction": c.prediction,
+                "radius": c.radius,
+                "guarantee": c.guarantee,
+                "sigma": c.sigma,
+            }
+            for c in found
+        ]
+        header = {**self.selector.header, "name": name + (", clipped" if clip else "")}
+        return Outcomes.of(header, rows)
+
+
+def _never(x: torch.Tensor) -> torch.Tensor:
+    raise AssertionError("a replay draws nothing")
+
+
+def _evidence(original: Certificate, gather: Gathering) -> SelectorEvidence:
+    """The samples of h, on the levels of the replay."""
+    assert original.selector is not None
+    return replace(original.selector, clip=gather.selector.clip, levels=gather.levels)
+
+
+def _derived(
+    method: Method,
+    ledger: Ledger,
+    votes: Sequence[LevelVotes],
+    seen: SelectorEvidence | None,
+    sigma: float,
+    original: Certificate,
+) -> Certificate:
+    facts = {"id": original.id, "seed": original.seed, "settings": {}, "fingerprints": {}}
+    return Certificate.derive(method, ledger, votes, seen, sigma=sigma, **facts)

@@ -1,0 +1,1 @@
+"""Models: networks, checkpoints, how a model is loaded by name, and the released weights."""

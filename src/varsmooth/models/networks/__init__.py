@@ -1,0 +1,20 @@
+"""Networks: classifiers f and selector networks h, built by name."""
+
+from varsmooth.models.networks.conv4 import Conv4
+from varsmooth.models.networks.registry import build, network_names
+from varsmooth.models.networks.resnet import ResNet20
+from varsmooth.models.networks.selector import (
+    AttentionSelector,
+    ConfidenceSelector,
+    ReadsClassifier,
+)
+
+__all__ = [
+    "AttentionSelector",
+    "ConfidenceSelector",
+    "Conv4",
+    "ReadsClassifier",
+    "ResNet20",
+    "build",
+    "network_names",
+]

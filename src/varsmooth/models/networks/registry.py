@@ -1,0 +1,76 @@
+"""From the name of a network and its options to the network."""
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.models.networks.conv4 import Conv4
+from varsmooth.models.networks.resnet import ResNet20
+from varsmooth.models.networks.selector import AttentionSelector, ConfidenceSelector
+
+NETWORKS: dict[str, type[nn.Module]] = {
+    "conv4": Conv4,
+    "resnet20": ResNet20,
+    "attention": AttentionSelector,
+    "confidence": ConfidenceSelector,
+}
+"""Every network that a description may name without anyone's import path."""
+
+
+def network_names() -> list[str]:
+    """The registered names."""
+    return sorted(NETWORKS)
+
+
+def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
+    """A fresh network from a registered name, or from an import path `package.module:Class`.
+
+    An import path runs that package's code, so it must come from the user, never from a file
+    of unknown origin.
+
+    >>> build("conv4", {"widths": (8, 8, 8, 8)}).linear
+    Linear(in_features=8, out_features=10, bias=True)
+    """
+    options = dict(options or {})
+    maker = _imported(network) if ":" in network else _registered(network)
+    parameters = inspect.signature(maker).parameters
+    known = [
+        name for name, parameter in parameters.items() if parameter.kind != parameter.VAR_KEYWORD
+    ]
+    if len(known) == len(parameters):  # no **kwargs that would take any option
+        for name in options:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.4) or [", ".join(known)]
+            require(name in known, f"{network} has no option {name!r}; did you mean {close[0]!r}?")
+    try:
+        return maker(**options)
+    except (TypeError, AttributeError) as error:
+        raise VarsmoothError(f"{network} cannot be built with {options}: {error}") from error
+
+
+def _registered(name: str) -> type[nn.Module]:
+    close = difflib.get_close_matches(name, NETWORKS, n=1) or network_names()
+    require(
+        name in NETWORKS,
+        f"there is no network {name!r}; did you mean {' or '.join(close)}? "
+        "Name your own as package.module:Class",
+    )
+    return NETWORKS[name]
+
+
+def _imported(path: str) -> type[nn.Module]:
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise VarsmoothError(f"{path} cannot be imported: {error}") from error
+    require(
+        isinstance(found, type) and issubclass(found, nn.Module),
+        f"{path} is no class of network; name a subclass of torch.nn.Module",
+    )
+    checked: type[nn.Module] = found
+    return checked

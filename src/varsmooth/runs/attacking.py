@@ -1,0 +1,175 @@
+"""Attacks on a data set: what the smoothed classifier says before and after."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from varsmooth.attacks import pgd
+from varsmooth.certification import predict
+from varsmooth.data import Batch
+from varsmooth.errors import require
+from varsmooth.runs.building import listed
+from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions, RunOptions
+from varsmooth.runs.records import Key, Row, Run
+from varsmooth.runs.runner import Setup, Task, labels_of, run
+from varsmooth.selectors import MedianSelector
+from varsmooth.smoothing import SmoothedClassifier
+
+
+def attack_dataset(
+    model: ModelOptions, data: DataOptions, settings: AttackOptions, options: RunOptions
+) -> Run:
+    """Attack every image of a data set at every budget into the folder of a run.
+
+    Images without a label are driven away from what the smoothed classifier says of them. Images
+    that it gets wrong, or abstains on, without any attack are left as they are: no attack can
+    make them count for less.
+    """
+    require(settings.eps is not None, "an attack needs a budget: --eps 0.25,0.5")
+    return run(Attacking(settings), model, data, options)
+
+
+@dataclass(frozen=True)
+class Attacking(Task):
+    """The task: for each image and budget, the smoothed classifier before and after."""
+
+    settings: AttackOptions
+    verb = "attack"
+
+    @property
+    def budgets(self) -> list[float]:
+        return sorted(float(eps) for eps in listed(self.settings.eps))
+
+    def config(self) -> dict[str, Any]:
+        return asdict(self.settings) | {"eps": self.budgets}
+
+    def block(self, batch_size: int) -> int:
+        return images_per_attack(self.settings, batch_size)
+
+    def keys(self, image: int) -> Iterable[Key]:
+        return [(image, eps) for eps in self.budgets]
+
+    def rows(self, setup: Setup, batch: Batch) -> list[Row]:
+        settings, g, x = self.settings, setup.g, batch.images
+        asked: dict[str, Any] = {
+            "n": settings.n,
+            "alpha": settings.alpha,
+            "seed": settings.seed,
+            "ids": batch.ids,
+            "batch_size": setup.batch_size,
+        }
+        clean = predict(g, x, **asked)
+        y = clean.counts.argmax(dim=1) if batch.labels is None else batch.labels
+        right = (clean.prediction == y.cpu()).nonzero()[:, 0]
+        rows = []
+        for eps in self.budgets:
+            found, after = x.clone(), list(clean)
+            if len(right) > 0:
+                ids = batch.ids[right]
+                found[right] = find_adversarial(
+                    g, x[right], y[right], eps, settings, ids, clean.sigma[right]
+                )
+                votes = predict(g, found[right], **asked | {"ids": ids})  # not the attack's noise
+                for i, answer in zip(right.tolist(), votes, strict=True):
+                    after[i] = answer
+            if settings.save_images:
+                keep_images(setup, batch.ids, found, f"eps-{eps:g}")
+            for i, label in enumerate(labels_of(batch)):
+                rows.append(
+                    {
+                        "id": clean[i].id,
+                        "label": label,
+                        "eps": eps,
+                        "clean_prediction": clean[i].prediction,
+                        "prediction": after[i].prediction,
+                        "sigma_clean": clean[i].sigma,
+                        "sigma": after[i].sigma,
+                        "norm": distances(x, found)[i],
+                        "clean_counts": list(clean[i].counts),
+                        "counts": list(after[i].counts),
+                    }
+                )
+        return rows
+
+
+def keep_images(setup: Setup, ids: Tensor, found: Tensor, budget: str) -> None:
+    """A block's adversarial images as arrays `images` (B,C,H,W) in [0,1] and `ids` (B,)."""
+    folder = setup.record.folder / "images"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{budget}-{int(ids[0]):06d}.npz"
+    np.savez_compressed(path, images=found.cpu().numpy(), ids=ids.numpy())
+
+
+def images_per_attack(settings: AttackOptions, batch_size: int) -> int:
+    """Images whose noisy copies for one gradient step fill one batch."""
+    return max(1, batch_size // max(settings.samples, settings.n_median_attack, 1))
+
+
+def find_adversarial(
+    g: SmoothedClassifier,
+    x: Tensor,
+    y: Tensor,
+    eps: float | Tensor,
+    settings: AttackOptions,
+    ids: Tensor,
+    sigma_clean: Tensor,
+) -> Tensor:
+    """Images (B,C,H,W) within eps (ℓ2) of x that g is least likely to call y.
+
+    strong: gradients go through votes, noise and selector, whose median takes n_median_attack
+    draws in each step. weak: on f without noise; an f that wants to know σ is told sigma_clean
+    (B,), the level chosen for the clean image. On the 8-bit lattice a perturbation is rounded
+    toward zero, which keeps it within its budget.
+    """
+    view: nn.Module = _PlainView(g, sigma_clean.to(x))
+    if settings.kind == "strong":
+        view = SmoothedClassifier(
+            g.classifier,
+            _quicker(g.selector, settings.n_median_attack),
+            samples=settings.samples,
+            temperature=g.temperature,
+            lattice=g.lattice,
+        )
+    found = pgd(
+        view,
+        x,
+        y.to(x.device),
+        eps,
+        settings.steps,
+        restarts=settings.restarts,
+        seed=settings.seed,
+        ids=ids,
+    )
+    if g.lattice:
+        found = x + (255 * (found - x)).trunc() / 255
+        found = (255 * found).round() / 255
+    return found
+
+
+def distances(x: Tensor, other: Tensor) -> list[float]:
+    """‖x − x'‖₂ of each pair of images, in double precision."""
+    lengths: list[float] = (x.double() - other.double()).flatten(1).norm(dim=1).tolist()
+    return lengths
+
+
+class _PlainView(nn.Module):
+    """f alone, told the levels sigma (B,) if it wants to know."""
+
+    def __init__(self, g: SmoothedClassifier, sigma: Tensor) -> None:
+        super().__init__()
+        self.g = g
+        self.sigma = sigma
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.g.logits(x, self.sigma)
+
+
+def _quicker(selector: nn.Module, n: int) -> Any:
+    """The same selector with a median of fewer draws."""
+    if not isinstance(selector, MedianSelector):
+        return selector
+    levels = None if selector.grid is None else selector.grid.levels
+    return MedianSelector(selector.selector, selector.sigma_m, n, selector.clip, levels)

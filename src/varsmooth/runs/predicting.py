@@ -1,0 +1,87 @@
+"""Predictions for a data set, or for a few photographs."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from varsmooth.certificates import Prediction
+from varsmooth.certification import predict
+from varsmooth.data import Batch
+from varsmooth.errors import require
+from varsmooth.runs.building import Model
+from varsmooth.runs.certifying import images_per_block
+from varsmooth.runs.images import load_images
+from varsmooth.runs.options import DataOptions, ModelOptions, PredictOptions, RunOptions
+from varsmooth.runs.records import HEADER, Row, Run
+from varsmooth.runs.runner import Setup, Task, labels_of, run
+
+
+def predict_dataset(
+    model: ModelOptions, data: DataOptions, settings: PredictOptions, options: RunOptions
+) -> Run:
+    """Predict every image of a data set into the folder of a run; continues what is there.
+
+    Without a seed the run takes fresh entropy once and records it, so that it can be continued.
+    """
+    if settings.seed is None:
+        require(
+            "TORCHELASTIC_RUN_ID" not in os.environ,
+            "processes that torchrun starts must agree on their noise; choose it with --seed",
+        )
+        started = (options.out / HEADER).exists()
+        seed = Run.open(options.out).header["config"].get("seed") if started else None
+        settings = replace(settings, seed=secrets.randbits(63) if seed is None else seed)
+    return run(Predicting(settings), model, data, options)
+
+
+def predict_photos(
+    model: Model, data: DataOptions, settings: PredictOptions, batch_size: int
+) -> Iterator[tuple[str, Prediction]]:
+    """(file name or id, prediction) of every image, with nothing kept."""
+    images = load_images(data, model)
+    size = images_per_block(settings.n, batch_size)
+    device = next((p.device for p in model.g.parameters()), None)
+    for start in range(0, len(images), size):
+        chosen = images[start : start + size]
+        batch = chosen.batch(slice(None))
+        found = predict(
+            model.g,
+            batch.images.to(device),
+            ids=batch.ids,
+            batch_size=batch_size,
+            **asdict(settings),
+        )
+        names = chosen.files or [str(i) for i in batch.ids.tolist()]
+        yield from zip(names, found, strict=True)
+
+
+@dataclass(frozen=True)
+class Predicting(Task):
+    """The task: one prediction for each image."""
+
+    settings: PredictOptions
+    verb = "predict"
+
+    def config(self) -> dict[str, Any]:
+        return asdict(self.settings)
+
+    def block(self, batch_size: int) -> int:
+        return images_per_block(self.settings.n, batch_size)
+
+    def rows(self, setup: Setup, batch: Batch) -> list[Row]:
+        found = predict(
+            setup.g, batch.images, ids=batch.ids, batch_size=setup.batch_size, **self.config()
+        )
+        return [
+            {
+                "id": answer.id,
+                "label": label,
+                "prediction": answer.prediction,
+                "sigma": answer.sigma,
+                "counts": list(answer.counts),
+                "samples": self.settings.n,
+            }
+            for label, answer in zip(labels_of(batch), found, strict=True)
+        ]

@@ -1,0 +1,186 @@
+"""Blocks of images through a task: one process or many, interrupted and continued.
+
+A run's images are cut into blocks by position, and a block is always computed whole. So what a
+network sees together, and with it every digit of a result, does not depend on interruptions or
+on the number of processes: process r of R does the blocks r, r+R, …
+"""
+
+import multiprocessing
+import os
+import platform
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch.multiprocessing.spawn import ProcessException
+
+from varsmooth.data import Batch, ImageDataset
+from varsmooth.data.catalog import NAMES
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.identity import fingerprint
+from varsmooth.models.checkpoints import CONFIG
+from varsmooth.processes import Engine, launch
+from varsmooth.runs.building import build
+from varsmooth.runs.images import described, load_images
+from varsmooth.runs.options import DataOptions, ModelOptions, RunOptions
+from varsmooth.runs.progress import Progress
+from varsmooth.runs.records import Key, Row, Run, key_of
+from varsmooth.smoothing import SmoothedClassifier
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What one process of a run works with."""
+
+    g: SmoothedClassifier
+    images: ImageDataset
+    record: Run
+    batch_size: int
+
+
+class Task(ABC):
+    """What is done with each block of images. A plain value, so that processes can be sent it."""
+
+    verb: ClassVar[str]
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Every setting as plain values, for the run's header."""
+
+    @abstractmethod
+    def block(self, batch_size: int) -> int:
+        """How many images make a block: enough to fill forward passes of batch_size."""
+
+    @abstractmethod
+    def rows(self, setup: Setup, batch: Batch) -> list[Row]:
+        """The rows of one block, without the column `seconds`."""
+
+    def keys(self, image: int) -> Iterable[Key]:
+        """The keys of the rows that the image with this id gets."""
+        return (image,)
+
+    def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
+        """The smoothed classifier to work with."""
+        return g
+
+
+def run(task: Task, model: ModelOptions, data: DataOptions, options: RunOptions) -> Run:
+    """Do the task on every image that has no row yet, and return the record.
+
+    With several processes each appends to its own file. Any of them may die: the same call
+    continues, with any number of processes, to the same table.
+    """
+    devices = options.devices
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has said how many
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+    elif devices > 1:  # tell what is wrong in one sentence before any process starts
+        prepare(task, model, data, options, torch.device("cpu"))
+    share = partial(_share, task=task, model=model, data=data, options=options)
+    try:
+        launch(share, options.device, devices)
+    except ProcessException as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise VarsmoothError(
+            f"process {error.error_index} of {devices} ended early ({reason}); "
+            "run the same command again to continue"
+        ) from error
+    finally:  # after an interruption no process is left behind
+        for child in multiprocessing.active_children():
+            child.terminate()
+    return Run.open(options.out)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that one process computes on: auto, cpu or cuda."""
+    return launch(lambda engine: engine.device, name)
+
+
+def prepare(
+    task: Task,
+    model: ModelOptions,
+    data: DataOptions,
+    options: RunOptions,
+    device: torch.device,
+    rank: int = 0,
+) -> Setup:
+    """Build the smoothed classifier, load the images, open the record."""
+    require(options.batch_size >= 1, f"--batch-size must be positive, not {options.batch_size}")
+    built = build(model, device)
+    images = load_images(data, built)
+    g = built.g
+    header = {
+        "verb": task.verb,
+        "name": options.name or options.out.resolve().name,
+        "config": _config(model, data, options) | task.config(),
+        "environment": environment(device),
+        "dataset": described(images, data),
+        **identity(g),
+    }
+    return Setup(task.equip(g), images, Run.create(options.out, header, rank), options.batch_size)
+
+
+def _share(
+    engine: Engine, task: Task, model: ModelOptions, data: DataOptions, options: RunOptions
+) -> None:
+    """This process's blocks."""
+    setup = prepare(task, model, data, options, engine.device, engine.rank)
+    ids, done = setup.images.ids.tolist(), setup.record.done()
+    size = task.block(setup.batch_size)
+    blocks = [slice(start, start + size) for start in range(0, len(ids), size)]
+    mine = blocks[engine.rank :: engine.processes]
+    todo = [b for b in mine if any(key not in done for i in ids[b] for key in task.keys(i))]
+    total, left = sum(len(ids[b]) for b in mine), sum(len(ids[b]) for b in todo)
+    label = task.verb + (f" (process 1 of {engine.processes})" if engine.processes > 1 else "")
+    with Progress(total, total - left, label, shown=engine.rank == 0) as progress:
+        for block in todo:
+            batch = setup.images.batch(block)
+            started = time.perf_counter()
+            rows = task.rows(setup, batch._replace(images=batch.images.to(engine.device)))
+            seconds = (time.perf_counter() - started) / len(rows)
+            new = [row | {"seconds": seconds} for row in rows if key_of(row) not in done]
+            setup.record.append(new)
+            progress.add(len(ids[block]))
+
+
+def labels_of(batch: Batch) -> list[int | None]:
+    """One label per image, None where nobody has said."""
+    return [None] * len(batch.ids) if batch.labels is None else batch.labels.tolist()
+
+
+def identity(g: SmoothedClassifier) -> dict[str, Any]:
+    """What tells one smoothed classifier from another."""
+    prints = {"classifier": fingerprint(g.classifier), "selector": fingerprint(g.selector)}
+    return {"fingerprints": prints, "selector": g.selector.describe()}
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """What computed the rows."""
+    return {
+        "varsmooth": metadata.version("varsmooth"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "versions": {name: metadata.version(name) for name in ("numpy", "scipy", "safetensors")},
+    }
+
+
+def _config(model: ModelOptions, data: DataOptions, options: RunOptions) -> dict[str, Any]:
+    """Options as plain values; paths are absolute, so that they hold from anywhere."""
+    values = asdict(model) | asdict(data)
+    if model.model is not None and (Path(model.model).expanduser() / CONFIG).is_file():
+        values["model"] = _absolute(model.model)
+    values["data"] = data.data if data.data in NAMES else _absolute(data.data)
+    values["root"] = None if data.root is None else _absolute(data.root)
+    where = ("batch_size", "device", "devices")
+    return values | {name: getattr(options, name) for name in where}
+
+
+def _absolute(path: str | Path) -> str:
+    return str(Path(path).expanduser().resolve())

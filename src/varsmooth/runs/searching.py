@@ -1,0 +1,172 @@
+"""Looking for a counterexample inside every certified ball of a run."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from scipy.stats import binom
+from torch import Tensor
+
+from varsmooth.certificates import Ledger
+from varsmooth.certification import predict
+from varsmooth.data import Batch
+from varsmooth.errors import require
+from varsmooth.runs.attacking import (
+    distances,
+    find_adversarial,
+    images_per_attack,
+    keep_images,
+)
+from varsmooth.runs.options import AttackOptions, RunOptions, options_in
+from varsmooth.runs.records import Key, Row, Run, differences
+from varsmooth.runs.runner import Setup, Task, identity, labels_of, run
+from varsmooth.sampling import Gathering
+from varsmooth.selectors import MedianSelector
+from varsmooth.smoothing import SmoothedClassifier
+
+SHRINK = 1 - 1e-6
+"""The search stays this much inside the radius, because its arithmetic rounds."""
+
+CONFIRMED = 1e-6
+"""Probability that a point inside a true radius is called a violation, at most."""
+
+
+def search_run(
+    against: str | Path,
+    settings: AttackOptions,
+    options: RunOptions,
+    model: str | None = None,
+) -> Run:
+    """Attack every certified image of a run within its radius, and test what was found.
+
+    A violation is an x' nearer than the radius with p(class | x') < ½. The search is the strong
+    attack at radius·(1 − 1e-6). A point where fewer than half of n votes name the class is
+    looked at again with fresh noise: first, the levels that the ideal median can have there, by
+    its confidence interval from 10n + 1 draws of h (a selector without a grid: the level it
+    chooses); then, 10n votes at each of them. Only if all of these speak against p ≥ ½ at a total
+    of 1e-6 is the row marked `violated`.
+    model: where the run's model is now, if it was moved.
+    """
+    require(settings.eps is None, "the search takes its budgets from the radii; leave out --eps")
+    certified = Run.open(against)
+    require(
+        certified.header["verb"] == "certify",
+        f"{against} is a run of {certified.header['verb']}, not of certify; it has no radii",
+    )
+    named, data = options_in(certified.header["config"])
+    named = named if model is None else replace(named, model=model)
+    balls = {
+        row["id"]: Ball(
+            row["prediction"],
+            row["radius"],
+            row["sigma"],
+            row["guarantee"],
+            tuple(row["evidence"]["votes"][0]["counts"]),
+        )
+        for row in certified.rows()
+        if row["radius"] > 0
+    }
+    require(bool(balls), f"{against} has no certified image yet; there is nothing to search")
+    claimed = {name: certified.header[name] for name in ("fingerprints", "selector")}
+    task = Searching(settings, str(Path(against).resolve()), claimed, balls)
+    return run(task, named, data, options)
+
+
+def violations(found: Run) -> list[Row]:
+    """The rows whose certificate is false."""
+    return [row for row in found.rows() if row["violated"]]
+
+
+@dataclass(frozen=True)
+class Ball:
+    """What a certificate claims, and the votes it rests on."""
+
+    prediction: int
+    radius: float
+    sigma: float
+    guarantee: str
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Searching(Task):
+    """The task: one row for each certified image."""
+
+    settings: AttackOptions
+    against: str
+    identity: Mapping[str, Any]
+    balls: Mapping[int, Ball]
+    verb = "attack"
+
+    def config(self) -> dict[str, Any]:
+        return asdict(self.settings) | {"against": self.against}
+
+    def block(self, batch_size: int) -> int:
+        return images_per_attack(self.settings, batch_size)
+
+    def keys(self, image: int) -> Iterable[Key]:
+        return [(image, self.balls[image].radius * SHRINK)] if image in self.balls else []
+
+    def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
+        different = differences(self.identity, identity(g))
+        require(not different, f"this is not the model of {self.against}: {'; '.join(different)}")
+        return g
+
+    def rows(self, setup: Setup, batch: Batch) -> list[Row]:
+        chosen = [i for i, image in enumerate(batch.ids.tolist()) if image in self.balls]
+        ids, x = batch.ids[chosen], batch.images[chosen]
+        balls = [self.balls[i] for i in ids.tolist()]
+        classes = torch.tensor([ball.prediction for ball in balls])
+        eps = torch.tensor([ball.radius * SHRINK for ball in balls])
+        sigma = torch.tensor([ball.sigma for ball in balls])
+        found = find_adversarial(setup.g, x, classes, eps.to(x), self.settings, ids, sigma)
+        n, seed, alpha = self.settings.n, self.settings.seed, self.settings.alpha
+        after = predict(setup.g, found, n, alpha, seed=seed, ids=ids, batch_size=setup.batch_size)
+        if self.settings.save_images:
+            keep_images(setup, ids, found, "radius")
+        labels = labels_of(batch)
+        rows = []
+        for i, (ball, norm) in enumerate(zip(balls, distances(x, found), strict=True)):
+            suspect = norm < ball.radius and 2 * after[i].counts[ball.prediction] < n
+            violated = suspect and self._confirmed(setup, found[i : i + 1], ids[i : i + 1], ball)
+            rows.append(
+                {
+                    "id": after[i].id,
+                    "label": labels[chosen[i]],
+                    "eps": ball.radius * SHRINK,
+                    "clean_prediction": ball.prediction,
+                    "prediction": after[i].prediction,
+                    "sigma_clean": ball.sigma,
+                    "sigma": after[i].sigma,
+                    "norm": norm,
+                    "clean_counts": list(ball.counts),
+                    "counts": list(after[i].counts),
+                    "radius": ball.radius,
+                    "guarantee": ball.guarantee,
+                    "violated": violated,
+                }
+            )
+        return rows
+
+    def _confirmed(self, setup: Setup, x: Tensor, ids: Tensor, ball: Ball) -> bool:
+        """Does fresh noise show p(class | x') < ½ at every level the median can have at x'?"""
+        noise = setup.g.noise(1, self.settings.seed, ids).scoped("confirmation")
+        gather = Gathering(setup.g, x, noise, setup.batch_size)
+        n = 10 * self.settings.n
+        levels = plausible_levels(gather, n + 1, CONFIRMED / 2)
+        counts = [gather.counts([0], [level], n, "votes")[0, ball.prediction] for level in levels]
+        return all(binom.cdf(int(k), n, 0.5) <= CONFIRMED / 2 for k in counts)
+
+
+def plausible_levels(gather: Gathering, n: int, a: float) -> list[float]:
+    """Levels that contain the ideal median's one with probability ≥ 1 − a (one image).
+
+    With D = 0 the bounds of median smoothing are the median's own confidence interval.
+    """
+    selector = gather.g.selector
+    if not (isinstance(selector, MedianSelector) and selector.grid is not None):
+        return gather.chosen_levels()
+    (evidence,) = gather.selector_evidence(n, distance=0.0)
+    return gather.levels_between(evidence, Ledger(a, a, alpha_select=a), every_index=True)

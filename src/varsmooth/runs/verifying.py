@@ -1,0 +1,195 @@
+"""Does a stored run follow from its evidence, and does its evidence repeat?"""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import fisher_exact, ks_2samp
+from torch import Tensor
+
+from varsmooth.certificates import Certificate
+from varsmooth.certification import certificate_kind, open_ledger
+from varsmooth.data import ImageDataset
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.noise import NoiseStream
+from varsmooth.runs.building import build
+from varsmooth.runs.images import described, load_images
+from varsmooth.runs.options import BATCH_SIZE, options_in
+from varsmooth.runs.records import Row, Run, differences
+from varsmooth.runs.runner import choose_device, identity, labels_of
+from varsmooth.sampling import Gathering
+from varsmooth.smoothing import SmoothedClassifier
+
+FALSE_ALARM = 1e-3
+"""Probability that a faithful run fails `resample`, at most, over all its tests together."""
+
+
+@dataclass
+class Verification:
+    """What was checked, and everything that is wrong; a faithful run has no problems."""
+
+    rows: int = 0
+    problems: list[str] = field(default_factory=list)
+    resampled: int = 0
+    p_values: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def threshold(self) -> float:
+        """A p-value below this is an alarm (Bonferroni over all tests)."""
+        return FALSE_ALARM / max(len(self.p_values), 1)
+
+
+def verify_run(
+    folder: str | Path,
+    resample: int = 0,
+    model: str | None = None,
+    seed: int | None = None,
+    batch_size: int = BATCH_SIZE,
+    device: str = "auto",
+) -> Verification:
+    """Check a run of `certify`: its model, its images, every row, and some rows once more.
+
+    Every radius is derived again from its evidence, digit by digit, and the evidence must be what
+    the settings ask for (numbers of draws, levels, α ledger, seed).
+    resample: so many random images get fresh noise: at each level, the votes for the class,
+    stored and fresh, are compared by Fisher's exact test, the samples of the selector by the
+    Kolmogorov–Smirnov test. An alarm is a p-value below 0.001 / (number of tests), so a faithful
+    run raises one with probability ≤ 0.001.
+    model: where the run's model is now, if it was moved.
+    """
+    run = Run.open(folder)
+    verb = run.header["verb"]
+    require(verb == "certify", f"{folder} is a run of {verb}; only certificates can be verified")
+    named, data = options_in(run.header["config"])
+    where = choose_device(device)
+    built = build(named if model is None else replace(named, model=model), where)
+    images = load_images(data, built)
+    verification = Verification()
+    claims = {name: run.header[name] for name in ("fingerprints", "selector", "dataset")}
+    now = identity(built.g) | {"dataset": described(images, data)}
+    verification.problems += differences(claims, now)
+    if verification.problems:
+        return verification  # another model or other images: nothing else would mean anything
+    true = dict(zip(images.ids.tolist(), labels_of(images.batch(slice(None))), strict=True))
+    rows = run.rows()
+    for row in rows:
+        verification.rows += 1
+        wrong = list(_mistakes(run, built.g, row, true))
+        verification.problems += [f"image {row.get('id')}: {text}" for text in wrong]
+    if resample and not verification.problems:
+        again = _resampled(run, built.g, images, rows, resample, seed, batch_size, where)
+        verification.resampled, verification.p_values = again
+        verification.problems += [
+            f"{what}: p-value {p:.2g} is below {verification.threshold:.2g}"
+            for what, p in verification.p_values.items()
+            if p < verification.threshold
+        ]
+    return verification
+
+
+def _mistakes(
+    run: Run, g: SmoothedClassifier, row: Row, labels: dict[int, int | None]
+) -> Iterator[str]:
+    """What is wrong with one row."""
+    config = run.header["config"]
+    try:
+        certificate = run.certificate(row)
+        facts = {name: getattr(certificate, name) for name in _FACTS}
+        again = Certificate.derive(
+            certificate.method, certificate.ledger, certificate.votes, certificate.selector, **facts
+        )
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        yield f"its evidence cannot be read ({error})"
+        return
+    for name in ("prediction", "radius", "guarantee"):
+        if not row[name] == getattr(certificate, name) == getattr(again, name):
+            yield f"{name} is {row[name]}, but its evidence gives {getattr(again, name)}"
+    if row["id"] not in labels or row["label"] != labels[row["id"]]:
+        yield f"label {row['label']} is not that of the data set"
+    kind = certificate_kind(g, config["method"], config["distance"], config["every_index"])
+    ledger = open_ledger(
+        g, kind, config["alpha"], config["alpha_select"], config["band"], config["runner_up"]
+    )
+    expected: dict[str, Any] = {
+        "method": (kind, certificate.method),
+        "ledger": (ledger, certificate.ledger),
+        "seed": (config["seed"], certificate.seed),
+        "id": (row["id"], certificate.id),
+        "sigma": (row["sigma"], certificate.sigma),
+        "votes": ({config["n"]}, {level.n for level in certificate.votes} or {config["n"]}),
+    } | _expected_of_selector(g, certificate, config)
+    for name, (wanted, found) in expected.items():
+        if wanted != found:
+            yield f"{name} of its evidence should be {wanted}, not {found}"
+
+
+_FACTS = ("sigma", "id", "seed", "settings", "fingerprints")
+
+
+def _expected_of_selector(
+    g: SmoothedClassifier, certificate: Certificate, config: dict[str, Any]
+) -> dict[str, Any]:
+    """What the evidence of a protected selector must look like: (wanted, found) by name."""
+    evidence = certificate.selector
+    visited = [level.sigma for level in certificate.votes]
+    if evidence is None:
+        return {"levels": ([certificate.sigma], visited)}
+    gather = Gathering(g, torch.zeros(1, 1, 1, 1), NoiseStream.make(1, 0), None)
+    samples = np.asarray(evidence.samples)
+    found: dict[str, Any] = {
+        "selector samples": (config["n_select"], len(samples)),
+        "order of the selector's samples": (True, bool((np.diff(samples) >= 0).all())),
+        "sigma_m": (np.float32(gather.selector.sigma_m), np.float32(evidence.sigma_m)),
+        "clip": (gather.selector.clip, evidence.clip),
+        "distance": (config["distance"], evidence.distance),
+    }
+    if certificate.method == "paper":  # it must have looked at the levels that it names
+        wanted = gather.levels_between(evidence, certificate.ledger, config["every_index"])
+        return found | {"levels": (wanted, visited)}
+    candidates = {level.candidate for level in certificate.votes}
+    return found | {"grid": (gather.levels, evidence.levels), "classes": (1, len(candidates))}
+
+
+def _resampled(
+    run: Run,
+    g: SmoothedClassifier,
+    images: ImageDataset,
+    rows: list[Row],
+    count: int,
+    seed: int | None,
+    batch_size: int,
+    device: torch.device,
+) -> tuple[int, dict[str, float]]:
+    """How many images were repeated, and a p-value for everything that was compared."""
+    seed = secrets.randbits(63) if seed is None else seed
+    if seed == run.header["config"]["seed"]:
+        raise VarsmoothError(f"seed {seed} is the run's own; fresh noise needs another")
+    chosen = np.random.default_rng(seed).permutation(len(rows))[:count]
+    place = {image: position for position, image in enumerate(images.ids.tolist())}
+    p_values: dict[str, float] = {}
+    for row in (rows[i] for i in sorted(chosen)):
+        batch = images.batch([place[row["id"]]])
+        noise = g.noise(1, seed, batch.ids)
+        gather = Gathering(g, batch.images.to(device), noise, batch_size)
+        p_values |= _compared(gather, run.certificate(row))
+    return len(chosen), p_values
+
+
+def _compared(gather: Gathering, certificate: Certificate) -> dict[str, float]:
+    """p-values of one image's evidence against fresh draws."""
+    found = {}
+    for level in certificate.votes:
+        fresh: Tensor = gather.counts([0], [level.sigma], level.n, "votes")[0]
+        stored, again = level.counts[level.candidate], int(fresh[level.candidate])
+        table = np.array([[stored, level.n - stored], [again, level.n - again]])
+        found[f"image {certificate.id}, votes at {level.sigma:g}"] = float(fisher_exact(table)[1])
+    if certificate.selector is not None:
+        stored_samples = certificate.selector.samples
+        (evidence,) = gather.selector_evidence(len(stored_samples))
+        test = ks_2samp(stored_samples, evidence.samples, method="asymp")
+        found[f"image {certificate.id}, selector"] = float(test.pvalue)
+    return found

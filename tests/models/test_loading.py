@@ -1,0 +1,58 @@
+"""`load` gives a smoothed classifier that follows the model's own advice."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from varsmooth.errors import VarsmoothError
+from varsmooth.models.checkpoints import Description, Part, save
+from varsmooth.models.loading import load
+from varsmooth.models.networks import AttentionSelector, Conv4
+from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector
+
+
+def write(folder: Path, selector: bool, universal: bool = False) -> None:
+    widths = [8, 8, 8, 8]
+    description = Description(
+        dataset="cifar10",
+        class_names=tuple("abcdefghij"),
+        sigma_a=0.5,
+        universal=universal,
+        selector_sigma=0.25,
+        recommended={"lam": 0.2, "sigma_m": 0.3, "clip": [0.1, 0.4], "levels": 3},
+        classifier=Part("conv4", {"widths": widths}),
+        selector=Part("attention") if selector else None,
+    )
+    network = AttentionSelector() if selector else None
+    save(folder, description, classifier=Conv4(widths=widths), selector=network)
+
+
+def test_a_pair_follows_its_recommendations(tmp_path: Path) -> None:
+    write(tmp_path, selector=True)
+    selector = load(tmp_path).selector
+    assert isinstance(selector, MedianSelector)
+    assert isinstance(selector.selector, LearnedSelector)
+    assert (selector.sigma_m, selector.clip) == (0.3, (0.1, 0.4))
+    assert (selector.selector.sigma_a, selector.selector.lam) == (0.25, 0.2)
+    assert selector.grid is not None
+    other = load(tmp_path, lam=0.7).selector
+    assert isinstance(other, MedianSelector)
+    assert isinstance(other.selector, LearnedSelector)
+    assert other.selector.lam == 0.7
+    free = load(tmp_path, levels=0).selector
+    assert isinstance(free, MedianSelector)
+    assert free.grid is None
+
+
+@pytest.mark.parametrize(("universal", "level"), [(False, 0.5), (True, 0.25)])
+def test_a_classifier_alone_is_smoothed_at_its_level(
+    tmp_path: Path, universal: bool, level: float
+) -> None:
+    write(tmp_path, selector=False, universal=universal)
+    smoothed = load(tmp_path)
+    assert isinstance(smoothed.selector, FixedSelector)
+    assert smoothed.selector.sigma == level
+    assert smoothed.votes(torch.rand(2, 3, 32, 32), 16).sum(dim=1).tolist() == [16, 16]
+    with pytest.raises(VarsmoothError, match="leave it out"):
+        load(tmp_path, lam=0.5)

@@ -1,0 +1,216 @@
+"""Contracts that every network keeps, whatever its architecture."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from varsmooth.errors import VarsmoothError
+from varsmooth.models.networks import (
+    AttentionSelector,
+    ConfidenceSelector,
+    Conv4,
+    build,
+    network_names,
+)
+from varsmooth.models.networks.encoding import SinusoidalEncoding
+from varsmooth.models.networks.normalisation import NORMS, StandardisedConv2d
+from varsmooth.models.networks.selector import RANGE
+from varsmooth.smoothing import constant_weights
+
+SMALL: dict[str, dict[str, Any]] = {
+    "conv4": {"widths": (8, 8, 8, 8)},
+    "resnet20": {"width": 8, "blocks": 1},
+}
+
+
+def images(batch: int = 4, seed: int = 0) -> Tensor:
+    return torch.rand(batch, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
+
+
+def selector(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    network = build(name)
+    if isinstance(network, ConfidenceSelector):
+        network.attach(Conv4(widths=(8, 8, 8, 8)).eval())
+    return network
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", SMALL)
+def test_classifier_maps_images_to_logits(name: str, norm: str) -> None:
+    network = build(name, {**SMALL[name], "norm": norm, "classes": 7})
+    logits = network(images())
+    assert logits.shape == (4, 7)
+    assert not network.conditional
+    logits.sum().backward()
+    assert all(p.grad is not None for p in network.parameters())
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", SMALL)
+def test_conditional_classifier_listens_to_sigma(name: str, norm: str) -> None:
+    network = build(name, {**SMALL[name], "norm": norm, "conditional": True}).eval()
+    assert network.conditional
+    with torch.no_grad():  # scale and shift start at zero
+        for parameter in network.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape))
+    x = images()
+    quiet, loud = (network(x, torch.full((4,), sigma)) for sigma in (0.1, 0.9))
+    assert not torch.allclose(quiet, loud)
+
+
+def test_classifier_reads_images_of_another_size_and_colour() -> None:
+    assert build("conv4", {"channels": 1, "classes": 3})(torch.rand(2, 1, 48, 40)).shape == (2, 3)
+
+
+def test_only_batch_statistics_let_images_influence_each_other() -> None:
+    for norm in NORMS:
+        network = Conv4(widths=(8, 8, 8, 8), norm=norm).train()
+        alone, together = network(images()[:2])[0], network(images())[0]
+        assert torch.allclose(alone, together, atol=1e-5) == (norm != "batch")
+
+
+def test_standardised_kernels_do_not_see_the_scale_of_their_weights() -> None:
+    layer = StandardisedConv2d(3, 4, 3, padding=1)
+    before = layer(images())
+    with torch.no_grad():
+        layer.weight.mul_(5).add_(2)
+    torch.testing.assert_close(layer(images()), before, rtol=1e-3, atol=1e-3)
+
+
+def test_kept_kernels_change_no_bit_and_are_forgotten() -> None:
+    network, x = Conv4(widths=(8, 8, 8, 8)), images().requires_grad_()
+    layers = [part for part in network.modules() if isinstance(part, StandardisedConv2d)]
+    before = network(x)
+    (gradient,) = torch.autograd.grad(before.sum(), x)
+    with constant_weights(network):
+        with constant_weights(network):  # the inner one leaves the outer one's kernels
+            pass
+        assert all(layer.kept is not None and not layer.kept.requires_grad for layer in layers)
+        kept = network(x)
+        assert torch.equal(kept, before)
+        assert torch.equal(torch.autograd.grad(kept.sum(), x)[0], gradient)
+        assert network.state_dict().keys() == Conv4(widths=(8, 8, 8, 8)).state_dict().keys()
+    with torch.no_grad():
+        layers[0].gain.mul_(2)
+    assert not torch.equal(network(x), before)
+    (learned,) = torch.autograd.grad(network(x).sum(), layers[0].gain)
+    assert learned.abs().sum() > 0
+
+
+def test_attention_is_that_of_the_module_that_holds_its_weights() -> None:
+    h = AttentionSelector()
+    tokens = torch.randn(3, 16, 32, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    wanted, _ = h.attention(tokens, tokens, tokens, need_weights=False)
+    found = h._attend(tokens)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    gradients = [torch.autograd.grad(out.square().sum(), tokens)[0] for out in (found, wanted)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["attention", "confidence"])
+class TestSelectors:
+    def test_levels_start_near_sigma_a(self, name: str) -> None:
+        sigma_a = torch.tensor([0.12, 0.25, 0.5, 1.0])
+        levels = selector(name)(images(), sigma_a, torch.zeros(4))
+        torch.testing.assert_close(levels, sigma_a, rtol=0.2, atol=0)
+
+    def test_levels_stay_positive_and_bounded(self, name: str) -> None:
+        network = selector(name)
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.mul_(50)
+        levels = network(images(), torch.full((4,), 0.25), torch.rand(4))
+        assert bool((levels >= 0.25 * math.exp(-RANGE) * 0.999).all())
+        assert bool((levels <= 0.25 * math.exp(RANGE) * 1.001).all())
+
+    def test_both_conditions_change_the_level(self, name: str) -> None:
+        network, x, sigma_a, lam = selector(name), images(), torch.full((4,), 0.25), torch.zeros(4)
+        base = network(x, sigma_a, lam)
+        assert (network(x, sigma_a, lam + 0.5) - base).abs().min() > 0
+        relative = network(x, 2 * sigma_a, lam) / (2 * sigma_a) - base / sigma_a
+        assert relative.abs().min() > 0
+
+    def test_gradients_reach_every_parameter_and_the_image(self, name: str) -> None:
+        network, x = selector(name), images().requires_grad_()
+        network(x, torch.full((4,), 0.25), torch.rand(4)).log().sum().backward()
+        for label, parameter in network.named_parameters():
+            assert parameter.grad is not None, label
+            # softmax attention ignores a constant added to all keys: that bias has no effect
+            keys = slice(32, 64) if label == "attention.in_proj_bias" else slice(0, 0)
+            gradient = parameter.grad.clone()
+            gradient[keys] = 1
+            assert gradient.abs().sum() > 0, label
+        assert x.grad is not None
+        assert x.grad.abs().sum() > 0
+
+
+def test_confidence_selector_neither_owns_nor_changes_the_classifier() -> None:
+    classifier = Conv4(widths=(8, 8, 8, 8)).eval()
+    network = ConfidenceSelector()
+    network.attach(classifier)
+    assert not any("classifier" in name for name in network.state_dict())
+    network.train()
+    assert not classifier.training
+    network(images(), torch.full((4,), 0.25), torch.rand(4)).sum().backward()
+    assert all(p.grad is None and p.requires_grad for p in classifier.parameters())
+
+
+def test_confidence_selector_stays_below_its_highest_level() -> None:
+    network = ConfidenceSelector(highest=2)
+    network.attach(Conv4())
+    free = ConfidenceSelector()
+    free.attach(Conv4())
+    sigma = torch.full((4,), 0.25)
+    low, high = 0.25 * math.exp(-RANGE), 0.25 * math.exp(RANGE)
+    for push, limits in ((50.0, (0.5, high)), (-50.0, (low, low))):
+        for one, limit in zip((network, free), limits, strict=True):
+            nn.init.constant_(one.output.bias, push)
+            torch.testing.assert_close(
+                one(images(), sigma, sigma), torch.full((4,), limit), rtol=1e-4, atol=0
+            )
+    with pytest.raises(VarsmoothError, match="above 1"):
+        ConfidenceSelector(highest=1)
+
+
+def test_confidence_selector_without_classifier_says_so() -> None:
+    with pytest.raises(VarsmoothError, match="attach"):
+        ConfidenceSelector()(images(), torch.ones(4), torch.ones(4))
+
+
+def test_encoding_tells_neighbours_apart_smoothly() -> None:
+    values = torch.linspace(0, 1, 101)
+    codes = SinusoidalEncoding(32)(values)
+    step = (codes[1:] - codes[:-1]).norm(dim=1)
+    assert 0.005 < step.min() <= step.max() < 0.3
+
+
+def test_every_registered_network_builds() -> None:
+    assert all(isinstance(build(name), nn.Module) for name in network_names())
+
+
+def test_own_network_by_import_path() -> None:
+    assert isinstance(build("torch.nn:Linear", {"in_features": 2, "out_features": 3}), nn.Linear)
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "message"),
+    [
+        ("conv44", {}, "did you mean conv4"),
+        ("conv4", {"width": (1, 2, 3, 4)}, "no option 'width'; did you mean 'widths'"),
+        ("conv4", {"widths": (8, 8)}, "four widths"),
+        ("conv4", {"norm": "bach"}, "norm must be one of"),
+        ("conv4", {"classes": "ten"}, "cannot be built"),
+        ("attention", {"width": 30}, "multiple of"),
+        ("no.such:Thing", {}, "cannot be imported"),
+        ("math:sqrt", {}, "no class of network"),
+    ],
+)
+def test_what_cannot_be_built_is_explained(
+    network: str, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(VarsmoothError, match=message):
+        build(network, options)

@@ -1,0 +1,349 @@
+"""Every experiment end to end at a tiny scale, and its numbers against independent ones."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from reproduce.catalogue import every_experiment, find_experiment
+from reproduce.context import Context
+from reproduce.experiment import Need, Scale, reductions, resized
+from reproduce.levels import (
+    CertifyScale,
+    denser,
+    fixed_runs,
+    selector_options,
+    selector_run,
+    sweep,
+)
+from reproduce.replay import Replay, VoteTable
+from reproduce.writing import read_records
+from tests.small_models import run, write_pair
+from varsmooth.errors import VarsmoothError
+from varsmooth.models.loading import load
+from varsmooth.report.outcomes import Outcomes
+from varsmooth.runs.records import Run
+from varsmooth.runs.vote_cache import VoteStore
+
+TINY = (
+    "data=cifar10-sample images=6 n=60 n0=20 n_select=61 alpha=0.05 alpha_select=0.01 "
+    "multiples=0.5,1,1.5 ratio=1.5 held_out=5 held_out_draws=11"
+)
+"""Sizes that take seconds."""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Untrained pairs for two levels, named as training names them."""
+    folder = tmp_path_factory.mktemp("models")
+    write_pair(folder / "h-0.25", seed=1, spread=0.3)
+    write_pair(folder / "h-0.50", seed=3, spread=0.3, sigma_a=0.5)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> CertifyScale:
+    return resized(CertifyScale(), TINY.split())
+
+
+def results(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, str]]]:
+    """Configuration, claims and records of a result."""
+    config = json.loads((folder / "config.json").read_text())
+    records = folder / "records.csv.gz"
+    lines = read_records(records) if records.is_file() else []
+    return config, json.loads((folder / "claims.json").read_text()), lines
+
+
+def test_sizes_are_options() -> None:
+    scale = resized(Scale(), ["images=7", "sigmas=0.25", "data=cifar10-sample"])
+    assert (scale.images, scale.sigmas, scale.data) == (7, (0.25,), "cifar10-sample")
+    with pytest.raises(VarsmoothError, match="no size 'image'"):
+        resized(Scale(), ["image=7"])
+    with pytest.raises(VarsmoothError, match="cannot be read"):
+        resized(Scale(), ["images=many"])
+
+
+@pytest.mark.parametrize("experiment", every_experiment(), ids=lambda e: e.name)
+def test_an_experiment_says_what_it_is(experiment: object) -> None:
+    from reproduce.experiment import Experiment
+
+    assert isinstance(experiment, Experiment)
+    assert set(experiment.scales) == set(experiment.time) == {"cpu", "paper"}
+    assert not reductions(experiment.scales["paper"], experiment.scales["paper"])
+    assert find_experiment(experiment.name) is experiment
+
+
+def test_what_is_missing_is_one_sentence(tmp_path: Path) -> None:
+    context = Context(tmp_path, models=tmp_path)
+    text = context.lack([Need.fixed(0.5), Need("universal-1.00", selector=True)])
+    assert "cifar10-0.50, cifar10-universal-1.00 with its selector" in text
+    assert "varsmooth train classifier cpu/f-0.50" in text
+    assert "\n" not in text
+
+
+def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("experiment list") == 0
+    told = capsys.readouterr().out
+    assert all(experiment.paper in told for experiment in every_experiment())
+
+
+def test_percentiles(tmp_path: Path) -> None:
+    assert run("experiment percentiles --out", tmp_path / "percentiles") == 0
+    (claim,) = json.loads((tmp_path / "percentiles" / "claims.json").read_text())
+    gaps = list(claim["numbers"]["largest_gap"].values())
+    assert gaps == sorted(gaps, reverse=True)
+    assert 6 < gaps[0] < 8  # about 4.42 σ of a fair coin in 1,000 tosses: 100·4.42·0.5/√1000
+    assert run("experiment claims --results", tmp_path) == 0
+    page = (tmp_path / "README.md").read_text()
+    assert "**held**" in page
+    assert "python -m reproduce percentiles" in page
+
+
+def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
+    words = f"experiment tradeoff {TINY} swept=0.5 --sigmas 0.25,0.5"
+    assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
+    config, (sizes, _), lines = results(tmp_path)
+    assert {"tradeoff.png", "tradeoff.svg", "certified-accuracy.md"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
+    for said in ("test images: 6 (paper: 10000)", "votes N: 60 (paper: 1000)", "σ_a: 0.25, 0.5"):
+        assert said in config["small_print"]
+    assert str(tmp_path.parent) not in json.dumps(config)
+    equal = [line for line in lines if line["run"] == "σ_s = σ_a = 0.25"]
+    right = [line["prediction"] == line["label"] for line in equal]
+    assert sizes["numbers"]["accuracy"][0] == pytest.approx(np.mean(right))
+
+
+def test_a_second_time_nothing_is_computed(
+    tmp_path: Path, models: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = f"experiment tradeoff {TINY} swept=0.25 --sigmas 0.25"
+    assert run(words, "--models", models, "--store", store, "--out", tmp_path / "one") == 0
+
+    def never(*_: object) -> None:
+        raise AssertionError("votes were drawn again")
+
+    monkeypatch.setattr(Run, "append", never)
+    monkeypatch.setattr(VoteStore, "add", never)
+    assert run(words, "--models", models, "--store", store, "--out", tmp_path / "two") == 0
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+def test_levels_are_dense_where_h_chooses() -> None:
+    levels = denser((0.1, 0.2, 0.4, 0.8), 0.22, 0.3, 1.1)
+    assert {0.1, 0.2, 0.4, 0.8} == {
+        round(s, 6) for s in levels if round(s, 6) in (0.1, 0.2, 0.4, 0.8)
+    }
+    inside = [s for s in levels if 0.2 <= s <= 0.31]
+    assert max(np.diff(np.log(inside))) <= np.log(1.1) + 1e-6
+    assert sum(s > 0.35 for s in levels) == 2
+
+
+@pytest.mark.parametrize("clip", [None, (0.2, 0.3)])
+def test_replays_are_what_certify_gives(
+    tmp_path: Path, models: Path, store: Path, tiny: CertifyScale, clip: tuple[float, float] | None
+) -> None:
+    context = Context(store, models=models)
+    need = Need.fixed(0.25, selector=True)
+    levels = denser(sweep(tiny, 0.25), 0.2, 0.36, 1.06)
+    table = VoteTable(fixed_runs(context, tiny, 0.25, levels))
+    replay = Replay(table, selector_run(context, tiny, 0.25, 0.2, levels), "g_v*")
+    model = replace(selector_options(context, need, 0.2, levels), clip=clip or (0.01, 5.0))
+    data = context.images(tiny.data, "test", tiny.images)
+
+    def direct(name: str, **changes: Any) -> Outcomes:
+        settings = replace(tiny.settings, **changes)
+        return Outcomes.open(context.certify(name, model, data, settings).folder)
+
+    some = 0.0
+    for distance in (0.0, 0.05, 0.2):
+        found = replay.paper(distance, clip)
+        expected = direct("paper", method="paper", distance=distance)
+        assert np.array_equal(found.predictions, expected.predictions)
+        assert np.array_equal(found.radii, expected.radii)
+        assert np.array_equal(found.sigmas, expected.sigmas)
+        some += found.radii.sum()
+    found, expected = replay.sound(clip), direct("sound")
+    assert np.array_equal(found.predictions, expected.predictions)
+    assert np.array_equal(found.radii, expected.radii)
+    assert some > 0
+    generous = replay.sound(clip, spent_as_paper=True)
+    assert (generous.radii >= found.radii).all()
+    assert found.radii.sum() > 0
+    assert (replay.conditional(clip).radii >= found.radii - 1e-3).all()
+
+
+def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
+    words = f"experiment certified {TINY} --sigmas 0.25"
+    assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
+    config, claims, lines = results(tmp_path)
+    assert len(claims) == 6
+    assert "snapped" in config["small_print"]
+    assert "0.16, 0.24" in (tmp_path / "clip-thresholds.md").read_text()
+    assert {line["guarantee"] for line in lines} == {"sound", "conditional", "heuristic"}
+
+    def accuracy(part: str, radius: float) -> float:
+        """The best of the runs whose name has this part, from the compact records."""
+        runs: dict[str, list[bool]] = {}
+        for line in lines:
+            if part in line["run"]:
+                right = line["prediction"] == line["label"] and float(line["radius"]) >= radius
+                runs.setdefault(line["run"], []).append(right)
+        return max(float(np.mean(right)) for right in runs.values())
+
+    beats = claims[0]["numbers"]["0.25"]
+    expected = [accuracy("no attack", r) - accuracy("σ_s = 0.25", r) for r in (0.0, 0.125, 0.25)]
+    assert beats[:3] == pytest.approx(expected)
+
+    def average(part: str) -> float:
+        """The largest average radius of the runs whose name has this part."""
+        runs: dict[str, list[float]] = {}
+        for line in lines:
+            if part in line["run"]:
+                runs.setdefault(line["run"], []).append(radius_if_right(line))
+        return max(float(np.mean(radii)) for radii in runs.values())
+
+    for claim, part in zip(claims[4:], ("no attack", "sound, clipped"), strict=True):
+        expected = [average(part) - average("g, ")]
+        assert claim["numbers"]["0.25"] == pytest.approx(expected[0])
+
+
+def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:
+    words = f"experiment selector-bounds {TINY} distances=0,0.1,0.9 --sigmas 0.25,0.5"
+    assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
+    _, (claim,), _ = results(tmp_path)
+    widths = claim["numbers"]["relative_width"]["σ_a = 0.25, λ = 0"]
+    assert widths[2] is None  # 61 samples bound nothing at D = 3.6 σ_m
+    g = load(models / "h-0.25", lam=0.0)
+    from varsmooth.bounds import order_statistics
+    from varsmooth.data import load_dataset
+
+    data = load_dataset("cifar10-sample")[0:996:166]
+    images, _, ids = data.batch(slice(None))
+    with torch.no_grad():
+        samples = g.selector.samples(images, 0.25, 61, g.noise(6, 0, ids), "selector-bounds")
+    ordered = samples.sort(dim=1).values.numpy()
+    low, high = order_statistics(61, 0.1, 0.25, 0.005)
+    width = ordered[:, high - 1].mean() - ordered[:, low - 1].mean()
+    assert widths[1] == pytest.approx(width / ordered[:, 30].mean(), rel=1e-4)
+
+
+def test_clean(tmp_path: Path, models: Path, store: Path) -> None:
+    words = f"experiment clean {TINY} lams=0,0.4 --sigmas 0.25"
+    assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
+    _, (claim,), lines = results(tmp_path)
+    assert len(claim["numbers"]["gaps"]) == 2
+    g = load(models / "h-0.25", lam=0.4, protect=False)
+    from varsmooth.data import load_dataset
+
+    data = load_dataset("cifar10-sample")[0:996:166]
+    images, _, ids = data.batch(slice(None))
+    with torch.no_grad():
+        raw = g.selector(images, g.noise(6, 0, ids))
+    mine = [line for line in lines if line["run"] == "g_v, σ_a = 0.25, λ = 0.4"]
+    levels = sorted({float(line["sigma"]) for line in lines})
+    nearest = [min(levels, key=lambda s: abs(np.log(s / float(h)))) for h in raw]
+    assert [float(line["sigma"]) for line in mine] == nearest
+    with torch.no_grad():
+        level = torch.tensor(nearest)
+        votes = g.votes(images, 60, sigma=level, noise=g.noise(6, 0, ids))
+    assert [int(line["prediction"]) for line in mine] == votes.argmax(dim=1).tolist()
+
+
+def radius_if_right(line: dict[str, str]) -> float:
+    return float(line["radius"]) if line["prediction"] == line["label"] else 0.0
+
+
+def test_ablation(tmp_path: Path, models: Path, store: Path) -> None:
+    sizes = "trained=0.25 lams=0 fixed_lams=0.2 asked_lams=0,0.2 epochs=1 images_per_epoch=8"
+    words = f"experiment ablation {TINY} {sizes} train_split=val --sigmas 0.25 --device cpu"
+    assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
+    _, claims, lines = results(tmp_path)
+    assert len(claims) == 7
+    for claim, variant in zip(
+        claims[5:], ("reads f's output", "reads f's output, rewarded for radius"), strict=True
+    ):
+        mine, reference = (
+            [radius_if_right(line) for line in lines if line["run"] == f"{name}, λ = 0.2"]
+            for name in (variant, "universal λ")
+        )
+        assert claim["numbers"]["0.2"] == pytest.approx(np.mean(mine) - np.mean(reference))
+    told = claims[1]["numbers"]["σ_a = 0.25, λ = 0, D = 0.2"]
+    by_run: dict[str, dict[str, dict[str, str]]] = {}
+    for line in lines:
+        by_run.setdefault(line["run"], {})[line["id"]] = line
+    sound = by_run["g_v*, σ_a = 0.25, λ = 0, sound, spent as the paper's"]
+    three = by_run["g_v*, σ_a = 0.25, λ = 0, attack on h, D = 0.2"]
+    beyond = [
+        float(line["radius"])
+        > (float(sound[i]["radius"]) if sound[i]["prediction"] == line["prediction"] else 0)
+        for i, line in three.items()
+    ]
+    assert told == pytest.approx(np.mean(beyond))
+    hidden = [line for line in lines if line["run"].startswith("λ hidden from h")]
+    ends = [[line["sigma"] for line in hidden if line["run"].endswith(f"λ = {lam}")] for lam in "0"]
+    again = [line["sigma"] for line in hidden if line["run"].endswith("λ = 0.2")]
+    assert ends[0] == again  # without λ as an input, λ changes nothing
+
+
+def test_the_command_says_what_is_missing(
+    tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("experiment certified --models", models, "--out", tmp_path / "out") == 1
+    told = capsys.readouterr().err
+    assert "cifar10-0.12 with its selector, cifar10-1.00 with its selector" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_released_selectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--variant`: their h, the same f, and results beside the paper's."""
+    monkeypatch.chdir(tmp_path)
+    words = f"experiment clean {TINY} lams=0 --sigmas 0.25"
+    assert run(words) == 0
+    assert run("experiment claims") == 0
+    assert "other selectors" not in Path("results/README.md").read_text()
+    assert run(words, "--variant", "confidence") == 0
+    assert run("experiment claims --results results/confidence") == 0
+    assert run("experiment claims") == 0
+    assert "[confidence](confidence/README.md)" in Path("results/README.md").read_text()
+    heading = "# Results with the selectors of `--variant confidence`\n"
+    assert Path("results/confidence/README.md").read_text().startswith(heading)
+    paper, ours = (results(Path("results") / folder / "clean") for folder in ("", "confidence"))
+    assert ours[0]["command"].endswith(" --variant confidence")
+    assert "h (confidence, objective radius) 6 epochs" in ours[0]["small_print"]
+    assert "h 20 epochs" in paper[0]["small_print"]
+    parts = [config["models"]["cifar10-0.25"] for config, _, _ in (paper, ours)]
+    assert parts[0]["classifier"] == parts[1]["classifier"]
+    assert parts[0]["selector"] != parts[1]["selector"]
+    capsys.readouterr()
+    assert run("experiment clean --variant confidence") == 1
+    told = capsys.readouterr().err
+    assert "cifar10-0.12-confidence with its selector" in told
+    assert "there are cifar10-0.25-confidence, cifar10-universal-1.00-confidence: leave" in told
+    assert run("experiment clean --variant nonsense") == 1
+    assert "there is none of this variant" in capsys.readouterr().err
+    assert run("experiment clean --variant confidence --models m") == 2
+
+
+def test_looking_often_does_not_make_a_claim_hold() -> None:
+    from reproduce.claims import verdict_of
+    from varsmooth.report.statistics import PairedDifference
+
+    barely, none = PairedDifference(9, 1, 100), PairedDifference(0, 0, 100)
+    assert verdict_of([barely]) == "held"
+    assert verdict_of([barely, *[none] * 9]) == "partly"
+    assert verdict_of([none, none]) == "not"
+    assert verdict_of([PairedDifference(1, 9, 100)]) == "not"
+    assert verdict_of([]) == "untested"

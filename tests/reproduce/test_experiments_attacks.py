@@ -1,0 +1,347 @@
+"""The attack experiments end to end at a tiny scale, and their numbers from the records."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import nn
+
+from reproduce.attack_convergence import ConvergenceScale
+from reproduce.attacked import Attacks, AttackScale
+from reproduce.comparing import weakest
+from reproduce.context import Context
+from reproduce.experiment import Need, resized
+from reproduce.writing import read_records
+from tests.small_models import run, write_pair
+from varsmooth.data import load_dataset
+from varsmooth.models.checkpoints import Description, Part, load_checkpoint, save
+from varsmooth.models.networks import AttentionSelector, Conv4
+from varsmooth.report.statistics import PairedDifference, mean_interval
+from varsmooth.runs import attacking
+from varsmooth.selectors import FixedSelector
+from varsmooth.smoothing import SmoothedClassifier
+
+TINY = "images=8 steps=2 samples=2 n_median_attack=3 n=15 n_median=5"
+FIXED = f"{TINY} lams=0,0.4 few_lams=0.2 every_lam=0.25 multiples=1,2"
+"""Sizes that take seconds."""
+
+SEEDS = {"0.12": 8, "0.25": 7, "0.50": 2, "universal-0.25": 1, "universal-1.00": 1}
+"""Of untrained models that are sometimes right, and that attacks of the budgets below mislead."""
+
+Right = NDArray[np.bool_]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Embedded images in two classes, faded until they are close enough for small attacks."""
+    folder = tmp_path_factory.mktemp("data")
+    pixels = load_dataset("cifar10-sample").images[:9].astype(float)
+    faded = (0.8 * pixels[8] + 0.2 * pixels[:8]).round().astype(np.uint8)
+    for number, image in enumerate(faded):
+        for split in ("test", "val"):
+            place = folder / split / ("even", "odd")[number % 2]
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(place / f"{number}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """Untrained pairs of three fixed levels and two ranges of levels, undecided about the data."""
+    folder = tmp_path_factory.mktemp("models")
+    for level, seed in SEEDS.items():
+        write_model(folder / f"h-{level}", level, data, seed)
+    return folder
+
+
+def write_model(folder: Path, level: str, data: Path, seed: int) -> None:
+    torch.manual_seed(seed)
+    kind, _, text = level.rpartition("-")
+    sigma, told = float(text), float(text) / (2 if kind else 1)
+    options = {"widths": [8, 8, 8, 8], "classes": 2, "conditional": bool(kind)}
+    classifier = Conv4(classes=2, widths=(8, 8, 8, 8), conditional=bool(kind))
+    selector = AttentionSelector()
+    nn.init.normal_(selector.output.weight, std=0.3)
+    g = SmoothedClassifier(classifier, FixedSelector(told))
+    x = load_dataset(str(data)).batch(slice(None)).images.repeat(16, 1, 1, 1)
+    noisy = x + told * torch.randn(x.shape)
+    with torch.no_grad():
+        classifier.linear.weight *= 1000
+        middle = g.logits(noisy, g.selector(x)).view(16, 8, 2).mean(dim=0).median(dim=0).values
+        classifier.linear.bias.sub_(middle)
+    description = Description(
+        dataset="cifar10",
+        class_names=("even", "odd"),
+        sigma_a=sigma,
+        universal=bool(kind),
+        selector_sigma=told,
+        recommended={"lam": 0.2, "clip": [0.1, 0.5], "levels": 4},
+        classifier=Part("conv4", options),
+        selector=Part("attention"),
+    )
+    save(folder, description, classifier=classifier, selector=selector)
+
+
+class Found:
+    """A results folder: configuration, claims, and which images are right in each run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = json.loads((folder / "config.json").read_text())
+        self.claims: list[dict[str, Any]] = json.loads((folder / "claims.json").read_text())
+        self.lines = read_records(folder / "records.csv.gz")
+
+    def clean(self, *parts: str) -> Right:
+        return self._right("clean_prediction", parts)
+
+    def robust(self, *parts: str) -> Right:
+        """Right before and under the attack."""
+        return self._right("prediction", parts) & self.clean(*parts)
+
+    def _right(self, column: str, parts: tuple[str, ...]) -> Right:
+        mine = [line for line in self.lines if line["run"] == ", ".join(parts)]
+        assert len(mine) == 8, f"{parts} is not one run of 8 images"
+        return np.array([line[column] == line["label"] for line in mine])
+
+
+class Laboratory:
+    """Runs experiments on the models and the data of this file, in one store."""
+
+    def __init__(self, models: Path, data: Path, store: Path) -> None:
+        self.models, self.data, self.store = models, data, store
+
+    def __call__(self, words: str, out: Path) -> Found:
+        places = ("--models", self.models, "--store", self.store, "--out", out)
+        name, _, sizes = words.partition(" ")
+        assert run(f"experiment {name} data={self.data} {sizes}", *places) == 0
+        return Found(out)
+
+
+@pytest.fixture(scope="module")
+def experiment(models: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    return Laboratory(models, data, tmp_path_factory.mktemp("store"))
+
+
+WEAK = ("γ = 2", "weak attack")
+STRONG = ("γ = 2", "strong attack")
+
+
+def test_weak_attack(tmp_path: Path, experiment: Laboratory) -> None:
+    found = experiment(f"weak-attack {FIXED} eps=2 --sigmas 0.25,0.5", tmp_path)
+    better, larger = found.claims
+    gains = []
+    for sigma, knobs in (("0.25", ("0", "0.4")), ("0.5", ("0.2",))):
+        base = found.robust("g", f"σ_a = {sigma}", f"σ_s = {sigma}", *WEAK)
+        robust = [found.robust("g_v", f"σ_a = {sigma}", f"λ = {k}", *WEAK) for k in knobs]
+        gains.append(max(right.mean() for right in robust) - base.mean())
+    assert any(gains)  # or the rest would compare zeros
+    assert better["numbers"]["robust"] == pytest.approx(gains)
+    assert larger["numbers"]["growth"] == pytest.approx(gains[1] - gains[0])
+    assert {"weak-attack.png", "weak-attack.svg", "weak-attack.md", "weak-attack.csv"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
+    for said in ("PGD steps: 2 (paper: 200)", "test images: 8", "σ_a with every λ: 0.25"):
+        assert said in found.config["small_print"]
+
+
+def test_one_model_cannot_show_a_trend(tmp_path: Path, experiment: Laboratory) -> None:
+    found = experiment(f"weak-attack {FIXED} eps=2 --sigmas 0.25", tmp_path)
+    assert found.claims[1]["verdict"] == "untested"
+
+
+def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
+    found = experiment(f"strong-attack {FIXED} budgets=0.5,2 --sigmas 0.25", tmp_path)
+    drop, less, larger, clean = found.claims
+    title, lams = "σ_a = 0.25", ("0", "0.4")
+
+    def lost(method: str, eps: str, lam: str) -> NDArray[np.int64]:
+        about = (method, title, f"λ = {lam}", f"γ = {eps}", "strong attack")
+        return found.clean(*about).astype(int) - found.robust(*about)
+
+    weak = [found.robust("g_v", title, f"λ = {lam}", *WEAK) for lam in lams]
+    strong = [found.robust("g_v", title, f"λ = {lam}", *STRONG) for lam in lams]
+    assert np.mean(weak) != np.mean(strong)
+    assert drop["numbers"][title] == pytest.approx(np.mean(weak) - np.mean(strong))
+    excess = {
+        eps: np.mean([lost("g_v", eps, lam) - lost("g_v*", eps, lam) for lam in lams], axis=0)
+        for eps in ("0.5", "2")
+    }
+    assert excess["2"].mean() != 0
+    for eps, values in excess.items():
+        assert less["numbers"][f"{title}, γ = {eps}"] == pytest.approx(values.mean())
+        low, high = (100 * end for end in mean_interval(values))
+        assert f"[{low:+.1f}, {high:+.1f}]".replace("-", "−") in less["measured"]
+    assert larger["numbers"][title] == pytest.approx((excess["2"] - excess["0.5"]).mean())
+    cost = [
+        found.clean("g_v", title, f"λ = {lam}", *STRONG).mean()
+        - found.clean("g_v*", title, f"λ = {lam}", *STRONG).mean()
+        for lam in lams
+    ]
+    assert clean["numbers"][title] == pytest.approx(np.mean(cost))
+
+
+def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
+    words = f"clipping {FIXED} eps=2 held_out=5 held_out_draws=11 --sigmas 0.25"
+    found = experiment(words, tmp_path)
+    better, alike = found.claims
+    title = "σ_a = 0.25"
+    about = (title, "σ_s = 0.25", *STRONG)
+    base_clean, base = found.clean("g", *about), found.robust("g", *about)
+    for method in ("g_v*", "g_v*, clipped"):
+        pairs = [
+            (
+                float(found.clean(method, title, f"λ = {lam}", *STRONG).mean() - base_clean.mean()),
+                float(found.robust(method, title, f"λ = {lam}", *STRONG).mean() - base.mean()),
+            )
+            for lam in ("0", "0.4")
+        ]
+        best = max(pairs, key=lambda pair: (min(pair), sum(pair)))
+        assert better["numbers"][f"{method}, {title}"] == pytest.approx(best)
+    clipped = found.robust("g_v*, clipped", title, "λ = 0.4", *STRONG)
+    gap = PairedDifference.of(clipped, found.robust("g_v*", title, "λ = 0.4", *STRONG))
+    assert alike["numbers"][f"{title}, λ = 0.4"] == pytest.approx(gap.value)
+    thresholds = (tmp_path / "clip-thresholds.csv").read_text().splitlines()[1].split(",")
+    low, high = map(float, thresholds[-2:])
+    sigmas = [
+        float(line[column])
+        for line in found.lines
+        if line["run"].startswith("g_v*, clipped, σ_a = 0.25, λ = 0,")
+        for column in ("sigma", "clean_sigma")
+    ]
+    assert low - 1e-6 <= min(sigmas)
+    assert max(sigmas) <= high + 1e-6
+    assert "0.16, 0.24" in (tmp_path / "clip-thresholds.md").read_text()
+
+
+def test_universal(tmp_path: Path, experiment: Laboratory) -> None:
+    words = f"universal {FIXED} eps=2 universal_lams=0,0.5 levels=0.25 --sigmas 0.25,0.5"
+    found = experiment(words, tmp_path)
+    same, selector, replaced = found.claims
+    for sigma in ("0.25", "0.5"):
+        one = found.robust("g", "σ_a′ = 1", f"σ_s = {sigma}", *STRONG)
+        other = found.robust("g", f"σ_a = {sigma}", f"σ_s = {sigma}", *STRONG)
+        assert same["numbers"][sigma] == pytest.approx(one.mean() - other.mean())
+    assert set(selector["numbers"]) == {"σ_a = 0.25", "σ_a = 0.5"}
+    assert replaced["verdict"] == ("held" if replaced["numbers"]["0.5"] else "not")
+    assert "selector" in found.config["models"]["cifar10-universal-1.00"]
+
+
+def test_universal_extended(tmp_path: Path, experiment: Laboratory) -> None:
+    words = f"universal-extended {TINY} budgets=0.1,0.5 lams=0,0.4 far_lams=0,0.9 multiples=1"
+    found = experiment(f"{words} --sigmas 0.25", tmp_path)
+    better, drop = found.claims
+    assert set(better["numbers"]) == {"σ_a′ = 0.25, γ = 0.1", "σ_a′ = 0.25, γ = 0.5"}
+    far = ("γ = 0.5", "strong attack")
+    ours = [("g_v*", "σ_a′ = 0.25", f"λ = {lam}", *far) for lam in ("0", "0.9")]
+    best = max(ours, key=lambda about: (found.robust(*about).sum(), found.clean(*about).sum()))
+    theirs = ("g", "σ_a = 0.12", "σ_s = 0.12", *far)
+    for name, about in (("g_v*", best), ("g", theirs)):
+        lost = found.clean(*about).mean() - found.robust(*about).mean()
+        assert drop["numbers"][name] == pytest.approx(lost)
+    assert drop["numbers"]["g"] > 0
+
+
+def test_attack_convergence(tmp_path: Path, experiment: Laboratory) -> None:
+    words = f"attack-convergence {TINY} eps=2 smaller=1 --sigmas 0.25"
+    found = experiment(words, tmp_path)
+    (claim,) = found.claims
+    assert len(claim["numbers"]) == 4 + 3  # steps, draws, median and all; g_v has no median
+
+    def robust(method: str, steps: int, samples: int, median: int) -> float:
+        settings = f"PGD steps {steps}, EOT draws per step {samples}"
+        more = f"draws of h's median in the attack {median}"
+        return float(found.robust(method, "σ_a = 0.25", "λ = 0.2", *STRONG, settings, more).mean())
+
+    numbers = claim["numbers"]
+    assert any(numbers.values())
+    for method in ("g_v*", "g_v"):
+        title, chosen = f"{method}, σ_a = 0.25", robust(method, 2, 2, 3)
+        more = {
+            "PGD steps 2 → 4": robust(method, 4, 2, 3),
+            "EOT draws per step 2 → 4": robust(method, 2, 4, 3),
+            "everything doubled": robust(method, 4, 4, 7),
+        }
+        for what, share in more.items():
+            assert numbers[f"{title}, {what}"] == pytest.approx(share - chosen)
+        robust(method, 1, 2, 3), robust(method, 2, 1, 3)  # the halvings are there too
+
+
+def test_what_is_doubled() -> None:
+    scale = ConvergenceScale(steps=40, samples=4, n_median_attack=11)
+    medians = [scale.doubled("n_median_attack", times).n_median_attack for times in range(-3, 2)]
+    assert medians == [1, 3, 5, 11, 23]
+    assert [scale.doubled("samples", times).samples for times in range(-3, 2)] == [1, 1, 2, 4, 8]
+
+
+@pytest.fixture
+def no_attack(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("an image was attacked again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(attacking, "find_adversarial", never)
+        yield
+
+
+@pytest.mark.usefixtures("no_attack")
+def test_nothing_is_attacked_twice(tmp_path: Path, experiment: Laboratory) -> None:
+    """What was run is resumed, and one budget of two is shared with an experiment on it alone."""
+    again = experiment(f"strong-attack {FIXED} budgets=0.5,2 --sigmas 0.25", tmp_path / "again")
+    assert len(again.claims) == 4
+    shared = f"strong-attack {FIXED} budgets=2 --sigmas 0.25"
+    assert len(experiment(shared, tmp_path / "shared").claims) == 4
+
+
+def test_what_is_missing_is_said(
+    tmp_path: Path, experiment: Laboratory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "experiment universal-extended --sigmas 0.5 --models"
+    assert run(words, experiment.models, "--store", experiment.store, "--out", tmp_path) != 0
+    told = capsys.readouterr().err
+    assert "cifar10-universal-0.50 with its selector" in told
+    assert "varsmooth train selector cpu/h-universal-0.50" in told
+    assert told.strip().count("\n") == 0
+
+
+def test_the_selector_under_attack_is_the_papers(experiment: Laboratory) -> None:
+    """No clip, no grid, σ_m = σ_a, whatever the description recommends."""
+    scale = resized(AttackScale(), [*TINY.split(), f"data={experiment.data}"])
+    context = Context(experiment.store, models=experiment.models)
+    point = Attacks(context, scale, 0.3).g_v_star(Need.fixed(0.25, selector=True), 0.4)
+    about = point.outcomes.header["selector"]
+    assert (about["sigma_m"], about["levels"], about["n"]) == (0.25, None, 5)
+    assert about["inner"] == {"selector": "learned", "sigma_a": 0.25, "lam": 0.4}
+    levels = np.unique(point.outcomes.clean_sigmas)
+    assert len(levels) == 8  # no two images were snapped to one level
+    low, high = about["clip"]
+    assert low < levels.min() / 5
+    assert high > levels.max() * 5
+
+
+def test_a_run_at_a_fixed_level_does_not_wait_for_a_selector(tmp_path: Path) -> None:
+    """What g did before h was trained is found again when f comes with its h."""
+    scale = resized(AttackScale(), ["data=cifar10-sample", *TINY.split()])
+    write_pair(tmp_path / "h-0.25")
+    pair = load_checkpoint(tmp_path / "h-0.25")
+    alone = replace(pair.description, selector=None, selector_sigma=None, recommended={})
+    save(tmp_path / "alone" / "f-0.25", alone, classifier=pair.classifier)
+    folders = [
+        Attacks(Context(tmp_path / "store", models=models), scale, 0.3)
+        .g(Need.fixed(0.25), 0.25)
+        .outcomes.header["config"]["model"]
+        for models in (tmp_path / "alone", tmp_path)
+    ]
+    assert folders[0] == folders[1]  # one run, begun by the first model
+    assert len(list((tmp_path / "store" / "runs").iterdir())) == 1
+
+
+def test_the_weakest_verdict_counts() -> None:
+    assert weakest(["held", "partly"]) == "partly"
+    assert weakest(["held", "untested", "not"]) == "untested"
+    assert weakest([]) == "untested"

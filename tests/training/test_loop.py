@@ -1,0 +1,260 @@
+"""Training on the embedded sample: it learns, it is reproducible, and it says what is wrong."""
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from varsmooth.data import load_dataset
+from varsmooth.errors import VarsmoothError
+from varsmooth.identity import fingerprint
+from varsmooth.models.checkpoints import load_checkpoint
+from varsmooth.models.networks import Conv4, build
+from varsmooth.training import ClassifierConfig, SelectorConfig, train_classifier, train_selector
+from varsmooth.training.augmentation import crop_and_flip
+from varsmooth.training.selector import SelectorTask
+
+TINY = {"widths": [8, 8, 16, 16]}
+
+
+def classifier_config(output: Path, **changes: Any) -> ClassifierConfig:
+    """A few seconds of training on real images; nothing is ever chosen from the outcome."""
+    small = ClassifierConfig(
+        output=str(output),
+        sigma=0.25,
+        dataset="cifar10-sample",
+        train_split="test",
+        network_options=TINY,
+        epochs=2,
+        images_per_epoch=200,
+        batch_size=50,
+        held_out_images=20,
+        votes=16,
+        accelerator="cpu",
+    )
+    return replace(small, **changes)
+
+
+def selector_config(output: Path, classifier: Path, **changes: Any) -> SelectorConfig:
+    small = SelectorConfig(
+        output=str(output),
+        classifier=str(classifier),
+        dataset="cifar10-sample",
+        train_split="test",
+        epochs=1,
+        images_per_epoch=100,
+        batch_size=50,
+        selector_samples=3,
+        classifier_samples=4,
+        held_out_images=20,
+        accelerator="cpu",
+    )
+    return replace(small, **changes)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    return train_classifier(classifier_config(folder, epochs=4, images_per_epoch=1000))
+
+
+def weights(folder: Path) -> str:
+    model = load_checkpoint(folder)
+    module = model.classifier if model.selector is None else model.selector
+    assert module is not None
+    return fingerprint(module)
+
+
+def test_classifier_learns_and_describes_itself(trained: Path) -> None:
+    description = load_checkpoint(trained).description
+    part = description.classifier
+    assert part is not None
+    losses = [epoch["loss"] for epoch in part.history]
+    assert losses[-1] < losses[0] - 0.1
+    assert part.history[-1]["accuracy"] > 0.2
+    assert set(part.metrics["val"]["smoothed_accuracy"]) >= {"0.125", "0.25", "0.5"}
+    assert (description.sigma_a, description.universal) == (0.25, False)
+    assert len(description.class_names) == 10
+
+
+def test_same_seed_same_weights_other_seed_other_weights(tmp_path: Path) -> None:
+    first, again, other = (
+        weights(train_classifier(classifier_config(tmp_path / name, seed=seed)))
+        for name, seed in (("first", 0), ("again", 0), ("other", 1))
+    )
+    assert first == again != other
+
+
+def test_universal_classifier_is_conditional(tmp_path: Path) -> None:
+    model = load_checkpoint(train_classifier(classifier_config(tmp_path, universal=True)))
+    assert model.classifier is not None
+    assert model.classifier.conditional
+    assert model.description.universal
+
+
+def test_consistency_training_runs_over_copies(tmp_path: Path) -> None:
+    config = classifier_config(tmp_path, copies=2, consistency=5.0, epochs=1)
+    part = load_checkpoint(train_classifier(config)).description.classifier
+    assert part is not None
+    assert part.history[0]["loss"] > 0
+
+
+def test_fine_tuning_starts_from_the_given_weights(tmp_path: Path, trained: Path) -> None:
+    config = classifier_config(tmp_path / "on", initial=str(trained), epochs=1, learning_rate=1e-6)
+    part = load_checkpoint(train_classifier(config)).description.classifier
+    before = load_checkpoint(trained).description.classifier
+    assert part is not None
+    assert before is not None
+    assert part.history[0]["loss"] == pytest.approx(before.history[-1]["loss"], abs=0.25)
+    with pytest.raises(VarsmoothError, match="do not fit the network Conv4"):
+        train_classifier(
+            classifier_config(tmp_path / "off", initial=str(trained), network_options={})
+        )
+
+
+@pytest.mark.parametrize("network", ["attention", "confidence"])
+@pytest.mark.parametrize("scheme", ["gv", "gvstar"])
+def test_gradients_reach_all_of_h_and_none_of_f(trained: Path, network: str, scheme: str) -> None:
+    classifier = load_checkpoint(trained).classifier
+    assert classifier is not None
+    before = fingerprint(classifier)
+    module = build(network)
+    if network == "confidence":
+        module.attach(classifier)  # type: ignore[operator]
+    config = selector_config(Path(), trained, scheme=scheme)
+    task = SelectorTask(module, classifier, 0.25, config)
+    images, labels, ids = load_dataset("cifar10-sample", "val").batch(range(8))
+    assert labels is not None
+    loss, report = task.loss(images, labels, ids, (0, 0, 0))
+    torch.autograd.backward(loss, inputs=list(module.parameters()))
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
+    assert all(p.grad is None and p.requires_grad for p in classifier.parameters())
+    assert fingerprint(classifier) == before
+    assert 0 < report["sigma_min"] <= report["sigma_mean"] <= report["sigma_max"]
+
+
+@pytest.mark.parametrize("network", ["attention", "confidence"])
+def test_selector_learns_the_target_and_leaves_f_alone(
+    tmp_path: Path, trained: Path, network: str
+) -> None:
+    config = selector_config(
+        tmp_path, trained, network=network, lam=0.9, epochs=6, learning_rate=0.01
+    )
+    model = load_checkpoint(train_selector(config))
+    assert model.classifier is not None
+    assert model.description.selector is not None
+    frozen = load_checkpoint(trained).classifier
+    assert frozen is not None
+    assert fingerprint(model.classifier) == fingerprint(frozen)
+    history = model.description.selector.history
+    assert history[-1]["loss"] < history[0]["loss"] - 0.05
+    # The KL pulls the levels from σ_a = 0.25 toward σ_t = 0.5.
+    assert history[0]["sigma_mean"] < 0.4 < history[-1]["sigma_mean"]
+    assert model.description.sigma_t == 0.5
+
+
+def test_radius_objective_trains(tmp_path: Path, trained: Path) -> None:
+    config = selector_config(tmp_path, trained, objective="radius", network="confidence")
+    assert load_checkpoint(train_selector(config)).selector is not None
+
+
+def test_selector_of_a_universal_classifier_is_told_the_middle(tmp_path: Path) -> None:
+    train_classifier(classifier_config(tmp_path / "f", universal=True, sigma=1.0, epochs=1))
+    description = load_checkpoint(
+        train_selector(selector_config(tmp_path / "h", tmp_path / "f", scheme="gv"))
+    ).description
+    assert (description.selector_sigma, description.sigma_t) == (0.5, 1.0)
+    assert description.recommended["sigma_m"] == 0.5
+
+
+def test_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
+    config = classifier_config(tmp_path / "killed", epochs=5, images_per_epoch=400)
+    script = (
+        "import json, sys; from varsmooth.training import *; "
+        "train_classifier(ClassifierConfig(**json.loads(sys.argv[1])))"
+    )
+    arguments = [sys.executable, "-c", script, json.dumps(vars(config))]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("epoch 2/"):
+                process.send_signal(signal.SIGKILL)
+                break
+    assert process.returncode == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "config.json").exists()
+    resumed = train_classifier(config)
+    through = train_classifier(replace(config, output=str(tmp_path / "through")))
+    assert weights(resumed) == weights(through)
+
+
+def test_resuming_another_run_is_refused(tmp_path: Path) -> None:
+    train_classifier(classifier_config(tmp_path, epochs=1))
+    with pytest.raises(VarsmoothError, match="another epochs, seed"):
+        train_classifier(classifier_config(tmp_path, seed=5))
+    (tmp_path / "state.pt").write_bytes(b"no state")
+    with pytest.raises(VarsmoothError, match="no training state"):
+        train_classifier(classifier_config(tmp_path, epochs=1))
+    train_classifier(classifier_config(tmp_path, epochs=1, resume=False))
+
+
+def test_diverging_loss_and_too_few_images_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(VarsmoothError, match="lower learning_rate"):
+        train_classifier(
+            classifier_config(
+                tmp_path, learning_rate=1e18, warmup=0.0, network_options={**TINY, "norm": "none"}
+            )
+        )
+    with pytest.raises(VarsmoothError, match="fewer than batch_size"):
+        train_classifier(classifier_config(tmp_path, images_per_epoch=20))
+
+
+def test_unsuitable_networks_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(VarsmoothError, match="tells the network"):
+        train_classifier(
+            classifier_config(tmp_path, universal=True, network_options={"conditional": False})
+        )
+
+
+def test_crops_and_flips_only_move_pixels() -> None:
+    images = torch.arange(1, 4 * 6 * 6 * 1 + 1).view(4, 6, 6, 1)
+    generator = torch.Generator().manual_seed(0)
+    torch.testing.assert_close(crop_and_flip(images, generator, 0, False), images)
+    flipped = crop_and_flip(images, generator, 0, True)
+    for image, result in zip(images, flipped, strict=True):
+        assert torch.equal(result, image) or torch.equal(result, image.flip(1))
+    moved = crop_and_flip(images, generator, 2, False)
+    for image, result in zip(images, moved, strict=True):
+        shifted = [
+            torch.nn.functional.pad(image[..., 0], (2, 2, 2, 2))[i : i + 6, j : j + 6]
+            for i in range(5)
+            for j in range(5)
+        ]
+        assert any(torch.equal(result[..., 0], candidate) for candidate in shifted)
+
+
+def test_conv4_is_what_presets_train() -> None:
+    assert isinstance(build(ClassifierConfig(output="", sigma=1.0).network), Conv4)
+
+
+def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(VarsmoothError, match=r"varsmooth\[logs\]"):
+        train_classifier(classifier_config(tmp_path, tensorboard=True))
+
+
+def test_tensorboard_logs(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    train_classifier(classifier_config(tmp_path, tensorboard=True, epochs=1))
+    assert list(tmp_path.glob("events.out.tfevents.*"))
+
+
+def test_fabric_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
+    with pytest.raises(VarsmoothError, match=r"varsmooth\[distributed\]"):
+        train_classifier(classifier_config(tmp_path, devices=2))
