@@ -34,7 +34,8 @@ from varsmooth.report.statistics import (
     PairedDifference,
     average_certified_radius,
 )
-from varsmooth.report.tables import Cell, Table, percent
+from varsmooth.report.tables import Cell, Table
+from varsmooth.rounding import percent
 from varsmooth.selectors import Grid
 
 TABLE_1: dict[float, tuple[tuple[float, ...], tuple[float, ...]]] = {

@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 from varsmooth import bounds
 from varsmooth.bounds import Floats
 from varsmooth.report.figures import LINE_STYLES, colours, draw_band
-from varsmooth.report.outcomes import Outcomes
+from varsmooth.report.outcomes import Envelope, Outcomes
 from varsmooth.report.statistics import Share, certified_accuracy, share_intervals
-from varsmooth.report.sweeps import Envelope
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -81,7 +81,7 @@ class Claim:
 class Figure:
     """Plots on axes, `columns` in a row, to be drawn with their caption and the small print.
 
-    legend: as for `report.sections.draw`; height: of one line of plots, in inches.
+    legend: as for `report.figures.draw`; height: of one line of plots, in inches.
     """
 
     name: str

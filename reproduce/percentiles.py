@@ -9,7 +9,8 @@ from reproduce.context import Context
 from reproduce.curves import plot_percentile_bounds
 from reproduce.experiment import Claim, Experiment, Figure, Result, Scale, size
 from varsmooth import bounds
-from varsmooth.report.tables import Cell, Table, rounded
+from varsmooth.report.tables import Cell, Table
+from varsmooth.rounding import rounded
 
 SHIFTS = tuple(0.25 * step for step in range(17))
 """D/σ_m of the table."""

@@ -16,8 +16,8 @@ from typing import Any
 from reproduce.context import Context
 from reproduce.experiment import Experiment, Need, Result, Scale, ScaleName, reductions
 from varsmooth.models.checkpoints import Description, Part
+from varsmooth.report.figures import draw
 from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.sections import draw
 
 CONFIG, CLAIMS, RECORDS = "config.json", "claims.json", "records.csv.gz"
 

@@ -3,11 +3,10 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import describe
-from varsmooth.report import open_runs, write_report
+from varsmooth.report import average_certified_radius, open_runs, reach, write_report
+from varsmooth.rounding import rounded
 from varsmooth.runs.attacking import attack_dataset
 from varsmooth.runs.certifying import certify_dataset
 from varsmooth.runs.options import (
@@ -21,7 +20,7 @@ from varsmooth.runs.options import (
 from varsmooth.runs.predicting import predict_dataset
 from varsmooth.runs.records import Row, Run
 
-Table = list[tuple[str, ...]]
+Lines = list[tuple[str, ...]]
 
 USUAL_MODEL = "cifar10-0.25"
 
@@ -49,7 +48,7 @@ def _is_tuned(model: str) -> bool:
     return describe(model).recommended.get("levels") is not None
 
 
-def run_demo(model: str | None, out: Path, images: int) -> tuple[Table, Path | None]:
+def run_demo(model: str | None, out: Path, images: int) -> tuple[Lines, Path | None]:
     """Predict, certify and attack; returns a small table and the report's page."""
     chosen = choose_model(model)
     about = describe(chosen)
@@ -65,7 +64,7 @@ def run_demo(model: str | None, out: Path, images: int) -> tuple[Table, Path | N
     )
     certified = certify_each_way(demo, dual=about.selector is not None)
     attacked = attack(demo)
-    table: Table = [("what", "guarantee", "images", "right", "radius ≥ 0.25", "mean radius")]
+    table: Lines = [("what", "guarantee", "images", "right", "radius ≥ 0.25", "mean radius")]
     table.append(_line("predict", "", predictions.rows()))
     table += [
         _line(run.header["name"], run.rows()[0]["guarantee"], run.rows()) for run in certified
@@ -110,8 +109,8 @@ def _line(title: str, guarantee: str, rows: list[Row]) -> tuple[str, ...]:
     if "radius" not in rows[0]:
         return (*cells, "", "")
     far = sum(row["radius"] >= 0.25 for row in right)
-    mean = sum(row["radius"] for row in right) / len(rows)
-    return (*cells, f"{far}", f"{np.floor(1000 * mean) / 1000:.3f}")  # never upward
+    columns = ([row[key] for row in rows] for key in ("prediction", "label", "radius"))
+    return (*cells, f"{far}", rounded(average_certified_radius(reach(*columns))))
 
 
 def _page(runs: list[Run], out: Path) -> Path | None:

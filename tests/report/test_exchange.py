@@ -11,9 +11,8 @@ from tests.report_runs import attacked, certified, certify_into, predicted, writ
 from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, VarsmoothError
 from varsmooth.bounds import class_radius
 from varsmooth.report import exchange
-from varsmooth.report.exchange import clock, export, import_tsv, seconds_of
+from varsmooth.report.exchange import clock, export, import_tsv, recompute, seconds_of
 from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.recomputing import recompute
 from varsmooth.runs.records import Run
 
 RADII = (0.1 + 0.2, 0.0, 1.9999999)  # 0.30000000000000004: a digit more than six

@@ -20,9 +20,8 @@ from varsmooth.report.figures import (
     plot_robust_accuracy,
     plot_sigma_distribution,
 )
-from varsmooth.report.statements import cautions, what_holds
+from varsmooth.report.statements import cautions, result, what_holds
 from varsmooth.report.summaries import difference_table, regret_table, round_radii, summary_table
-from varsmooth.runs import summary
 from varsmooth.runs.records import Run
 
 
@@ -332,6 +331,16 @@ def test_without_matplotlib_the_extra_is_named(
 
 def test_the_summary_of_an_attack_agrees_with_the_report(attack: Path) -> None:
     """An image that was wrong before the attack is not right after it."""
-    lines = summary.attacked(Run.open(attack))
-    assert "clean 50.0 % right, attacked 50.0 % right" in lines[1]
-    assert "clean 50.0 % right, attacked 0.0 % right" in lines[2]
+    lines = result(Run.open(attack))
+    assert "clean accuracy 50.0 %, attacked 50.0 %, 50.0 % of the answers changed" in lines[1]
+    assert "clean accuracy 50.0 %, attacked 0.0 %, 50.0 % of the answers changed" in lines[2]
+
+
+def test_the_result_of_a_run_agrees_with_the_report(dual: Path, tmp_path: Path) -> None:
+    (line,) = result(Run.open(dual))
+    assert line.endswith(
+        "certified accuracy 50.0 %, average certified radius 0.200 (0 where wrong), "
+        "25.0 % abstained"
+    )
+    unlabelled = write(tmp_path / "u", [certified(0, None, 1, 0.5)])
+    assert result(Run.open(unlabelled))[0].endswith("unlabelled, 0.0 % abstained")

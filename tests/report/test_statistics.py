@@ -23,7 +23,8 @@ from varsmooth.report.statistics import (
     share_intervals,
     sigma_groups,
 )
-from varsmooth.report.tables import Cell, Table, percent, rounded
+from varsmooth.report.tables import Cell, Table
+from varsmooth.rounding import percent, rounded
 
 NEVER = -np.inf
 

@@ -10,8 +10,8 @@ from varsmooth.app.attacking import Answer, Attacked
 from varsmooth.app.certifying import Certified
 from varsmooth.app.looking import Levels, View
 from varsmooth.certificates import ABSTAIN, Certificate
-from varsmooth.report.statements import GUARANTEES
-from varsmooth.report.tables import rounded
+from varsmooth.report.statements import MEANINGS
+from varsmooth.rounding import rounded
 
 CLASSIFIERS = {
     "f": "no noise",
@@ -140,7 +140,7 @@ def construction_html(certificate: Certificate) -> str:
 def card(title: str, certificate: Certificate, names: Sequence[str]) -> str:
     """One certificate: its radius, its class, and what the radius is worth."""
     word = certificate.guarantee
-    meaning = GUARANTEES[word].partition(": ")[2]
+    meaning = MEANINGS[word].partition(": ")[2]
     return (
         f"<article class='vs-card vs-{word}'><header><span>{_paper_name(escape(title))}</span>"
         f"<mark>{word}</mark></header>"

@@ -14,7 +14,7 @@ from torch import Tensor
 from varsmooth.app.looking import Levels
 from varsmooth.certificates import Certificate
 from varsmooth.report.figures import STYLE
-from varsmooth.report.tables import rounded
+from varsmooth.rounding import rounded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

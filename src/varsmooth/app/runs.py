@@ -24,7 +24,7 @@ from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.report import figures, statements
 from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.tables import rounded
+from varsmooth.rounding import rounded
 from varsmooth.runs.images import resized
 from varsmooth.runs.options import options_in
 from varsmooth.runs.records import Row, Run

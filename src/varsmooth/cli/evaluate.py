@@ -44,8 +44,8 @@ def predict(
         device: where to compute
         devices: number of processes of a run, each with its own device
     """
+    from varsmooth.report.statements import result
     from varsmooth.runs.predicting import predict_dataset
-    from varsmooth.runs.summary import predicted
 
     _need_model(model)
     chosen = [replace(data, data=path) for path in images] or [data]
@@ -59,7 +59,7 @@ def predict(
     run = predict_dataset(
         model, chosen[0], settings, RunOptions(out, name, batch_size, device, devices)
     )
-    _tell(predicted(run))
+    _tell(result(run))
 
 
 def _print_predictions(
@@ -99,11 +99,11 @@ def certify(
       varsmooth certify --model my_model/ --data cifar10 --devices 4 --out runs/four
       torchrun --nproc-per-node 4 -m -- varsmooth certify --model my_model/ --out runs/four
     """
+    from varsmooth.report.statements import result
     from varsmooth.runs.certifying import certify_dataset
-    from varsmooth.runs.summary import certified
 
     _need_model(model)
-    _tell(certified(certify_dataset(model, data, settings, run)))
+    _tell(result(certify_dataset(model, data, settings, run)))
 
 
 def attack(
@@ -131,13 +131,13 @@ def attack(
     if against is not None:
         _search(against, model, data, settings, run)
         return
+    from varsmooth.report.statements import result
     from varsmooth.runs.attacking import attack_dataset
-    from varsmooth.runs.summary import attacked
 
     _need_model(model)
     if settings.eps is None:
         raise WrongUsage("say how far the attack may go with --eps, or what to search: --against")
-    _tell("\n".join(attacked(attack_dataset(model, data, settings, run))))
+    _tell(result(attack_dataset(model, data, settings, run)))
 
 
 def _search(
@@ -147,15 +147,15 @@ def _search(
     settings: AttackOptions,
     run: RunOptions,
 ) -> None:
+    from varsmooth.report.statements import result
     from varsmooth.runs.searching import search_run, violations
-    from varsmooth.runs.summary import searched
 
     changed = _changed(replace(model, model=None)) + _changed(data)
     changed += ["eps"] * (settings.eps is not None)
     if changed:
         raise WrongUsage(f"--against takes these from its run; leave out {', '.join(changed)}")
     found = search_run(against, settings, run, model.model)
-    _tell(searched(found))
+    _tell(result(found))
     false = [row["id"] for row in violations(found) if row["guarantee"] == "sound"]
     if false:
         ids = ", ".join(map(str, false[:10])) + (" and more" if len(false) > 10 else "")
@@ -213,9 +213,9 @@ def _changed(options: Any) -> list[str]:
     return [o.name for o in fields(options) if getattr(options, o.name) != o.default]
 
 
-def _tell(text: str) -> None:
+def _tell(lines: list[str]) -> None:
     """Print in the first of several processes only."""
     import os
 
     if os.environ.get("RANK", "0") == "0":
-        print(text)
+        print("\n".join(lines))

@@ -1,14 +1,13 @@
 """Records → tables, figures, pages.
 
-statistics: what a table of certificates says, as pure functions of columns; outcomes: a run as
-columns; sweeps: envelopes; figures: every plot, on axes; summaries and tables: every table;
-statements: the sentences; sections, page, writing: the report; exchange: CSV, Parquet and the
-community's tab-separated files; recomputing: another α from stored evidence.
+statistics: what a table of certificates says, as pure functions of columns; outcomes: runs as
+columns; figures: every plot; summaries and tables: every table; statements: the sentences;
+sections, page, writing: the report; exchange: CSV, Parquet, the community's tab-separated files,
+and the same evidence at another α.
 """
 
-from varsmooth.report.exchange import export, import_tsv
-from varsmooth.report.outcomes import Outcomes, open_runs, shared_images
-from varsmooth.report.recomputing import recompute
+from varsmooth.report.exchange import export, import_tsv, recompute
+from varsmooth.report.outcomes import Envelope, Outcomes, open_runs, shared_images
 from varsmooth.report.statistics import (
     PairedDifference,
     Share,
@@ -18,7 +17,6 @@ from varsmooth.report.statistics import (
     reach,
     regret,
 )
-from varsmooth.report.sweeps import Envelope
 from varsmooth.report.writing import write_report
 
 __all__ = [

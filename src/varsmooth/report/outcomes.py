@@ -1,5 +1,6 @@
-"""The table of one run as columns of numbers, checked once when it is read."""
+"""Runs as columns of numbers, checked once when they are read; alone, paired, or a whole sweep."""
 
+import glob
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from varsmooth.bounds import Floats
 from varsmooth.certificates import ABSTAIN, Guarantee
@@ -166,6 +167,52 @@ def shared_images(first: Outcomes, second: Outcomes) -> tuple[Outcomes, Outcomes
         return None
     one, other = first.select(np.array(pairs)[:, 0]), second.select(np.array(pairs)[:, 1])
     return None if (one.labels != other.labels).any() else (one, other)
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The pointwise maximum of the certified accuracy of several runs over the same images."""
+
+    label: str
+    runs: Sequence[Outcomes]
+
+    @classmethod
+    def parse(cls, text: str) -> "Envelope":
+        """From "label=run1,run2,..."; a run may be a pattern such as runs/fixed-*."""
+        label, equals, listed = (part.strip() for part in text.partition("="))
+        folders = [
+            Path(match)
+            for pattern in listed.split(",")
+            for match in (sorted(glob.glob(pattern.strip())) or [pattern.strip()])
+        ]
+        require(
+            bool(label and equals and listed),
+            f'an envelope is written "label=run1,run2,...", not {text!r}',
+        )
+        return cls(label, open_runs(folders))
+
+    def __post_init__(self) -> None:
+        first, *others = self.runs
+        for run in others:
+            pair = shared_images(first, run)
+            require(
+                pair is not None and len(pair[0]) == len(first) == len(run),
+                f"envelope {self.label}: {run.name} and {first.name} are not runs over the "
+                "same images; finish them, or certify the same subset",
+            )
+        require(
+            all(run.verb == "certify" for run in self.runs),
+            f"envelope {self.label}: only certify runs have a certified accuracy",
+        )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The weakest of the runs."""
+        words: tuple[Guarantee, ...] = get_args(Guarantee)  # from strongest to weakest
+        return max((run.guarantee for run in self.runs if run.guarantee), key=words.index)
+
+    def accuracy(self, radii: ArrayLike) -> Floats:
+        return statistics.envelope([run.reach for run in self.runs], radii)
 
 
 def _right(predictions: Integers, labels: Integers) -> Flags:

@@ -5,8 +5,9 @@ import html
 import json
 from collections.abc import Sequence
 
+from varsmooth.report.figures import Picture
 from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.sections import Picture, Section
+from varsmooth.report.sections import Section
 from varsmooth.report.summaries import selector_text
 from varsmooth.report.tables import Table
 

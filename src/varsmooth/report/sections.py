@@ -1,33 +1,20 @@
 """Runs → the sections of a report: figures, tables and sentences in reading order."""
 
-import io
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from varsmooth.bounds import Floats
 from varsmooth.errors import require
 from varsmooth.report import figures, statements, summaries
-from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.sweeps import Envelope
+from varsmooth.report.figures import Picture, draw
+from varsmooth.report.outcomes import Envelope, Outcomes
 from varsmooth.report.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure in the formats it is written in."""
-
-    name: str
-    caption: str
-    png: bytes
-    svg: str
 
 
 @dataclass(frozen=True)
@@ -38,64 +25,6 @@ class Section:
     sentences: Sequence[str] = ()
     pictures: Sequence[Picture] = ()
     tables: Sequence[Table | None] = ()
-
-
-def draw(
-    name: str,
-    caption: str,
-    *plots: Callable[["Axes"], None],
-    legend: str | None = "upper right",
-    height: float = 4.2,
-    columns: int | None = None,
-    footnote: str = "",
-) -> Picture:
-    """Draw plots side by side, or `columns` in a row, and keep them as PNG and SVG.
-
-    The legend stands at its place inside, or above if it is long or for several plots; "each":
-    one inside every plot; None: none. The footnote stands below everything in small type.
-    """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    style: Any = {**figures.STYLE, "svg.hashsalt": name}
-    columns = columns or len(plots)
-    lines = -(-len(plots) // columns)
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=(max(7.2, 3.2 * columns), height * lines), layout="constrained")
-        places = figure.subplots(lines, columns, squeeze=False).flat
-        for axes, plot in zip(places, plots, strict=False):
-            plot(axes)
-        for axes in places[len(plots) :]:
-            axes.set_axis_off()
-        handles, labels = places[0].get_legend_handles_labels()
-        if legend == "each":
-            for axes in places[: len(plots)]:
-                axes.legend(fontsize=8)
-        elif legend and len(plots) == 1 and len(labels) <= 6:
-            places[0].legend(loc=legend)
-        elif legend:
-            width, tall = figure.get_size_inches()
-            across = 3 if max(map(len, labels), default=0) <= 24 else 2
-            figure.set_size_inches(width, tall + 0.2 * -(-len(labels) // across))
-            figure.legend(handles, labels, loc="outside upper center", ncols=across, fontsize=8)
-        if footnote:
-            _write_below(figure, footnote)
-        png, svg = io.BytesIO(), io.StringIO()
-        figure.savefig(png, format="png", dpi=160, metadata={"Software": None})
-        figure.savefig(svg, format="svg", metadata={"Date": None})
-    return Picture(name, caption, png.getvalue(), svg.getvalue())
-
-
-def _write_below(figure: "Figure", text: str) -> None:
-    """Small print under a figure, which grows by as much."""
-    width, tall = figure.get_size_inches()
-    wrapped = textwrap.wrap(text, int(19 * width))
-    room = 0.135 * len(wrapped) + 0.1
-    figure.set_size_inches(width, tall + room)
-    figure.get_layout_engine().set(rect=(0, room / (tall + room), 1, tall / (tall + room)))  # type: ignore[call-arg,union-attr]
-    figure.text(
-        0.01, 0.04 / (tall + room), "\n".join(wrapped), fontsize=7, color="#444444", va="bottom"
-    )
 
 
 def report_sections(

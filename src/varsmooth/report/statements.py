@@ -1,13 +1,14 @@
-"""The sentences of a report: what its numbers mean and what they do not."""
+"""The sentences about runs: what was found, what the numbers mean and what they do not."""
 
 from collections.abc import Sequence
 
-from varsmooth.report.outcomes import Outcomes, shared_images
-from varsmooth.report.statistics import false_certificates
-from varsmooth.report.sweeps import Envelope
-from varsmooth.report.tables import percent, rounded
+from varsmooth.certificates import ABSTAIN
+from varsmooth.report.outcomes import Envelope, Outcomes, shared_images
+from varsmooth.report.statistics import average_certified_radius, false_certificates, reach
+from varsmooth.rounding import percent, rounded
+from varsmooth.runs.records import Row, Run
 
-GUARANTEES = {
+MEANINGS = {
     "sound": "sound: within the radius no attack on the image changes the smoothed classifier's "
     "class, whatever it does to the noise level. A deployed prediction is itself a vote, and errs "
     "with its own α.",
@@ -32,7 +33,7 @@ TESTED = "p is McNemar's exact test of the disagreements."
 def what_holds(runs: Sequence[Outcomes]) -> list[str]:
     """What the words of a report mean, and what α per image says about each run's table."""
     if runs[0].verb == "certify":
-        said = [GUARANTEES[word] for word in GUARANTEES if word in {run.guarantee for run in runs}]
+        said = [MEANINGS[word] for word in MEANINGS if word in {run.guarantee for run in runs}]
         alike: dict[tuple[str | None, float | None, int], list[str]] = {}
         for run in runs:
             alike.setdefault((run.guarantee, run.alpha, len(run)), []).append(run.name)
@@ -86,3 +87,52 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
                 "on these alone."
             )
     return list(dict.fromkeys(said))
+
+
+def result(run: Run) -> list[str]:
+    """What a run found, as a terminal shows it; its images may have no labels."""
+    rows = run.rows()
+    if rows and "violated" in rows[0]:
+        return [_searched(run, rows)]
+    images, size = len({row["id"] for row in rows}), run.header["dataset"]["size"]
+    counted = f"{images} of {size} images in {run.folder}"
+    if run.header["verb"] == "attack":
+        budgets = sorted({row["eps"] for row in rows})
+        return [counted, *(_attacked([r for r in rows if r["eps"] == eps]) for eps in budgets)]
+    found = _right(rows, "prediction")
+    labelled = [row for row in rows if row["label"] is not None]
+    if run.header["verb"] == "certify" and labelled:
+        columns = ([row[key] for row in labelled] for key in ("prediction", "label", "radius"))
+        mean = rounded(average_certified_radius(reach(*columns)))
+        found = f"certified accuracy {found}, average certified radius {mean} (0 where wrong)"
+    elif labelled:
+        found = f"accuracy {found}"
+    abstained = sum(row["prediction"] == ABSTAIN for row in rows)
+    return [f"{counted}: {found}, {percent(abstained, max(len(rows), 1))} % abstained"]
+
+
+def _attacked(rows: Sequence[Row]) -> str:
+    """An image that was wrong before counts as wrong after: the attacker may do nothing."""
+    after = [
+        row if row["clean_prediction"] == row["label"] else row | {"prediction": None}
+        for row in rows
+    ]
+    changed = sum(row["prediction"] != row["clean_prediction"] for row in rows)
+    return (
+        f"eps {rows[0]['eps']:g}: clean accuracy {_right(rows, 'clean_prediction')}, attacked "
+        f"{_right(after, 'prediction')}, {percent(changed, len(rows))} % of the answers changed"
+    )
+
+
+def _searched(run: Run, rows: Sequence[Row]) -> str:
+    kinds: dict[str, list[bool]] = {}
+    for row in rows:
+        kinds.setdefault(row["guarantee"], []).append(row["violated"])
+    counts = [f"{sum(kinds[k])} of {len(kinds[k])} {k} ones false" for k in sorted(kinds)]
+    return f"certificates searched in {run.folder}: {', '.join(counts)}"
+
+
+def _right(rows: Sequence[Row], column: str) -> str:
+    labelled = [row for row in rows if row["label"] is not None]
+    right = sum(row[column] == row["label"] for row in labelled)
+    return f"{percent(right, len(labelled))} %" if labelled else "unlabelled"

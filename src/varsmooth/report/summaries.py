@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from varsmooth.bounds import Floats
-from varsmooth.report.outcomes import Outcomes, shared_images
+from varsmooth.report.outcomes import Envelope, Outcomes, shared_images
 from varsmooth.report.statistics import (
     PairedDifference,
     Share,
@@ -17,8 +17,8 @@ from varsmooth.report.statistics import (
     regret,
     sigma_groups,
 )
-from varsmooth.report.sweeps import Envelope
-from varsmooth.report.tables import Cell, Table, percent, rounded
+from varsmooth.report.tables import Cell, Table
+from varsmooth.rounding import percent, rounded
 
 INTERVALS = "95 % intervals over images in brackets"
 

@@ -9,27 +9,10 @@ import html
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN
 
 from varsmooth.report.statistics import Interval, PairedDifference, Share
-
-
-def rounded(value: float, digits: int = 3, direction: str = ROUND_FLOOR) -> str:
-    """A number with `digits` decimals, rounded down unless said otherwise.
-
-    >>> rounded(0.49999), rounded(-0.0001, 2), rounded(float("inf"))
-    ('0.499', '-0.01', '∞')
-    """
-    if value in (float("inf"), float("-inf")):
-        return "∞" if value > 0 else "−∞"
-    exact = Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=direction)
-    return str(abs(exact) if exact == 0 else exact)
-
-
-def percent(k: int, n: int, up: bool = False) -> str:
-    """100 k/n with one decimal, from the integers, so that 29 of 100 is 29.0 and not 28.9."""
-    tenths = -(-1000 * k // n) if up else 1000 * k // n
-    return f"{tenths // 10}.{tenths % 10}"
+from varsmooth.rounding import percent, rounded
 
 
 @dataclass(frozen=True)

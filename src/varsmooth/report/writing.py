@@ -5,10 +5,9 @@ from pathlib import Path
 
 from varsmooth.errors import require
 from varsmooth.report.figures import require_matplotlib
-from varsmooth.report.outcomes import Outcomes
+from varsmooth.report.outcomes import Envelope, Outcomes
 from varsmooth.report.page import html_page
 from varsmooth.report.sections import report_sections
-from varsmooth.report.sweeps import Envelope
 
 PAGE = "report.html"
 
