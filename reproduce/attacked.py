@@ -136,7 +136,7 @@ class Attacks:
     def _told(self, need: Need) -> float:
         """The σ_a that h is told, which is also σ_m."""
         about = self.context.about(need)
-        return about.selector_sigma or about.sigma_a / (2 if about.universal else 1)
+        return about.sigma_of_selector
 
     def _point(self, method: str, need: Need, knob: str, model: ModelOptions) -> Point:
         data = self.context.images(self.scale.data, "test", self.scale.images)

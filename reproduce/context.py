@@ -9,13 +9,13 @@ from typing import Any
 
 from reproduce.experiment import Need
 from varsmooth.data import load_dataset
+from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import CONFIG, Description, describe, released_names
 from varsmooth.runs.attacking import attack_dataset
 from varsmooth.runs.building import listed
 from varsmooth.runs.certifying import certify_dataset
 from varsmooth.runs.options import (
-    BATCH_SIZE,
     AttackOptions,
     CertifyOptions,
     DataOptions,

@@ -16,6 +16,7 @@ PACKAGE = Path(varsmooth.__file__).parent
 ROOMS = [
     "errors",
     "rounding",
+    "defaults",
     "noise",
     "bounds",
     "selectors",

@@ -57,8 +57,7 @@ def run_demo(model: str | None, out: Path, images: int) -> tuple[Lines, Path | N
         f"{chosen} has no grid of levels; choose one with: varsmooth tune {chosen}",
     )
     data = DataOptions(data="cifar10-sample", subset=f":{images}")
-    usual = about.sigma_a / 2 if about.universal else about.sigma_a
-    demo = Demo(chosen, out, data, about.selector_sigma or usual)
+    demo = Demo(chosen, out, data, about.sigma_of_selector)
     predictions = predict_dataset(
         ModelOptions(chosen), data, PredictOptions(seed=0), demo.options("predict", "predict")
     )

@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from varsmooth.defaults import BATCH_SIZE
+
 CHUNK = 16
 """Draws that come from one key. Constant: it is part of what a seed means."""
-
-BATCH_SIZE = 128
-"""Noisy images per forward pass unless the caller says otherwise; never changes a result."""
 
 _WORDS = 624  # 32-bit words in the state of a Mersenne Twister
 _OFFSET = 24  # bytes before them in the state that torch's CPU generator exports

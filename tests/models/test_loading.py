@@ -12,14 +12,16 @@ from varsmooth.models.networks import AttentionSelector, Conv4
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector
 
 
-def write(folder: Path, selector: bool, universal: bool = False) -> None:
+def write(
+    folder: Path, selector: bool, universal: bool = False, selector_sigma: float | None = 0.25
+) -> None:
     widths = [8, 8, 8, 8]
     description = Description(
         dataset="cifar10",
         class_names=tuple("abcdefghij"),
         sigma_a=0.5,
         universal=universal,
-        selector_sigma=0.25,
+        selector_sigma=selector_sigma,
         recommended={"lam": 0.2, "sigma_m": 0.3, "clip": [0.1, 0.4], "levels": 3},
         classifier=Part("conv4", {"widths": widths}),
         selector=Part("attention") if selector else None,
@@ -56,3 +58,35 @@ def test_a_classifier_alone_is_smoothed_at_its_level(
     assert smoothed.votes(torch.rand(2, 3, 32, 32), 16).sum(dim=1).tolist() == [16, 16]
     with pytest.raises(VarsmoothError, match="leave it out"):
         load(tmp_path, lam=0.5)
+
+
+@pytest.mark.parametrize(("universal", "level"), [(False, 0.5), (True, 0.25)])
+def test_a_selector_without_a_level_of_its_own_gets_the_level_f_was_trained_for(
+    tmp_path: Path, universal: bool, level: float
+) -> None:
+    write(tmp_path, selector=True, universal=universal, selector_sigma=None)
+    learned = load(tmp_path, protect=False).selector
+    assert isinstance(learned, LearnedSelector)
+    assert learned.sigma_a == level
+
+
+def test_a_misspelled_setting_is_named(tmp_path: Path) -> None:
+    write(tmp_path, selector=True)
+    with pytest.raises(VarsmoothError, match="no setting 'lamda'; did you mean lam"):
+        load(tmp_path, lamda=0.3)
+
+
+def test_every_setting_reaches_the_selector(tmp_path: Path) -> None:
+    write(tmp_path, selector=True)
+    g = load(
+        tmp_path, lam=0.6, sigma_a=0.2, sigma_m=0.7, clip=(0.2, 0.3), levels=[0.2, 0.3],
+        n_median=11, lattice=True,
+    )  # fmt: skip
+    selector = g.selector
+    assert isinstance(selector, MedianSelector)
+    assert isinstance(selector.selector, LearnedSelector)
+    assert (selector.selector.lam, selector.selector.sigma_a) == (0.6, 0.2)
+    assert (selector.sigma_m, selector.clip, selector.n, g.lattice) == (0.7, (0.2, 0.3), 11, True)
+    assert selector.grid is not None
+    assert selector.grid.levels == pytest.approx((0.2, 0.3))
+    assert isinstance(load(tmp_path, sigma=0.1).selector, FixedSelector)

@@ -6,10 +6,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from varsmooth.app.knobs import ALPHA, STEPS, Knobs
+from varsmooth.app.knobs import STEPS, Knobs
 from varsmooth.app.models import Model
 from varsmooth.certification import predict
 from varsmooth.data import Batch
+from varsmooth.defaults import ALPHA
 from varsmooth.noise import NoiseStream
 from varsmooth.runs.attacking import distances, find_adversarial
 from varsmooth.runs.options import AttackOptions

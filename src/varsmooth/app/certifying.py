@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from varsmooth.app.knobs import ALPHA, ALPHA_SELECT, Knobs
+from varsmooth.app.knobs import Knobs
 from varsmooth.app.models import Model
 from varsmooth.certificates import Certificate
 from varsmooth.certification import certify
 from varsmooth.data import Batch
+from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0
 from varsmooth.noise import NoiseStream
-
-CHOICES = 100  # draws that choose class and level, the library's n0
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ def certify_each_way(
     seed = NoiseStream.make(1, seed).seed
     smoothed = model.smoothed(knobs)
     asked: dict[str, Any] = {
-        "n0": CHOICES,
+        "n0": N0,
         "n": knobs.n,
         "alpha": ALPHA,
         "seed": seed,
@@ -57,9 +56,9 @@ def certify_each_way(
 
 def most_images(model: Model, knobs: Knobs) -> int:
     """How many images the networks are shown at most, for the progress bar."""
-    vote = CHOICES + knobs.n
+    vote = N0 + knobs.n
     if not model.has_selector:
         return vote
     grid = getattr(model.deployed(knobs).selector, "grid", None)
     levels = len(grid.levels) if grid is not None else 0
-    return vote + (2 * CHOICES + knobs.n_select + levels * knobs.n) + (knobs.n_select + 3 * vote)
+    return vote + (2 * N0 + knobs.n_select + levels * knobs.n) + (knobs.n_select + 3 * vote)

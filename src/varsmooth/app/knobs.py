@@ -5,9 +5,6 @@ from typing import NamedTuple
 
 from varsmooth.errors import require
 
-ALPHA, ALPHA_SELECT = 1e-3, 1e-5
-"""Error probabilities of everything on the page: the library's usual ones."""
-
 
 class Range(NamedTuple):
     """Where a knob can stand: low, low + step, …, high."""

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth import bounds
-from varsmooth.app.knobs import ALPHA, ALPHA_SELECT, Knobs
+from varsmooth.app.knobs import Knobs
 from varsmooth.app.models import Model
 from varsmooth.certificates import Prediction
 from varsmooth.certification import predict
 from varsmooth.data import Batch
+from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.selectors import MedianSelector
 
 

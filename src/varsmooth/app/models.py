@@ -1,13 +1,13 @@
 """A model and its smoothed classifiers, which differ in who chooses σ."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from varsmooth.app.knobs import LAM, SIGMA, Knobs, Range
 from varsmooth.errors import require
 from varsmooth.models.checkpoints import Checkpoint, Description, load_checkpoint
-from varsmooth.models.loading import selector_of
+from varsmooth.models.loading import smoothed
+from varsmooth.models.settings import Settings
 from varsmooth.smoothing import SmoothedClassifier
 
 LEVELS = 12
@@ -41,38 +41,33 @@ class Model:
 
     def smoothed(self, knobs: Knobs) -> dict[str, SmoothedClassifier]:
         """By the paper's names: g, and with a selector g_v and g_v*."""
-        found = {"g": self._smoothed(sigma=knobs.sigma)}
+        settings = {"g": Settings(sigma=knobs.sigma)}
         if self.has_selector:
-            told = {"lam": knobs.lam, "sigma_a": knobs.sigma_a}
-            found["g_v"] = self._smoothed(protect=False, **told)
-            found["g_v*"] = self._smoothed(
-                **told,
+            asked = Settings(lam=knobs.lam, sigma_a=knobs.sigma_a)
+            settings["g_v"] = replace(asked, protect=False)
+            settings["g_v*"] = replace(
+                asked,
                 sigma_m=knobs.sigma_m,
                 clip=knobs.clip,
                 levels=self.about.recommended.get("levels") or LEVELS,
-                n=knobs.n_select,
+                n_median=knobs.n_select,
             )
-        return found
+        return {name: smoothed(self.checkpoint, each) for name, each in settings.items()}
 
     def deployed(self, knobs: Knobs) -> SmoothedClassifier:
         """The one to use: with a protected selector if there is a selector."""
         return list(self.smoothed(knobs).values())[-1]
 
-    def _smoothed(self, **settings: Any) -> SmoothedClassifier:
-        classifier = self.checkpoint.classifier
-        assert classifier is not None
-        return SmoothedClassifier(classifier, selector_of(self.checkpoint, **settings)).eval()
-
     def first_knobs(self) -> Knobs:
         """What the description recommends."""
         about, wishes = self.about, self.about.recommended
-        usual = about.sigma_a / 2 if about.universal else about.sigma_a
-        sigma_a = float(wishes.get("sigma_a", about.selector_sigma or usual))
+        usual = about.trained_sigma
+        sigma_a = float(wishes.get("sigma_a", about.sigma_of_selector))
         levels = wishes.get("levels")
         ends = (levels[0], levels[-1]) if isinstance(levels, list) and len(levels) > 1 else None
         low, high = wishes.get("clip") or ends or (usual / 2, 2 * usual)
         return Knobs(
-            sigma=round(float(wishes.get("sigma", usual)), 4),
+            sigma=round(about.default_sigma, 4),
             lam=float(wishes.get("lam", 0.0)),
             sigma_a=sigma_a,
             sigma_m=float(wishes.get("sigma_m", sigma_a)),

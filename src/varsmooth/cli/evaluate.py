@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from varsmooth.cli.parser import WrongUsage
+from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError
 from varsmooth.runs.options import (
-    BATCH_SIZE,
     AttackOptions,
     CertifyOptions,
     DataOptions,

@@ -49,9 +49,9 @@ class Description:
     """What a user needs to know about a model before using it.
 
     sigma_a: level that f was trained at, or σ_a', the upper end of its range, if `universal`;
-    selector_sigma: the σ_a that h is told; sigma_t: the target level of its training;
+    selector_sigma: σ_a of h, an input of its training; sigma_t: the target level of it;
     lam_range: the λ it was trained with; recommended: settings chosen on held-out images,
-    any of lam, sigma_m, clip, levels.
+    any of sigma, lam, sigma_m, clip, levels.
     """
 
     dataset: str
@@ -67,6 +67,21 @@ class Description:
     selector: Part | None = None
     version: str = field(default_factory=lambda: metadata.version("varsmooth"))
     format: int = FORMAT
+
+    @property
+    def trained_sigma(self) -> float:
+        """The level f was trained for: σ_a, or the middle of the range (0, σ_a']."""
+        return self.sigma_a / 2 if self.universal else self.sigma_a
+
+    @property
+    def default_sigma(self) -> float:
+        """The one level to smooth f with unless the caller chooses another."""
+        return float(self.recommended.get("sigma", self.trained_sigma))
+
+    @property
+    def sigma_of_selector(self) -> float:
+        """σ_a of h; without an entry of its own, the level f was trained for."""
+        return self.selector_sigma or self.trained_sigma
 
 
 @dataclass(frozen=True)

@@ -1,84 +1,69 @@
 """From the name of a model to a smoothed classifier that is ready to use."""
 
-from collections.abc import Collection, Sequence
+import difflib
+from collections.abc import Collection
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from varsmooth.errors import require
+from varsmooth.defaults import N_SELECT
+from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
+from varsmooth.models.settings import Settings
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier
 
-MEDIAN_DRAWS = 1001
-"""Draws of h for the deployed median, unless the caller says otherwise."""
-
 
 def load(
-    name_or_path: str | Path,
-    *,
-    sigma: float | None = None,
-    lam: float | None = None,
-    sigma_a: float | None = None,
-    sigma_m: float | None = None,
-    clip: tuple[float, float] | None = None,
-    levels: int | Sequence[float] | None = None,
-    n_median: int | None = None,
-    protect: bool = True,
-    lattice: bool = False,
-    trusted: Collection[str] = (),
+    name_or_path: str | Path, *, trusted: Collection[str] = (), **settings: Any
 ) -> SmoothedClassifier:
     """A released model by name, or a model by the path of its folder, as a smoothed classifier.
 
     A pair of f and h is protected by median smoothing with the settings that its description
-    recommends; any of lam, sigma_a, sigma_m, clip, levels and n_median given here comes first;
-    levels=0 asks for no grid.
-    protect=False leaves h as it is, evaluated once on x + ε, ε ~ N(0, σ_a² I).
-    A classifier alone is smoothed at the level it was trained for (the middle of its range if it
-    was trained for many); sigma chooses another, and sets a selector aside if there is one.
-    lattice: see `SmoothedClassifier`.
-    trusted: import paths of your own networks, see `varsmooth.models.checkpoints.load_checkpoint`.
+    recommends. A classifier alone is smoothed at the level it was trained for (the middle of its
+    range if it was trained for many).
+
+    Args:
+        name_or_path: as for `varsmooth.models.checkpoints.load_checkpoint`
+        trusted: import paths of your own networks that the model may build
+        settings: take precedence over what the model recommends: sigma (one fixed level instead
+            of a selector), lam, sigma_a, sigma_m, clip, levels (0: no grid), n_median,
+            protect=False (h evaluated once on x + ε, ε ~ N(0, σ_a² I)), lattice; see
+            `varsmooth.models.settings.Settings`
+
+    Returns:
+        The smoothed classifier, in evaluation mode.
     """
-    model = load_checkpoint(name_or_path, trusted)
-    require(model.classifier is not None, f"{name_or_path} is a selector without its classifier")
-    assert model.classifier is not None
-    wishes = {
-        "lam": lam,
-        "sigma_a": sigma_a,
-        "sigma_m": sigma_m,
-        "clip": clip,
-        "levels": levels,
-        "n": n_median,
-    }
-    selector = selector_of(
-        model, sigma, protect, **{k: v for k, v in wishes.items() if v is not None}
-    )
-    return SmoothedClassifier(model.classifier, selector, lattice=lattice).eval()
+    known = [field.name for field in fields(Settings)]
+    for name in settings:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.4) or [", ".join(known)]
+        require(name in known, f"load has no setting {name!r}; did you mean {close[0]}?")
+    return smoothed(load_checkpoint(name_or_path, trusted), Settings(**settings))
 
 
-def selector_of(
-    model: Checkpoint, sigma: float | None = None, protect: bool = True, **wishes: Any
-) -> NoiseSelector:
-    """The selector that a model's description recommends, with the caller's wishes first.
+def smoothed(model: Checkpoint, settings: Settings) -> SmoothedClassifier:
+    """The classifier of a model, smoothed as these settings and its description say."""
+    if model.classifier is None:
+        raise VarsmoothError("this model is a selector without its classifier; load the pair")
+    selector = selector_of(model, settings)
+    return SmoothedClassifier(model.classifier, selector, lattice=settings.lattice).eval()
 
-    wishes: any of lam, sigma_a, and for the protected selector sigma_m, clip, levels, n.
-    """
-    description = model.description
-    if sigma is not None or model.selector is None:
+
+def selector_of(model: Checkpoint, settings: Settings) -> NoiseSelector:
+    """Who chooses the level: these settings first, then what the description recommends."""
+    about, given = model.description, settings.of_selector()
+    if settings.sigma is not None or model.selector is None:
         require(
-            not wishes and protect,
-            f"{', '.join(wishes) or 'protect'} steers a selector, but "
-            + ("this model has none" if sigma is None else "sigma fixes the level")
+            not given and settings.protect,
+            f"{', '.join(given) or 'protect'} steers a selector, but "
+            + ("this model has none" if settings.sigma is None else "sigma fixes the level")
             + "; leave it out",
         )
-        usual = description.recommended.get(
-            "sigma", description.sigma_a / (2 if description.universal else 1)
-        )
-        return FixedSelector(usual if sigma is None else sigma)
-    usual = description.selector_sigma or description.sigma_a
-    chosen = {"lam": 0.0, "sigma_a": usual, **description.recommended, **wishes}
+        return FixedSelector(about.default_sigma if settings.sigma is None else settings.sigma)
+    chosen = {"lam": 0.0, "sigma_a": about.sigma_of_selector, **about.recommended, **given}
     learned = LearnedSelector(model.selector, chosen["sigma_a"], chosen["lam"])
-    if not protect:
-        unused = wishes.keys() - {"lam", "sigma_a"}
+    if not settings.protect:
+        unused = given.keys() - {"lam", "sigma_a"}
         require(
             not unused,
             f"{', '.join(sorted(unused))} belongs to the protected selector; "
@@ -89,7 +74,7 @@ def selector_of(
     return MedianSelector(
         learned,
         chosen.get("sigma_m", chosen["sigma_a"]),
-        n=chosen.get("n", MEDIAN_DRAWS),
+        n=chosen.get("n_median", N_SELECT),
         clip=None if clip is None else (clip[0], clip[1]),
         levels=None if levels == 0 else levels,
     )

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.models.checkpoints import describe
-from varsmooth.models.loading import load
+from varsmooth.models.checkpoints import load_checkpoint
+from varsmooth.models.loading import smoothed
 from varsmooth.runs.options import ModelOptions
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
@@ -38,21 +38,9 @@ def build(options: ModelOptions, device: torch.device | str = "cpu") -> Model:
     if ":" in options.model and not Path(options.model).exists():
         model = _own(options, options.model)
     else:
-        description = describe(options.model)
-        g = load(
-            options.model,
-            sigma=options.sigma,
-            lam=options.lam,
-            sigma_a=options.sigma_a,
-            sigma_m=options.sigma_m,
-            clip=options.clip,
-            levels=options.levels,
-            n_median=options.n_median,
-            protect=options.protect,
-            lattice=options.lattice,
-            trusted=listed(options.trust),
-        )
-        model = Model(g, description.class_names, description.dataset)
+        checkpoint = load_checkpoint(options.model, listed(options.trust))
+        about = checkpoint.description
+        model = Model(smoothed(checkpoint, options), about.class_names, about.dataset)
     model.g.to(device).eval()
     return model
 
@@ -66,8 +54,7 @@ def _own(options: ModelOptions, path: str) -> Model:
     """The user's own: what module:factory returns."""
     found = _imported(path)()
     names = tuple(getattr(found, "class_names", ()))
-    steering = ("lam", "sigma_a", "sigma_m", "clip", "levels", "n_median")
-    used = [name for name in steering if getattr(options, name) is not None]
+    used = list(options.of_selector())
     if isinstance(found, SmoothedClassifier):
         used += ["sigma"] * (options.sigma is not None) + ["lattice"] * options.lattice
         require(not used, f"{path} comes with its own selector; leave out {', '.join(used)}")

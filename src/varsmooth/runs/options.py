@@ -5,39 +5,21 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-BATCH_SIZE = 128  # as in varsmooth.noise, which would bring torch
+from varsmooth.defaults import ALPHA, ALPHA_SELECT, BATCH_SIZE, N0, N_SELECT, N
+from varsmooth.models.settings import Settings
 
 
 @dataclass(frozen=True)
-class ModelOptions:
+class ModelOptions(Settings):
     """The smoothed classifier: a model, and who chooses its noise level.
 
     Args:
         model: a released name (varsmooth models), a checkpoint folder, or module:factory of your
             own, returning an nn.Module or a SmoothedClassifier
-        sigma: one fixed noise level instead of a selector (conventional smoothing)
-        lam: λ of the selector: near 0 for accuracy, near 1 for large levels
-        sigma_a: σ_a that the selector is told
-        sigma_m: level of the noise in the selector's median smoothing
-        clip: LOW,HIGH: bounds of the selector's level
-        levels: number of levels between the bounds, or the levels themselves: 0.12,0.25,0.5;
-            0: no grid
-        n_median: draws of the selector for one deployed median, odd
-        protect: false: the selector evaluated once, without median smoothing
-        lattice: noise on the lattice of 8-bit images, exact in floating point
         trust: import paths package.module:Class of networks that a checkpoint may load
     """
 
     model: str | None = None
-    sigma: float | None = None
-    lam: float | None = None
-    sigma_a: float | None = None
-    sigma_m: float | None = None
-    clip: tuple[float, float] | None = None
-    levels: int | list[float] | None = None
-    n_median: int | None = None
-    protect: bool = True
-    lattice: bool = False
     trust: str | list[str] | None = None
 
 
@@ -101,11 +83,11 @@ class CertifyOptions:
             the selector
     """
 
-    n: int = 1000
-    n0: int = 100
-    n_select: int = 1001
-    alpha: float = 1e-3
-    alpha_select: float = 1e-5
+    n: int = N
+    n0: int = N0
+    n_select: int = N_SELECT
+    alpha: float = ALPHA
+    alpha_select: float = ALPHA_SELECT
     method: Literal["sound", "conditional", "paper"] = "sound"
     distance: float | None = None
     every_index: bool = False
@@ -126,9 +108,9 @@ class PredictOptions:
         seed: of all noise (default: fresh entropy, which the guarantee needs in deployment)
     """
 
-    n: int = 1000
-    alpha: float | None = 1e-3
-    alpha_select: float = 1e-5
+    n: int = N
+    alpha: float | None = ALPHA
+    alpha_select: float = ALPHA_SELECT
     seed: int | None = None
 
 
@@ -156,7 +138,7 @@ class AttackOptions:
     samples: int = 16
     restarts: int = 1
     n_median_attack: int = 11
-    n: int = 1000
+    n: int = N
     alpha: float | None = None
     save_images: bool = False
     seed: int = 0

@@ -14,11 +14,12 @@ from torch import Tensor
 from varsmooth.certificates import Certificate
 from varsmooth.certification import certificate_kind, open_ledger
 from varsmooth.data import ImageDataset
+from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.noise import NoiseStream
 from varsmooth.runs.building import build
 from varsmooth.runs.images import described, load_images
-from varsmooth.runs.options import BATCH_SIZE, options_in
+from varsmooth.runs.options import options_in
 from varsmooth.runs.records import Row, Run, differences
 from varsmooth.runs.runner import choose_device, identity, labels_of
 from varsmooth.sampling import Gathering

@@ -128,11 +128,17 @@ def measure(
     changed: dict[str, Any] = {"classifier": _entered(about.classifier, data.split, metrics)}
     if model.selector is not None:
         assert about.selector is not None
-        sigma_a = about.selector_sigma or about.sigma_a
         low, high = about.lam_range or (0.0, 1.0)
         lams = [lam for lam in LAMBDAS if low <= lam <= high] or [low]
         metrics = measure_selector(
-            model.classifier, model.selector, sigma_a, data, lams, samples, table, seed
+            model.classifier,
+            model.selector,
+            about.sigma_of_selector,
+            data,
+            lams,
+            samples,
+            table,
+            seed,
         )
         changed["selector"] = _entered(about.selector, data.split, metrics)
     return replace(about, **changed)

@@ -84,8 +84,7 @@ def _train(config: SelectorConfig, engine: Engine) -> None:
     data = load_dataset(config.dataset, config.train_split, config.data_root)
     held_out = load_dataset(config.dataset, config.held_out_split, config.data_root)
     classifier = model.classifier.to(engine.device)
-    # A universal f serves all levels up to σ_a'; h is told the middle of that range.
-    sigma_a = model.description.sigma_a / (2 if model.description.universal else 1)
+    sigma_a = model.description.trained_sigma
     options = _network_options(config, data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)  # modules initialise themselves from the global generator

@@ -16,18 +16,13 @@ from tqdm import tqdm
 
 from varsmooth import bounds
 from varsmooth.data import ImageDataset
+from varsmooth.defaults import ALPHA, ALPHA_SELECT, N_SELECT
 from varsmooth.errors import require
 from varsmooth.selectors import FixedSelector, Grid, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
 Goal = Literal["clean", "certified", "radius"]
 Integers = NDArray[np.int64]
-
-ALPHA_CLASS, ALPHA_SELECT = 1e-3 - 1e-5, 1e-5
-"""How `certify` divides α = 10⁻³ by default."""
-
-DEPLOYED_DRAWS = 1001
-"""N_p of the deployed median, whose band the certificate pays for."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,9 @@ class VoteTable:
         """R̂ of each image's candidate class at the chosen columns: (N, columns)."""
         rows = np.arange(len(self.labels))[:, None]
         top = self.counts[rows, np.asarray(columns)[None], candidates[:, None]]
-        return bounds.class_radius(top, self.n, np.asarray(self.levels)[list(columns)], ALPHA_CLASS)
+        return bounds.class_radius(
+            top, self.n, np.asarray(self.levels)[list(columns)], ALPHA - ALPHA_SELECT
+        )
 
 
 @dataclass(frozen=True)
@@ -214,7 +211,7 @@ def score_setting(
     if goal == "clean":
         return float((candidates == table.labels).mean())
     below = (raw[:, :, None] <= np.asarray(grid.thresholds)).sum(axis=1)  # (N, L−1)
-    band = bounds.median_band(DEPLOYED_DRAWS, ALPHA_SELECT)
+    band = bounds.median_band(N_SELECT, ALPHA_SELECT)
     entry = bounds.entry_distances(below, raw.shape[1], sigma_m, ALPHA_SELECT / 2, band)
     certified = np.maximum(entry, table.radii(candidates, columns)).min(axis=1)  # Theorem A
     return _score(certified, candidates == table.labels, goal, radius)

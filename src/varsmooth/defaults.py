@@ -1,0 +1,19 @@
+"""Defaults that the library, the command line and the page share; importable without torch."""
+
+N = 1000
+"""Votes of f behind a prediction, or at each level of a certificate."""
+
+N0 = 100
+"""Draws that choose class and level before the votes are counted."""
+
+N_SELECT = 1001
+"""Draws of h: behind its bounds, and in the median of a deployed selector. Odd."""
+
+ALPHA = 1e-3
+"""Probability, per image, that the radius is too large or the prediction wrong."""
+
+ALPHA_SELECT = 1e-5
+"""The part of ALPHA that is spent on the selector."""
+
+BATCH_SIZE = 128
+"""Noisy images per forward pass; changes no result."""
