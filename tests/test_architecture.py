@@ -15,6 +15,7 @@ PACKAGE = Path(varsmooth.__file__).parent
 # A room knows the rooms above it, never below.
 ROOMS = [
     "errors",
+    "files",
     "rounding",
     "defaults",
     "noise",

@@ -1,25 +1,31 @@
-"""Where a run computes: one process, or several that share each batch.
+"""Where work is done: in one process, or in several that share it.
 
 Several processes are started and connected by Lightning Fabric, by itself (`devices=2`) or under
-`torchrun`. Gradients and statistics are averaged here in plain sight instead of inside a wrapped
+`torchrun`. What they have to agree on is averaged in plain sight instead of inside a wrapped
 module: the networks are small, and any user's module works unchanged.
 """
 
+import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.multiprocessing.spawn import ProcessException
 
-from varsmooth.errors import VarsmoothError
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.files import only_writer
 
 Result = TypeVar("Result")
 
 
 class Engine(Protocol):
-    """The processes of a run, as one of them sees them."""
+    """The processes that share the work, as one of them sees them."""
 
     rank: int
     processes: int
@@ -64,35 +70,61 @@ class Together:
 def launch(
     function: Callable[[Engine], Result], accelerator: str = "auto", devices: int = 1
 ) -> Result:
-    """Run function(engine) in every process and return what the first one returned."""
+    """Run function(engine) in every process and return what the first one returned.
+
+    Whatever ends this process, also SIGKILL, ends the processes that it started.
+    """
+    require(devices >= 1, f"devices must be at least 1, not {devices}")
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
     if devices == 1 and not under_torchrun:
-        return function(Alone(_device(accelerator)))
+        return function(Alone(choose_device(accelerator)))
     try:
         from lightning_fabric import Fabric
     except ImportError as error:
         raise VarsmoothError(
-            "training with several processes needs Lightning Fabric; "
+            "several processes (devices above 1, or torchrun) need Lightning Fabric; "
             "install it with: pip install 'varsmooth[distributed]'"
         ) from error
+    if under_torchrun:
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
     strategy = "ddp" if under_torchrun else "ddp_spawn"
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
     fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy)
-    result: Result = fabric.launch(partial(_in_process, function=function))
+    try:
+        result: Result = fabric.launch(partial(_in_process, function=function))
+    except ProcessException as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise VarsmoothError(
+            f"process {error.error_index} of {devices} ended early ({reason}); "
+            "rerun the same command to resume"
+        ) from error
+    finally:  # after an interruption no process is left behind
+        for child in multiprocessing.active_children():
+            child.terminate()
     return result
 
 
 def _in_process(fabric: Any, function: Callable[[Engine], Result]) -> Result:
+    if parent := multiprocessing.parent_process():
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     return function(Together(fabric))
 
 
-def _device(accelerator: str) -> torch.device:
+def _end_with(parent: Any) -> None:
+    """End this process when its parent is gone: nobody waits for it any more."""
+    parent.join()
+    os._exit(1)
+
+
+def writing_to(folder: Path) -> AbstractContextManager[None]:
+    """Hold a folder against other runs, once for all processes of this one."""
+    return only_writer(folder) if os.environ.get("RANK", "0") == "0" else nullcontext()
+
+
+def choose_device(accelerator: str = "auto") -> torch.device:
+    """The device that one process computes on: auto, cpu or cuda."""
     available = torch.cuda.is_available()
-    if accelerator == "cuda" and not available:
-        raise VarsmoothError("accelerator is cuda, but torch sees no such device; use cpu")
+    require(
+        available or accelerator != "cuda", "torch sees no CUDA device here; choose the device cpu"
+    )
     return torch.device("cuda" if available and accelerator != "cpu" else "cpu")
-
-
-def average_gradients(engine: Engine, module: nn.Module) -> None:
-    """The gradient of the whole batch from those of its shares."""
-    engine.average(p.grad for p in module.parameters() if p.grad is not None)

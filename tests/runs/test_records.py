@@ -1,6 +1,7 @@
 """The folder of a run: nothing lost, nothing doubled, nothing mixed."""
 
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from varsmooth.errors import VarsmoothError
-from varsmooth.runs.records import HEADER, Run, differences
+from varsmooth.runs.records import HEADER, Run, other_settings
 
 HEAD: dict[str, Any] = {
     "verb": "certify",
@@ -22,7 +23,8 @@ HEAD: dict[str, Any] = {
 
 
 def row(number: int) -> dict[str, Any]:
-    return {"id": number, "label": None, "radius": number / 3}
+    values = {"prediction": 3, "sigma": 0.25, "guarantee": "sound", "evidence": {}}
+    return {"id": number, "label": None, "radius": number / 3, **values}
 
 
 def test_rows_come_back_sorted_and_exact(tmp_path: Path) -> None:
@@ -71,9 +73,52 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     run = Run.create(tmp_path, HEAD)
     run.append([row(0), row(1)])
     file = tmp_path / "rows-00000.jsonl"
-    file.write_bytes(file.read_bytes().replace(b'"id":0', b'"id":'))
-    with pytest.raises(VarsmoothError, match=r"line 1 of .*rows-00000\.jsonl"):
+    file.write_bytes(file.read_bytes().replace(b'"id":1', b'"id":7'))
+    with pytest.raises(VarsmoothError, match=r"line 2 of .*rows-00000\.jsonl .*checksum is wrong"):
         run.rows()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "7",
+        "null",
+        "[]",
+        "{}",
+        '{"id": "x"}',
+        '{"id": true, "label": null}',
+        json.dumps(row(0) | {"id": 1.5}),
+        json.dumps(row(0) | {"evidence": []}),
+        json.dumps(row(0) | {"radius": "0.5"}),
+        '{"id": ',
+        "[" * 100_000,
+    ],
+)
+def test_a_line_that_is_not_a_row_is_named(tmp_path: Path, line: str) -> None:
+    """Rows of older runs have no checksum, so that any line of JSON may turn up."""
+    run = Run.create(tmp_path, HEAD)
+    (tmp_path / "rows-00000.jsonl").write_text(json.dumps(row(1)) + "\n" + line + "\n")
+    with pytest.raises(VarsmoothError, match=r"line 2 of .*rows-00000\.jsonl .*remove that line"):
+        run.rows()
+
+
+@pytest.mark.parametrize("change", [{"config": []}, {"verb": None}, {"dataset": "cifar10"}])
+def test_a_header_of_odd_types_is_a_sentence(tmp_path: Path, change: dict[str, Any]) -> None:
+    (tmp_path / HEADER).write_text(json.dumps({"format": 1, **HEAD, **change}))
+    with pytest.raises(VarsmoothError, match=f"{next(iter(change))} missing or of a wrong type"):
+        Run.open(tmp_path)
+
+
+def test_evidence_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(VarsmoothError, match="the evidence of image 2 in"):
+        Run.create(tmp_path, HEAD).certificate(row(2))
+
+
+def test_a_folder_that_vanished_is_a_sentence(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", HEAD)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(VarsmoothError, match=r"rows-00000\.jsonl cannot be written \(No such file"):
+        run.append([row(0)])
 
 
 def test_a_row_that_two_processes_computed_counts_once(tmp_path: Path) -> None:
@@ -112,9 +157,10 @@ def test_other_settings_are_refused_and_the_difference_named(tmp_path: Path) -> 
     changed["fingerprints"]["classifier"] = "xyz"
     with pytest.raises(VarsmoothError) as refusal:
         Run.create(tmp_path, changed)
-    assert "config.alpha: 0.001 there, 0.01 now" in str(refusal.value)
-    assert 'fingerprints.classifier: "abc" there, "xyz" now' in str(refusal.value)
-    assert "batch_size" not in str(refusal.value)
+    assert "--alpha 0.001 there, 0.01 now" in str(refusal.value)
+    assert "--model is another network or has other weights" in str(refusal.value)
+    assert "batch-size" not in str(refusal.value)
+    assert "xyz" not in str(refusal.value), "a hash tells nobody anything"
 
 
 def test_where_and_how_fast_may_change(tmp_path: Path) -> None:
@@ -132,7 +178,7 @@ def test_a_run_without_rows_is_only_an_intention(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_no_runs(tmp_path: Path) -> None:
-    with pytest.raises(VarsmoothError, match=r"is no run: it has no run\.json"):
+    with pytest.raises(VarsmoothError, match=r"does not hold a run: it has no run\.json"):
         Run.open(tmp_path)
     (tmp_path / "rows-00000.jsonl").write_text("{}\n")
     with pytest.raises(VarsmoothError, match="rows but no"):
@@ -145,7 +191,18 @@ def test_folders_that_are_no_runs(tmp_path: Path) -> None:
         Run.open(tmp_path)
 
 
-def test_differences_of_nested_settings() -> None:
-    assert differences({"a": {"b": [1, 2]}}, {"a": {"b": [1, 3]}, "c": None}) == [
-        "a.b: [1, 2] there, [1, 3] now"
-    ]
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"verb": "predict"}, "certify there, predict now"),
+        ({"config": HEAD["config"] | {"n_select": 5}}, "--n-select unset there, 5 now"),
+        (
+            {"selector": {"selector": "fixed", "sigma": 0.5}},
+            "the selector's sigma 0.25 there, 0.5 now",
+        ),
+        ({"dataset": {"name": "zoo", "size": 6}}, "--data holds other images or labels"),
+    ],
+)
+def test_other_settings_are_named_as_options(change: dict[str, Any], sentence: str) -> None:
+    assert other_settings(HEAD, HEAD) == []
+    assert other_settings(HEAD, HEAD | change) == [sentence]

@@ -69,9 +69,9 @@ def _print_predictions(
     batch_size: int,
     device: str,
 ) -> None:
+    from varsmooth.processes import choose_device
     from varsmooth.runs.building import build
     from varsmooth.runs.predicting import predict_photos
-    from varsmooth.runs.runner import choose_device
 
     built = build(model, choose_device(device))
     for data in chosen:
@@ -150,11 +150,11 @@ def _search(
     from varsmooth.report.statements import result
     from varsmooth.runs.searching import search_run, violations
 
-    changed = _changed(replace(model, model=None)) + _changed(data)
+    changed = _changed(replace(model, model=None, trust=None)) + _changed(data)
     changed += ["eps"] * (settings.eps is not None)
     if changed:
         raise WrongUsage(f"--against takes these from its run; leave out {', '.join(changed)}")
-    found = search_run(against, settings, run, model.model)
+    found = search_run(against, settings, run, model.model, model.trust)
     _tell(result(found))
     false = [row["id"] for row in violations(found) if row["guarantee"] == "sound"]
     if false:
@@ -166,6 +166,7 @@ def verify(
     run: Path,
     resample: int = 0,
     model: str | None = None,
+    trust: str | list[str] | None = None,
     seed: int | None = None,
     batch_size: int = BATCH_SIZE,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -183,14 +184,16 @@ def verify(
     Args:
         run: the folder of a certification run
         resample: how many random images to repeat
-        model: where the model is now, if it was moved
+        model: where the model is now, if it was moved; needed if it is module:factory, because
+            code named by the run is never started
+        trust: import paths package.module:Class of networks that a checkpoint may load
         seed: of the fresh noise and the choice of images (default: fresh entropy)
         batch_size: noisy images per forward pass
         device: where to compute
     """
     from varsmooth.runs.verifying import FALSE_ALARM, verify_run
 
-    found = verify_run(run, resample, model, seed, batch_size, device)
+    found = verify_run(run, resample, model, trust, seed, batch_size, device)
     if found.problems:
         more = f"; and {len(found.problems) - 5} more" if len(found.problems) > 5 else ""
         raise VarsmoothError(f"{run} is not right: {'; '.join(found.problems[:5])}{more}")

@@ -6,7 +6,6 @@ name, and a user's own class only if the caller vouches for its import path.
 """
 
 import json
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import metadata, resources
@@ -20,6 +19,7 @@ from safetensors.torch import save as serialise_tensors
 from torch import Tensor, nn
 
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.files import replace_file
 from varsmooth.identity import digest, fingerprint
 from varsmooth.models.networks import ReadsClassifier, build
 
@@ -119,9 +119,8 @@ def save(
         parts[name]["fingerprint"] = digest(type(module).__name__, loaded)
     require(bool(tensors), "a model needs a classifier, a selector or both")
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / WEIGHTS, serialise_tensors(tensors))
-    _replace(folder / CONFIG, (json.dumps(parts, indent=1) + "\n").encode())
+    replace_file(folder / WEIGHTS, serialise_tensors(tensors))
+    replace_file(folder / CONFIG, (json.dumps(parts, indent=1) + "\n").encode())
     return _description(parts, folder / CONFIG)
 
 
@@ -133,7 +132,7 @@ def recommend(folder: str | Path, settings: Mapping[str, Any]) -> Description:
 def rewrite(folder: str | Path, description: Description) -> Description:
     """Replace the description of a model in one step; its weights stay as they are."""
     folder = find(folder)
-    _replace(folder / CONFIG, (json.dumps(asdict(description), indent=1) + "\n").encode())
+    replace_file(folder / CONFIG, (json.dumps(asdict(description), indent=1) + "\n").encode())
     return describe(folder)
 
 
@@ -255,9 +254,3 @@ def _module(
 def _rounded(value: Tensor, precision: str) -> Tensor:
     value = value.detach().to("cpu").contiguous()
     return value.half() if precision == "float16" and value.is_floating_point() else value
-
-
-def _replace(path: Path, content: bytes) -> None:
-    part = path.with_suffix(path.suffix + ".part")
-    part.write_bytes(content)
-    os.replace(part, path)

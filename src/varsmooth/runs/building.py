@@ -1,10 +1,7 @@
 """From options to a smoothed classifier."""
 
-import os
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,8 @@ from torch import nn
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.loading import smoothed
-from varsmooth.runs.options import ModelOptions
+from varsmooth.models.networks.registry import imported
+from varsmooth.runs.options import ModelOptions, options_in
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
 
@@ -35,7 +33,7 @@ def build(options: ModelOptions, device: torch.device | str = "cpu") -> Model:
     """
     if options.model is None:
         raise VarsmoothError("choose a model with --model: a released name, a folder, module:name")
-    if ":" in options.model and not Path(options.model).exists():
+    if _is_code(options.model):
         model = _own(options, options.model)
     else:
         checkpoint = load_checkpoint(options.model, listed(options.trust))
@@ -45,6 +43,27 @@ def build(options: ModelOptions, device: torch.device | str = "cpu") -> Model:
     return model
 
 
+def stored_model(
+    config: Mapping[str, Any], model: str | None, trust: str | list[str] | None
+) -> ModelOptions:
+    """The model that the configuration of a stored run names, or `model` if it was moved.
+
+    A run may come from a stranger: it may name a checkpoint, but code to import only the caller
+    names, by `model` and `trust`.
+    """
+    named, _ = options_in(config)
+    require(
+        model is not None or not _is_code(named.model),
+        f"this run was made by the code {named.model}, which only you may start; if you trust it, "
+        f"add --model {named.model}",
+    )
+    return replace(named, model=named.model if model is None else model, trust=trust)
+
+
+def _is_code(model: str | None) -> bool:
+    return model is not None and ":" in model and not Path(model).exists()
+
+
 def listed(value: Any) -> list[Any]:
     """One value or several as a list."""
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
@@ -52,7 +71,9 @@ def listed(value: Any) -> list[Any]:
 
 def _own(options: ModelOptions, path: str) -> Model:
     """The user's own: what module:factory returns."""
-    found = _imported(path)()
+    factory = imported(path)
+    require(callable(factory), f"{path} is not a function or class that makes a model")
+    found = factory()
     names = tuple(getattr(found, "class_names", ()))
     used = list(options.of_selector())
     if isinstance(found, SmoothedClassifier):
@@ -68,16 +89,3 @@ def _own(options: ModelOptions, path: str) -> Model:
         raise VarsmoothError(f"{path} has no selector; choose a fixed noise level with --sigma")
     selector = FixedSelector(options.sigma)
     return Model(SmoothedClassifier(found, selector, lattice=options.lattice), names)
-
-
-def _imported(path: str) -> Callable[[], Any]:
-    """The factory; the working directory is searched too, as `python -m` does."""
-    module, _, name = path.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        factory: Callable[[], Any] = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise VarsmoothError(f"{path} cannot be imported: {error}") from error
-    require(callable(factory), f"{path} is no function or class that makes a model")
-    return factory

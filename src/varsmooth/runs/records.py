@@ -1,33 +1,51 @@
-"""One run = one folder: what was asked, and one line for every result.
+"""One run = one folder: its settings, and one line for every result.
 
 `run.json` says what produced the rows. `rows-<rank>.jsonl` are append-only JSON Lines, one file
-per process, and the store of truth: floats keep every digit, a batch is on the disk before the
-next one starts, and a line that a crash tore is recognised by its missing end and cut.
+per process: floats keep every digit, a batch is on the disk before the next one starts, a line
+torn by a crash is recognised by its missing end and cut, and each line ends with its checksum.
 
 A table of all rows in one line: `pandas.concat(pandas.read_json(path, lines=True) for path in
 sorted(pathlib.Path(folder).glob("rows-*.jsonl")))`.
 """
 
 import json
-import os
-import sys
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from varsmooth.certificates import Certificate
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.files import append_lines, replace_file
 
 FORMAT = 1
 HEADER = "run.json"
 
 EXECUTION = ("model", "data", "root", "batch_size", "device", "devices", "votes", "name", "out")
-"""Parts of a configuration that change where and how fast, never what: a run may be continued
-with others. Model and data are told apart by their fingerprints instead of by their paths."""
+"""Options that change where and how fast, never what: a run may be resumed with others. Model and
+data are compared by their fingerprints instead of by their paths."""
 
 Row = dict[str, Any]
 Key = int | tuple[int, float]
+Kinds = dict[str, type | tuple[type, ...]]
+
+_HEADER: Kinds = {
+    "verb": str,
+    "name": str,
+    "config": dict,
+    "fingerprints": dict,
+    "dataset": dict,
+    "selector": dict,
+}
+_NUMBER = (int, float)
+_ROW: Kinds = {"id": int, "label": (int, type(None)), "prediction": int, "sigma": _NUMBER}
+_ROWS: dict[str, Kinds] = {
+    "predict": {**_ROW, "counts": list},
+    "certify": {**_ROW, "radius": _NUMBER, "guarantee": str, "evidence": dict},
+    "attack": {**_ROW, "eps": _NUMBER, "norm": _NUMBER, "counts": list, "clean_prediction": int},
+}
+"""What every reader of a header or of a row relies on."""
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
@@ -49,26 +67,25 @@ class Run:
 
     @classmethod
     def create(cls, folder: str | Path, header: Mapping[str, Any], rank: int = 0) -> "Run":
-        """Start a run, or continue the one that is there if it was asked the same thing."""
+        """Start a run, or resume the one that is there if its settings are the same."""
         folder = Path(folder)
         wanted = json.loads(json.dumps({"format": FORMAT, **header}))
         if (folder / HEADER).exists():
             run = cls.open(folder, rank)
-            different = differences(_settings(run.header), _settings(wanted))
+            different = other_settings(run.header, wanted)
             if not different:
                 return run
             require(
                 not run.done(),  # before its first row a run is only an intention
                 f"{folder} holds a run with other settings ({'; '.join(different)}); "
-                "choose another --out, or the same settings to continue it",
+                "choose another --out, or give the same settings to resume it",
             )
         else:
             require(
                 not any(folder.glob("rows-*.jsonl")),
                 f"{folder} has rows but no {HEADER}; choose another folder, or restore that file",
             )
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_whole(folder / HEADER, json.dumps(wanted, indent=1) + "\n")
+        replace_file(folder / HEADER, (json.dumps(wanted, indent=1) + "\n").encode())
         return cls(folder, wanted, rank)
 
     @classmethod
@@ -76,17 +93,19 @@ class Run:
         """The run in a folder."""
         path = Path(folder) / HEADER
         try:
-            header = json.loads(path.read_text(encoding="utf-8"))
+            header = _parsed(path.read_bytes())
         except FileNotFoundError:
             raise VarsmoothError(
-                f"{folder} is no run: it has no {HEADER}; name a folder that --out wrote"
+                f"{folder} does not hold a run: it has no {HEADER}; name a folder written by --out"
             ) from None
         except ValueError as error:
             raise VarsmoothError(f"{path} is not readable as JSON: {error}") from error
         require(
             isinstance(header, dict) and header.get("format") == FORMAT,
-            f"{path} is of another format than {FORMAT}, the one this varsmooth reads",
+            f"{path} has another format than {FORMAT}, the one this varsmooth reads",
         )
+        wrong = _misfits(header, _HEADER)
+        require(not wrong, f"{path} does not describe a run: {wrong}")
         return cls(Path(folder), header, rank)
 
     def rows(self) -> list[Row]:
@@ -96,114 +115,121 @@ class Run:
         lived; both say the same, so the first is kept.
         """
         found: dict[Key, Row] = {}
-        for path in self._files():
-            for row in _complete_rows(path):
-                found.setdefault(key_of(row), row)
+        for row in self.stored():
+            found.setdefault(key_of(row), row)
         return sorted(found.values(), key=lambda row: (row["id"], row.get("eps", 0.0)))
 
     def done(self) -> set[Key]:
         """The keys of the rows that are there."""
-        return {key_of(row) for path in self._files() for row in _complete_rows(path)}
+        return {key_of(row) for row in self.stored()}
 
-    def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("rows-*.jsonl"))
+    def stored(self) -> Iterator[Row]:
+        """Every complete row as it stands, also one that stands twice."""
+        kinds = _ROWS.get(self.header["verb"], _ROW)
+        for path in sorted(self.folder.glob("rows-*.jsonl")):
+            with path.open("rb") as file:
+                for number, line in enumerate(file, start=1):
+                    if line.endswith(b"\n"):  # what follows the last line end is a torn line
+                        yield _row(line, kinds, f"line {number} of {path}")
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to this process's file; they are on the disk when this returns."""
-        lines = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
-        with (self.folder / f"rows-{self.rank:05d}.jsonl").open("a+b") as file:
-            _lock(file)
-            _cut_torn_line(file)
-            file.write(lines.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        lines = b"".join(map(_line, rows))
+        append_lines(self.folder / f"rows-{self.rank:05d}.jsonl", lines)
 
     def certificate(self, row: Row) -> Certificate:
         """The certificate of a `certify` row, whole again."""
-        settings = {**self.header["selector"], "lattice": self.header["config"]["lattice"]}
-        constant = {"settings": settings, "fingerprints": self.header["fingerprints"]}
-        return Certificate.from_dict({**row["evidence"], **constant})
+        try:
+            settings = {**self.header["selector"], "lattice": self.header["config"]["lattice"]}
+            constant = {"settings": settings, "fingerprints": self.header["fingerprints"]}
+            return Certificate.from_dict({**row["evidence"], **constant})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise VarsmoothError(
+                f"the evidence of image {row['id']} in {self.folder} cannot be read ({error!r})"
+            ) from error
 
 
-def _complete_rows(path: Path) -> Iterator[Row]:
-    """The rows of one file; what follows the last line end is a torn line and no row."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if line.endswith(b"\n"):
-                yield _parsed(line, number, path)
+_CHECK = b',"check":"'
 
 
-def _parsed(line: bytes, number: int, path: Path) -> Row:
+def _line(row: Mapping[str, Any]) -> bytes:
+    """A row as one line of JSON whose last entry is the CRC-32 of the row without it."""
+    text = json.dumps(row, separators=(",", ":")).encode()
+    return text[:-1] + _CHECK + b'%08x"}\n' % zlib.crc32(text)
+
+
+def _row(line: bytes, kinds: Kinds, where: str) -> Row:
+    """The row of one complete line; lines of older runs have no checksum."""
+    again = "remove that line and run the same command again to compute it anew"
+    text, check, code = line.rpartition(_CHECK)
+    text = text + b"}" if check else line
+    require(
+        not check or code == b'%08x"}\n' % zlib.crc32(text),
+        f"{where} is damaged: its checksum is wrong; {again}",
+    )
     try:
-        row: Row = json.loads(line)
+        row = _parsed(text)
     except ValueError:
-        raise VarsmoothError(
-            f"line {number} of {path} is damaged; remove that line and run the same command "
-            "again to compute it anew"
-        ) from None
-    return row
+        raise VarsmoothError(f"{where} is damaged; {again}") from None
+    wrong = _misfits(row, kinds) if isinstance(row, dict) else "it is not an object"
+    require(not wrong, f"{where} is not a row of this run: {wrong}; {again}")
+    checked: Row = row
+    return checked
 
 
-def _cut_torn_line(file: IO[bytes]) -> None:
-    """Shorten the file to its last line end, if a crash or a full disk left half a line."""
-    end = file.seek(0, os.SEEK_END)
-    position = end
-    while position > 0:
-        step = min(position, 1 << 16)
-        position = file.seek(position - step)
-        line_end = file.read(step).rfind(b"\n")
-        if line_end >= 0:
-            position += line_end + 1
-            break
-    if position < end:
-        file.truncate(position)
-    file.seek(0, os.SEEK_END)
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
-def _lock(file: IO[bytes]) -> None:
-    """Wait until no other process appends to the file; ends with the file or the process."""
-    if sys.platform != "win32":
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file in one step: whoever looks sees all of it or none."""
-    part = path.with_suffix(f".{os.getpid()}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+def _misfits(values: Mapping[str, Any], kinds: Kinds) -> str:
+    """The entries that are missing or of a wrong kind, in words; empty if there are none."""
+    wrong = [
+        name
+        for name, kind in kinds.items()
+        if not isinstance(values.get(name, ...), kind) or isinstance(values[name], bool)
+    ]
+    return f"{', '.join(wrong)} missing or of a wrong type" if wrong else ""
 
 
-def _settings(header: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a header that two halves of one run must share."""
-    shared = ("verb", "config", "fingerprints", "dataset", "selector")
-    settings = {name: header.get(name) for name in shared}
-    config = settings["config"] or {}
-    return {**settings, "config": {k: v for k, v in config.items() if k not in EXECUTION}}
+def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What two headers must share and do not, as the options that say so.
 
-
-def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Where two sets of settings differ, in words.
-
-    >>> differences({"n": 100, "clip": [0.1, 1.0]}, {"n": 200, "clip": (0.1, 1.0)})
-    ['n: 100 there, 200 now']
+    >>> run = {"config": {"n": 100, "clip": [0.1, 1.0]}, "verb": "certify"}
+    >>> other_settings(run, run | {"config": {"n": 200, "clip": (0.1, 1.0)}})
+    ['--n 100 there, 200 now']
     """
-    return list(_differences(there, json.loads(json.dumps(now)), ""))
+    now = json.loads(json.dumps(now))
+    found = [] if there["verb"] == now["verb"] else [f"{there['verb']} there, {now['verb']} now"]
+    found += _changed(_options(there), _options(now), "--")
+    if there.get("fingerprints") != now.get("fingerprints"):
+        found.append("--model is another network or has other weights")
+    if not found:  # the options are the same; has what they name changed?
+        found += _changed(there.get("selector", {}), now.get("selector", {}), "the selector's ")
+    if not found and there.get("dataset") != now.get("dataset"):
+        found.append("--data holds other images or labels")
+    return found
 
 
-def _differences(there: Any, now: Any, name: str) -> Iterator[str]:
-    if isinstance(there, Mapping) and isinstance(now, Mapping):
-        for key in sorted(there.keys() | now.keys()):
-            inner = f"{name}.{key}" if name else key
-            yield from _differences(there.get(key), now.get(key), inner)
-    elif there != now:
-        yield f"{name}: {_short(there)} there, {_short(now)} now"
+def _options(header: Mapping[str, Any]) -> dict[str, Any]:
+    config = header["config"].items()
+    return {name.replace("_", "-"): value for name, value in config if name not in EXECUTION}
+
+
+def _changed(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> list[str]:
+    """Where two nested settings differ, each named by its last key."""
+    found = []
+    for name in sorted(there.keys() | now.keys()):
+        one, other = there.get(name), now.get(name)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            found += _changed(one, other, prefix)
+        elif one != other:
+            found.append(f"{prefix}{name} {_short(one)} there, {_short(other)} now")
+    return found
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value)
+    text = "unset" if value is None else json.dumps(value)
     return text if len(text) <= 40 else text[:37] + "…"

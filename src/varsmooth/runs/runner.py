@@ -5,8 +5,6 @@ network sees together, and with it every digit of a result, does not depend on i
 on the number of processes: process r of R does the blocks r, r+R, …
 """
 
-import multiprocessing
-import os
 import platform
 import time
 from abc import ABC, abstractmethod
@@ -18,14 +16,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch.multiprocessing.spawn import ProcessException
 
 from varsmooth.data import Batch, ImageDataset
 from varsmooth.data.catalog import NAMES
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import require
 from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import CONFIG
-from varsmooth.processes import Engine, launch
+from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.runs.building import build
 from varsmooth.runs.images import described, load_images
 from varsmooth.runs.options import DataOptions, ModelOptions, RunOptions
@@ -76,29 +73,12 @@ def run(task: Task, model: ModelOptions, data: DataOptions, options: RunOptions)
     With several processes each appends to its own file. Any of them may die: the same call
     continues, with any number of processes, to the same table.
     """
-    devices = options.devices
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has said how many
-        devices = int(os.environ["LOCAL_WORLD_SIZE"])
-    elif devices > 1:  # tell what is wrong in one sentence before any process starts
-        prepare(task, model, data, options, torch.device("cpu"))
     share = partial(_share, task=task, model=model, data=data, options=options)
-    try:
-        launch(share, options.device, devices)
-    except ProcessException as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise VarsmoothError(
-            f"process {error.error_index} of {devices} ended early ({reason}); "
-            "run the same command again to continue"
-        ) from error
-    finally:  # after an interruption no process is left behind
-        for child in multiprocessing.active_children():
-            child.terminate()
+    with writing_to(options.out):
+        if options.devices > 1:  # what is wrong is said once, before any process starts
+            prepare(task, model, data, options, torch.device("cpu"))
+        launch(share, options.device, options.devices)
     return Run.open(options.out)
-
-
-def choose_device(name: str) -> torch.device:
-    """The device that one process computes on: auto, cpu or cuda."""
-    return launch(lambda engine: engine.device, name)
 
 
 def prepare(

@@ -1,7 +1,7 @@
 """Looking for a counterexample inside every certified ball of a run."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from varsmooth.runs.attacking import (
     images_per_attack,
     keep_images,
 )
+from varsmooth.runs.building import stored_model
 from varsmooth.runs.options import AttackOptions, RunOptions, options_in
-from varsmooth.runs.records import Key, Row, Run, differences
+from varsmooth.runs.records import Key, Row, Run, other_settings
 from varsmooth.runs.runner import Setup, Task, identity, labels_of, run
 from varsmooth.sampling import Gathering
 from varsmooth.selectors import MedianSelector
@@ -38,6 +39,7 @@ def search_run(
     settings: AttackOptions,
     options: RunOptions,
     model: str | None = None,
+    trust: str | list[str] | None = None,
 ) -> Run:
     """Attack every certified image of a run within its radius, and test what was found.
 
@@ -47,7 +49,7 @@ def search_run(
     its confidence interval from 10n + 1 draws of h (a selector without a grid: the level it
     chooses); then, 10n votes at each of them. Only if all of these speak against p ≥ ½ at a total
     of 1e-6 is the row marked `violated`.
-    model: where the run's model is now, if it was moved.
+    model, trust: as for `verify_run`; code is never taken from the run.
     """
     require(settings.eps is None, "the search takes its budgets from the radii; leave out --eps")
     certified = Run.open(against)
@@ -55,8 +57,8 @@ def search_run(
         certified.header["verb"] == "certify",
         f"{against} is a run of {certified.header['verb']}, not of certify; it has no radii",
     )
-    named, data = options_in(certified.header["config"])
-    named = named if model is None else replace(named, model=model)
+    config = certified.header["config"]
+    named, data = stored_model(config, model, trust), options_in(config)[1]
     balls = {
         row["id"]: Ball(
             row["prediction"],
@@ -69,8 +71,7 @@ def search_run(
         if row["radius"] > 0
     }
     require(bool(balls), f"{against} has no certified image yet; there is nothing to search")
-    claimed = {name: certified.header[name] for name in ("fingerprints", "selector")}
-    task = Searching(settings, str(Path(against).resolve()), claimed, balls)
+    task = Searching(settings, str(Path(against).resolve()), certified.header, balls)
     return run(task, named, data, options)
 
 
@@ -96,7 +97,7 @@ class Searching(Task):
 
     settings: AttackOptions
     against: str
-    identity: Mapping[str, Any]
+    header: dict[str, Any]
     balls: Mapping[int, Ball]
     verb = "attack"
 
@@ -110,7 +111,7 @@ class Searching(Task):
         return [(image, self.balls[image].radius * SHRINK)] if image in self.balls else []
 
     def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
-        different = differences(self.identity, identity(g))
+        different = other_settings(self.header, self.header | identity(g))
         require(not different, f"this is not the model of {self.against}: {'; '.join(different)}")
         return g
 

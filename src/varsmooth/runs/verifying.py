@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from varsmooth.data import ImageDataset
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.noise import NoiseStream
-from varsmooth.runs.building import build
+from varsmooth.processes import choose_device
+from varsmooth.runs.building import build, stored_model
 from varsmooth.runs.images import described, load_images
 from varsmooth.runs.options import options_in
-from varsmooth.runs.records import Row, Run, differences
-from varsmooth.runs.runner import choose_device, identity, labels_of
+from varsmooth.runs.records import Row, Run, other_settings
+from varsmooth.runs.runner import identity, labels_of
 from varsmooth.sampling import Gathering
 from varsmooth.smoothing import SmoothedClassifier
 
@@ -48,6 +49,7 @@ def verify_run(
     folder: str | Path,
     resample: int = 0,
     model: str | None = None,
+    trust: str | list[str] | None = None,
     seed: int | None = None,
     batch_size: int = BATCH_SIZE,
     device: str = "auto",
@@ -60,19 +62,20 @@ def verify_run(
     stored and fresh, are compared by Fisher's exact test, the samples of the selector by the
     Kolmogorov–Smirnov test. An alarm is a p-value below 0.001 / (number of tests), so a faithful
     run raises one with probability ≤ 0.001.
-    model: where the run's model is now, if it was moved.
+    model: where the run's model is now, if it was moved; a model that is code (module:factory)
+    must be named here, because verifying a stranger's run must not start the stranger's code.
+    trust: import paths of networks that the checkpoint may load.
     """
     run = Run.open(folder)
     verb = run.header["verb"]
     require(verb == "certify", f"{folder} is a run of {verb}; only certificates can be verified")
-    named, data = options_in(run.header["config"])
-    where = choose_device(device)
-    built = build(named if model is None else replace(named, model=model), where)
+    config = run.header["config"]
+    data, where = options_in(config)[1], choose_device(device)
+    built = build(stored_model(config, model, trust), where)
     images = load_images(data, built)
     verification = Verification()
-    claims = {name: run.header[name] for name in ("fingerprints", "selector", "dataset")}
     now = identity(built.g) | {"dataset": described(images, data)}
-    verification.problems += differences(claims, now)
+    verification.problems += other_settings(run.header, run.header | now)
     if verification.problems:
         return verification  # another model or other images: nothing else would mean anything
     true = dict(zip(images.ids.tolist(), labels_of(images.batch(slice(None))), strict=True))

@@ -14,7 +14,7 @@ from varsmooth.models.checkpoints import Description, Part, load_checkpoint, loa
 from varsmooth.models.networks import build
 from varsmooth.noise import keyed_generator
 from varsmooth.objectives import consistency_loss
-from varsmooth.processes import Engine, launch
+from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.training.cards import Metrics, measure_classifier, measured_levels
 from varsmooth.training.configuration import ClassifierConfig
 from varsmooth.training.loop import fit
@@ -62,8 +62,10 @@ def train_classifier(config: ClassifierConfig) -> Path:
         not config.universal or config.network_options.get("conditional", True) is True,
         "universal training tells the network σ; remove network_options.conditional=false",
     )
-    launch(partial(_train, config), config.accelerator, config.devices)
-    return Path(config.output)
+    output = Path(config.output)
+    with writing_to(output):
+        launch(partial(_train, config), config.accelerator, config.devices)
+    return output
 
 
 def _train(config: ClassifierConfig, engine: Engine) -> None:

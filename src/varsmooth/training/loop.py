@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from varsmooth.data import ImageDataset
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.noise import keyed_generator
-from varsmooth.processes import Engine, average_gradients
+from varsmooth.processes import Engine
 from varsmooth.training.augmentation import crop_and_flip
 from varsmooth.training.configuration import TrainingConfig
 from varsmooth.training.state import restore_state, save_state
@@ -92,7 +92,7 @@ def _train_epoch(
         )
         optimizer.zero_grad()
         torch.autograd.backward(loss, inputs=trained)  # nothing else gets a gradient
-        average_gradients(engine, module)
+        engine.average(p.grad for p in trained if p.grad is not None)
         optimizer.step()
         report.add({"loss": loss.item(), **batch_report})
     with torch.no_grad():  # running statistics differ between processes that saw other images

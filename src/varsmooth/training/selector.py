@@ -14,7 +14,7 @@ from varsmooth.models.checkpoints import Part, load_checkpoint, save
 from varsmooth.models.networks import ReadsClassifier, build
 from varsmooth.noise import NoiseStream, keyed_generator
 from varsmooth.objectives import radius_loss, variational_loss
-from varsmooth.processes import Engine, launch
+from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.selectors import LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.cards import LAMBDAS, Metrics, measure_selector
@@ -73,8 +73,10 @@ class SelectorTask:
 
 def train_selector(config: SelectorConfig) -> Path:
     """Train h as configured; returns the folder of the finished pair of f and h."""
-    launch(partial(_train, config), config.accelerator, config.devices)
-    return Path(config.output)
+    output = Path(config.output)
+    with writing_to(output):
+        launch(partial(_train, config), config.accelerator, config.devices)
+    return output
 
 
 def _train(config: SelectorConfig, engine: Engine) -> None:

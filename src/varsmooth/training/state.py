@@ -1,7 +1,7 @@
 """The state of a training run on disk: written whole after every epoch, read to go on."""
 
+import io
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.files import replace_file
 from varsmooth.training.configuration import TrainingConfig
 
 
@@ -21,8 +22,7 @@ def save_state(
     config: TrainingConfig,
 ) -> None:
     """Write weights, optimiser, history and what the run was configured as."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
+    content = io.BytesIO()
     torch.save(
         {
             "config": json.dumps(identity(config)),
@@ -30,9 +30,9 @@ def save_state(
             "optimizer": optimizer.state_dict(),
             "history": json.dumps(history),
         },
-        part,
+        content,
     )
-    os.replace(part, path)  # a run killed here leaves the old state or the new one, never half
+    replace_file(path, content.getvalue())
 
 
 def restore_state(

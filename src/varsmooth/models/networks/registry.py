@@ -2,6 +2,8 @@
 
 import difflib
 import inspect
+import os
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -37,7 +39,7 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     Linear(in_features=8, out_features=10, bias=True)
     """
     options = dict(options or {})
-    maker = _imported(network) if ":" in network else _registered(network)
+    maker = _class_at(network) if ":" in network else _registered(network)
     parameters = inspect.signature(maker).parameters
     known = [
         name for name, parameter in parameters.items() if parameter.kind != parameter.VAR_KEYWORD
@@ -62,15 +64,25 @@ def _registered(name: str) -> type[nn.Module]:
     return NETWORKS[name]
 
 
-def _imported(path: str) -> type[nn.Module]:
+def imported(path: str) -> Any:
+    """What `package.module:name` names; the working directory is searched too, as by `python -m`.
+
+    This runs code: the path must come from the user, never from a file of unknown origin.
+    """
     module, _, name = path.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(import_module(module), name)
+        return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise VarsmoothError(f"{path} cannot be imported: {error}") from error
+
+
+def _class_at(path: str) -> type[nn.Module]:
+    found = imported(path)
     require(
         isinstance(found, type) and issubclass(found, nn.Module),
-        f"{path} is no class of network; name a subclass of torch.nn.Module",
+        f"{path} is not a class of networks; name a subclass of torch.nn.Module",
     )
     checked: type[nn.Module] = found
     return checked

@@ -1,0 +1,156 @@
+"""Files that survive: whole or not there at all, on the disk when said to be, one writer each."""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from varsmooth.errors import VarsmoothError
+
+LOCK = ".lock"
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file in one step: after a crash or a power loss it is the old one or the new one."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("wb") as file:
+                file.write(content)
+                _sync(file)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def append_lines(path: Path, lines: bytes) -> None:
+    """Add whole lines to a file; they are on the disk when this returns.
+
+    Half a line that a crash or a full disk left at the end is cut first.
+    """
+    with _writing(path):
+        new = not path.exists()
+        with path.open("a+b") as file:
+            _locked(file, wait=True)
+            _cut_torn_line(file)
+            file.write(lines)
+            _sync(file)
+        if new:
+            sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, so that a file made there is found again."""
+    if sys.platform != "win32":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Hold a folder against other writers; a second one gets a sentence that names the first.
+
+    The lock is the operating system's, on the file `.lock`, and ends with its process: what a
+    dead process of this machine left is recognised and taken over. The file names its holder,
+    because on a shared disk the lock of another machine may be invisible.
+    """
+    path = folder / LOCK
+    with _writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        file, free = _lock_file(path)
+    with file:
+        me = {"pid": os.getpid(), "host": socket.gethostname()}
+        there = {**me, "pid": "?", **_holder(file)}
+        if not free or there["host"] != me["host"]:
+            raise VarsmoothError(
+                f"{folder} is being written by process {there['pid']} on {there['host']}; wait "
+                "until it has finished, or choose another folder "
+                f"(if that process no longer runs, delete {path})"
+            )
+        with _writing(path):
+            file.truncate(0)
+            file.write(json.dumps(me).encode())
+            file.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _lock_file(path: Path) -> tuple[IO[bytes], bool]:
+    """The open lock file, and whether this process now holds it."""
+    while True:
+        file = path.open("a+b")
+        if not _locked(file):
+            return file, False
+        try:
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file, True
+        except FileNotFoundError:
+            pass
+        file.close()  # its last holder deleted it just now
+
+
+def _holder(file: IO[bytes]) -> dict[str, object]:
+    """Who wrote the lock file, if it says so."""
+    file.seek(0)
+    try:
+        found = json.loads(file.read())
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _locked(file: IO[bytes], wait: bool = False) -> bool:
+    """Take the operating system's lock on a file, which ends with the file or the process."""
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _cut_torn_line(file: IO[bytes]) -> None:
+    """Shorten the file to its last line end."""
+    end = file.seek(0, os.SEEK_END)
+    position = end
+    while position > 0:
+        step = min(position, 1 << 16)
+        position = file.seek(position - step)
+        line_end = file.read(step).rfind(b"\n")
+        if line_end >= 0:
+            position += line_end + 1
+            break
+    if position < end:
+        file.truncate(position)
+    file.seek(0, os.SEEK_END)
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """What the operating system refuses, as one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise VarsmoothError(
+            f"{path} cannot be written ({error.strerror or error}); "
+            "rerun the same command to resume"
+        ) from error

@@ -1,0 +1,69 @@
+"""Runs of strangers: what they name is never started."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.small_models import QUICK, run, write_pair
+
+EVIL = """
+from pathlib import Path
+Path("started").touch()
+from varsmooth import load
+from varsmooth.models.networks import Conv4
+
+
+def make():
+    return load("model", n_median=21)
+
+
+class Network(Conv4):
+    pass
+"""
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run whose header names code, in a folder that has this code."""
+    monkeypatch.chdir(tmp_path)
+    sys.modules.pop("evil", None)
+    monkeypatch.syspath_prepend(tmp_path)
+    write_pair(tmp_path / "model")
+    assert run(f"certify {QUICK} --subset 0:2 --model model --out run") == 0
+    (tmp_path / "evil.py").write_text(EVIL)
+    return tmp_path / "run"
+
+
+def claim(folder: Path, **config: object) -> None:
+    header = json.loads((folder / "run.json").read_text())
+    header["config"] |= config
+    (folder / "run.json").write_text(json.dumps(header))
+
+
+@pytest.mark.parametrize(
+    "command", ["verify run", "attack --steps 2 --n 20 --out search --against run"]
+)
+def test_code_that_a_run_names_is_never_started(stranger: Path, command: str) -> None:
+    claim(stranger, model="evil:make", n_median=None)
+    run(command)
+    assert not Path("started").exists()
+
+
+@pytest.mark.parametrize(
+    "command", ["verify run", "attack --steps 2 --n 20 --out search --against run"]
+)
+def test_the_trust_of_a_run_is_not_ours(stranger: Path, command: str) -> None:
+    config = Path("model/config.json")
+    text = config.read_text().replace('"network": "conv4"', '"network": "evil:Network"')
+    config.write_text(text)
+    claim(stranger, trust="evil:Network")
+    run(command)
+    assert not Path("started").exists()
+
+
+def test_code_may_be_named_on_the_command_line(stranger: Path) -> None:
+    claim(stranger, model="evil:make", n_median=None)
+    assert run("verify run --model evil:make") == 0
+    assert Path("started").exists()
