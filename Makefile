@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help env demo test lint slow browser bench docs clean
+.PHONY: help env demo test lint slow browser bench reproduce docs clean
 
 help:            ## what can be made here
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -37,6 +37,9 @@ browser: env     ## the page in a real browser; needs chromium
 	  { echo "the browser tests need Chromium; on Debian: apt install chromium"; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
 	$(BIN)/python -m pytest -m browser tests/app/test_browser.py
+
+reproduce: env   ## the paper's experiments: a list, or one of them with NAME=certified
+	$(BIN)/python -m reproduce $(or $(NAME),list)
 
 bench: env       ## speed beside other tools, 25 minutes; installs ART for it
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench

@@ -1,116 +1,138 @@
 """`python -m reproduce`: the paper's figures and tables, one command each."""
 
+import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Literal
 
+from reproduce.catalogue import EXPERIMENTS
+from reproduce.context import Context
+from reproduce.results import judge_again, run_experiment, write_page
 from varsmooth.cli import exit_code
-from varsmooth.cli.parser import Group, WrongUsage, call
+from varsmooth.cli.parser import WrongUsage
+
+EXAMPLES = """\
+examples:
+  python -m reproduce list
+  python -m reproduce tradeoff
+  python -m reproduce certified --sigmas 0.25
+  python -m reproduce clean --images 500 --lams 0,0.2 --out results/clean-500
+  python -m reproduce certified --scale paper --models runs/paper --device cuda
+  python -m reproduce claims
+
+Rerun the same command to resume. `python -m reproduce NAME --help` lists the sizes of NAME."""
 
 
-def run(
-    words: list[str],
-    scale: Literal["cpu", "paper"] = "cpu",
-    out: Path | None = None,
-    sigmas: list[float] | float | None = None,
-    models: Path | None = None,
-    variant: str | None = None,
-    store: Path = Path("runs/experiments"),
-    root: Path | None = None,
-    batch_size: int = 128,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-) -> None:
-    """Run an experiment and write its figures, tables, records and claims.
+def build_parser() -> argparse.ArgumentParser:
+    """list, claims, and every experiment with its sizes as options."""
+    parser = argparse.ArgumentParser(
+        "python -m reproduce",
+        description="Reproduce a figure or table of the paper.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    verbs = parser.add_subparsers(dest="name", required=True, metavar="NAME")
+    verbs.add_parser("list", help="show what each experiment needs and how long it takes")
+    claims = verbs.add_parser(
+        "claims", help="judge the committed results again and write the page of all claims"
+    )
+    claims.add_argument("--results", type=Path, default=Path("results"), help="(default: results)")
+    for name, experiment in EXPERIMENTS.items():
+        text = f"{experiment.paper}: {experiment.title}"
+        verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        _add_places(verb)
+        sizes = verb.add_argument_group("sizes (default: those of the scale)")
+        for entry in fields(experiment.scales["cpu"]):
+            sizes.add_argument(
+                f"--{entry.name.replace('_', '-')}",
+                dest=f"size {entry.name}",
+                metavar=entry.name.upper(),
+                help=entry.metadata.get("what"),
+            )
+    return parser
 
-    All that is computed is kept in the store, as ordinary runs and votes: interrupted, the same
-    command continues, and experiments share what they have in common. Any size of the scale can
-    be set as key=value.
 
-    examples:
-      python -m reproduce tradeoff
-      python -m reproduce certified --sigmas 0.25
-      python -m reproduce clean images=500 lams=0,0.2 --out results/clean-500
-      python -m reproduce certified --scale paper --models runs/paper --device cuda
+def _add_places(verb: argparse.ArgumentParser) -> None:
+    add = verb.add_argument
+    add(
+        "--scale",
+        choices=("cpu", "paper"),
+        default="cpu",
+        help="cpu: released models, a subset of the images; paper: the paper's sizes, training "
+        "what is missing",
+    )
+    add("--out", type=Path, help="folder of the result (default: results/[VARIANT/]NAME)")
+    add("--models", type=Path, help="folder of trained models (default: the released ones)")
+    add("--variant", help="other released selectors: confidence for those that read f")
+    add("--store", type=Path, default=Path("runs/experiments"), help="shared runs and votes")
+    add("--root", type=Path, help="the data directory")
+    add("--batch-size", type=int, default=128, help="noisy images per forward pass")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
 
-    Args:
-        words: the name of an experiment, then sizes as key=value
-        scale: cpu: released models and a subset of the images; paper: the paper's sizes, training
-            what is missing
-        out: the folder of the results (default: results/NAME, or results/VARIANT/NAME)
-        sigmas: only the models of these σ_a
-        models: a folder of trained models (default: the released ones; paper: runs/paper)
-        variant: use other released selectors than the paper's: confidence for those that read f
-        store: where runs and votes are kept between experiments
-        root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
-        batch_size: noisy images per forward pass
-        device: where to compute
-    """
-    from reproduce.catalogue import find_experiment
-    from reproduce.context import Context
-    from reproduce.running import run_experiment
 
-    if not words:
-        raise WrongUsage("name an experiment; `python -m reproduce list` shows them")
-    name, *sizes = words
-    chosen = [sigmas] if isinstance(sigmas, float) else sigmas
-    if chosen:
-        sizes.append("sigmas=" + ",".join(f"{sigma:g}" for sigma in chosen))
-    full = scale == "paper"
-    if variant is not None and (full or models is not None):
+def sizes_of(asked: argparse.Namespace) -> dict[str, str]:
+    """The sizes that were given, by field."""
+    return {
+        key.removeprefix("size "): text
+        for key, text in vars(asked).items()
+        if key.startswith("size ") and text is not None
+    }
+
+
+def run(asked: argparse.Namespace) -> None:
+    """Run an experiment and write its figures, tables, records and claims."""
+    full = asked.scale == "paper"
+    if asked.variant is not None and (full or asked.models):
         raise WrongUsage("--variant chooses among the released models; leave out --models, --scale")
     context = Context(
-        store=store,
-        models=models or (Path("runs/paper") if full else None),
-        variant=variant,
+        store=asked.store,
+        models=asked.models or (Path("runs/paper") if full else None),
+        variant=asked.variant,
         train="paper" if full else None,
-        root=root,
-        batch_size=batch_size,
-        device=device,
+        root=asked.root,
+        batch_size=asked.batch_size,
+        device=asked.device,
     )
-    folder = out or Path("results") / (variant or "") / name
-    result = run_experiment(find_experiment(name), scale, sizes, context, folder)
+    out = asked.out or Path("results") / (asked.variant or "") / asked.name
+    result = run_experiment(EXPERIMENTS[asked.name], asked.scale, sizes_of(asked), context, out)
     for claim in result.claims:
         print(f"{claim.verdict}: {claim.statement} ({claim.source})\n  {claim.measured}")
-    print(f"figures, tables, records and claims are in {folder}")
+    print(f"figures, tables, records and claims are in {out}")
 
 
-def list_() -> None:
-    """Show every experiment: what it reproduces, what it needs, how long it takes."""
-    from reproduce.catalogue import every_experiment
-
-    for experiment in every_experiment():
+def show_experiments() -> None:
+    """What each experiment reproduces, what it needs, how long it takes."""
+    for name, experiment in EXPERIMENTS.items():
         needs = experiment.needs(experiment.scales["cpu"])
-        names = [need.released + (" (pair)" if need.selector else "") for need in needs]
-        print(f"{experiment.name:<20} {experiment.paper}: {experiment.title}")
-        print(f"{'':<20} needs {', '.join(names) or 'no model'}")
+        models = [need.released + (" (pair)" if need.selector else "") for need in needs]
+        print(f"{name:<20} {experiment.paper}: {experiment.title}")
+        print(f"{'':<20} needs {', '.join(models) or 'no model'}")
         print(f"{'':<20} cpu: {experiment.time['cpu']}; paper: {experiment.time['paper']}")
 
 
-def claims(results: Path = Path("results")) -> None:
-    """Write the page of all results, with the table of claims on top.
-
-    Args:
-        results: the folder that holds one folder for each experiment
-    """
-    from reproduce.claims import write_page
-
-    print(f"written: {write_page(results)}")
-
-
-VERBS = Group(
-    "Reproduce a figure or table of the paper: python -m reproduce NAME",
-    {"run": run, "list": list_, "claims": claims},
-    default="run",
-)
+def write_claims(results: Path) -> None:
+    """Judge every result again from its records, and write the page."""
+    for name, experiment in EXPERIMENTS.items():
+        if (results / name).is_dir():
+            judge_again(experiment, results / name)
+    print(f"written: {write_page(results, list(EXPERIMENTS.values()))}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    words = ["reproduce", *(sys.argv[1:] if argv is None else argv)]
-    return exit_code(
-        lambda: call({"reproduce": VERBS}, words, prog="python -m", description=VERBS.help)
-    )
+
+    def command() -> None:
+        asked = build_parser().parse_args(argv)
+        if asked.name == "list":
+            show_experiments()
+        elif asked.name == "claims":
+            write_claims(asked.results)
+        else:
+            run(asked)
+
+    return exit_code(command)
 
 
 if __name__ == "__main__":

@@ -1,35 +1,34 @@
 """The experiments by name, in the order of the paper."""
 
-from importlib import import_module
 from typing import Any
 
+from reproduce.ablation import ABLATION
+from reproduce.certification import CERTIFIED, CLEAN, TRADEOFF
 from reproduce.experiment import Experiment
-from varsmooth.errors import require
-
-NAMES = (
-    "tradeoff",
-    "percentiles",
-    "selector-bounds",
-    "certified",
-    "clean",
-    "attack-convergence",
-    "weak-attack",
-    "strong-attack",
-    "clipping",
-    "universal",
-    "universal-extended",
-    "ablation",
+from reproduce.robustness import (
+    ATTACK_CONVERGENCE,
+    CLIPPING,
+    STRONG_ATTACK,
+    UNIVERSAL,
+    UNIVERSAL_EXTENDED,
+    WEAK_ATTACK,
 )
+from reproduce.selection import PERCENTILES, SELECTOR_BOUNDS
 
-
-def find_experiment(name: str) -> Experiment[Any]:
-    """The experiment of this name."""
-    require(name in NAMES, f"there is no experiment {name!r}; known are {', '.join(NAMES)}")
-    module = import_module(f"reproduce.{name.replace('-', '_')}")
-    experiment: Experiment[Any] = module.EXPERIMENT
-    return experiment
-
-
-def every_experiment() -> list[Experiment[Any]]:
-    """All experiments."""
-    return [find_experiment(name) for name in NAMES]
+EXPERIMENTS: dict[str, Experiment[Any]] = {
+    experiment.name: experiment
+    for experiment in (
+        TRADEOFF,
+        PERCENTILES,
+        SELECTOR_BOUNDS,
+        CERTIFIED,
+        CLEAN,
+        ATTACK_CONVERGENCE,
+        WEAK_ATTACK,
+        STRONG_ATTACK,
+        CLIPPING,
+        UNIVERSAL,
+        UNIVERSAL_EXTENDED,
+        ABLATION,
+    )
+}

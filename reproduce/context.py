@@ -1,9 +1,9 @@
-"""What experiments share: models, images, and a store of ordinary evaluation runs and votes."""
+"""What experiments share: models, images, a store of evaluation runs, and the evidence so far."""
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from varsmooth.data import load_dataset
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import CONFIG, Description, describe, released_names
+from varsmooth.report.outcomes import Outcomes
 from varsmooth.runs.attacking import attack_dataset
 from varsmooth.runs.building import listed
 from varsmooth.runs.certifying import certify_dataset
@@ -25,6 +26,26 @@ from varsmooth.runs.options import (
 )
 from varsmooth.runs.predicting import predict_dataset
 from varsmooth.runs.records import Run
+
+
+@dataclass
+class Evidence:
+    """What a result is judged from, by name: outcomes of runs, and facts, which are plain values.
+
+    Filled while an experiment runs, and written beside its result. Read back, it is complete, and
+    stands for the runs.
+    """
+
+    runs: dict[str, Outcomes] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    complete: bool = False
+
+    def of(self, kind: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
+        """What is known under a name; computed if it is not known yet."""
+        if name not in kind:
+            require(not self.complete, f"the records hold no {name!r}; run the experiment again")
+            kind[name] = make()
+        return kind[name]
 
 
 @dataclass(frozen=True)
@@ -48,6 +69,18 @@ class Context:
     root: Path | None = None
     batch_size: int = BATCH_SIZE
     device: str = "auto"
+    evidence: Evidence = field(default_factory=Evidence)
+
+    def run(self, name: str, make: Callable[[], Outcomes]) -> Outcomes:
+        """The outcomes of a run under the name that records, tables and legends know it by."""
+        found: Outcomes = self.evidence.of(
+            self.evidence.runs, name, lambda: replace(make(), name=name)
+        )
+        return found
+
+    def fact(self, name: str, make: Callable[[], Any]) -> Any:
+        """A plain value that no record holds: numbers, lists of numbers, or None."""
+        return self.evidence.of(self.evidence.facts, name, make)
 
     def model(self, need: Need) -> str:
         """Name or folder of a model; trains it first if this context does that."""

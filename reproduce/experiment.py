@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from varsmooth.errors import VarsmoothError, require
-from varsmooth.report.outcomes import Outcomes
+from varsmooth.errors import VarsmoothError
 from varsmooth.report.tables import Table
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def size(what: str, default: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """The sizes that every experiment has. Each field can be set: `images=500 sigmas=0.25,0.5`."""
+    """The sizes that every experiment has. Each field is an option: `--images 500`."""
 
     sigmas: tuple[float, ...] = size("σ_a", (0.12, 0.25, 0.5, 1.0))
     images: int = size("test images", 10_000)
@@ -49,6 +48,17 @@ class Need:
     def fixed(cls, sigma_a: float, selector: bool = False) -> "Need":
         """The model of a classifier that was trained at one level."""
         return cls(f"{sigma_a:.2f}", selector)
+
+    @classmethod
+    def universal(cls, sigma_a: float) -> "Need":
+        """The pair of a classifier for all levels up to this one."""
+        return cls(f"universal-{sigma_a:.2f}", selector=True)
+
+    @property
+    def title(self) -> str:
+        """`σ_a = 0.25`, or `σ_a′ = 1` of a classifier for all levels up to that one."""
+        kind, _, level = self.level.rpartition("-")
+        return f"{'σ_a′' if kind else 'σ_a'} = {float(level):g}"
 
     @property
     def released(self) -> str:
@@ -99,8 +109,12 @@ class Result:
     figures: Sequence[Figure]
     tables: Sequence[Table]
     claims: Sequence[Claim]
-    records: Sequence[Outcomes] = ()
     notes: Sequence[str] = ()
+
+
+def pair_needs(scale: Scale) -> list[Need]:
+    """Classifier and selector of every σ_a."""
+    return [Need.fixed(sigma, selector=True) for sigma in scale.sigmas]
 
 
 @dataclass(frozen=True)
@@ -115,38 +129,27 @@ class Experiment(Generic[S]):
     title: str
     scales: Mapping[ScaleName, S]
     time: Mapping[ScaleName, str]
-    needs: Callable[[S], Sequence[Need]]
     run: Callable[["Context", S], Result]
-
-    def scale(self, name: ScaleName, words: Sequence[str] = ()) -> S:
-        """The sizes at a scale, with those that are asked for as `key=value` changed."""
-        return resized(self.scales[name], words)
+    needs: Callable[[S], Sequence[Need]] = pair_needs
 
 
-def resized(scale: S, words: Sequence[str]) -> S:
-    """The scale with `key=value` words applied; a value reads as the field's own kind.
+def resized(scale: S, sizes: Mapping[str, str]) -> S:
+    """The scale with some sizes changed; a text is read as the field's own kind.
 
-    >>> resized(Scale(), ["images=100", "sigmas=0.25,0.5"]).sigmas
+    >>> resized(Scale(), {"images": "100", "sigmas": "0.25,0.5"}).sigmas
     (0.25, 0.5)
     """
-    known = [entry.name for entry in fields(scale)]
-    changes: dict[str, Any] = {}
-    for word in words:
-        key, equals, text = word.partition("=")
-        require(bool(equals), f"a size is written key=value, not {word!r}")
-        require(key in known, f"there is no size {key!r}; known are {', '.join(known)}")
-        try:
-            changes[key] = _read(text, getattr(scale, key))
-        except ValueError:
-            raise VarsmoothError(f"the value of {word!r} cannot be read") from None
+    changes: dict[str, Any] = {key: _read(key, text, scale) for key, text in sizes.items()}
     return replace(scale, **changes)
 
 
-def _read(text: str, like: Any) -> Any:
-    if isinstance(like, tuple):
-        parts = [part.strip() for part in text.strip("[]()").split(",") if part.strip()]
-        return tuple(_read(part, like[0]) for part in parts)
-    return type(like)(text)
+def _read(key: str, text: str, scale: Scale) -> Any:
+    like = getattr(scale, key)
+    kind, items = type(like), [part.strip() for part in text.split(",")]
+    try:
+        return tuple(type(like[0])(item) for item in items) if kind is tuple else kind(text)
+    except ValueError:
+        raise VarsmoothError(f"--{key.replace('_', '-')} cannot be {text!r}") from None
 
 
 def reductions(scale: Scale, full: Scale) -> list[str]:

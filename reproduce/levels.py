@@ -5,15 +5,18 @@ selector chooses, so that a selected σ_s is hardly changed when it is snapped t
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from reproduce.context import Context
 from reproduce.experiment import Need, Scale, size
+from reproduce.replay import Clip, Replay, VoteTable
 from varsmooth.bounds import Floats
+from varsmooth.report.outcomes import Outcomes
 from varsmooth.runs.options import CertifyOptions, ModelOptions
 from varsmooth.runs.records import Run
 from varsmooth.selectors import Grid
@@ -93,20 +96,6 @@ def denser(levels: Sequence[float], low: float, high: float, ratio: float) -> tu
     return Grid.make(found, None).levels
 
 
-def fixed_runs(
-    context: Context, scale: CertifyScale, sigma_a: float, levels: Sequence[float]
-) -> list[Run]:
-    """f of σ_a certified at each level: the baseline g, and the votes of every other method."""
-    data = context.images(scale.data, "test", scale.images)
-    model = context.model(Need.fixed(sigma_a))
-    return [
-        context.certify(
-            f"g, σ_s = {level:.3g}", ModelOptions(model, sigma=level), data, scale.settings
-        )
-        for level in levels
-    ]
-
-
 def selector_options(
     context: Context, need: Need, lam: float, levels: Sequence[float], draws: int = 1001
 ) -> ModelOptions:
@@ -115,7 +104,7 @@ def selector_options(
     The bounds of the clip are wider than h's own range: they clip nothing.
     """
     about = context.about(need)
-    told = about.selector_sigma or about.sigma_a
+    told = about.sigma_of_selector
     return ModelOptions(
         context.model(need),
         lam=lam,
@@ -127,22 +116,6 @@ def selector_options(
     )
 
 
-def selector_run(
-    context: Context, scale: CertifyScale, sigma_a: float, lam: float, levels: Sequence[float]
-) -> Run:
-    """The sound certificate of g_v* at one λ on all the levels; its rows hold N_h samples of h."""
-    need = Need.fixed(sigma_a, selector=True)
-    data = context.images(scale.data, "test", scale.images)
-    model = selector_options(context, need, lam, levels)
-    return context.certify(f"g_v*, λ = {lam:g}, sound", model, data, scale.settings)
-
-
-def held_out_medians(context: Context, scale: CertifyScale, sigma_a: float, lam: float) -> Floats:
-    """σ_s of the smoothed selector for each held-out image (n,), before any snapping."""
-    need = Need.fixed(sigma_a, selector=True)
-    return medians_of(context, scale, selector_options(context, need, lam, [sigma_a]))
-
-
 def medians_of(context: Context, scale: CertifyScale, model: ModelOptions) -> Floats:
     """The median of h for each held-out image (n,); votes are a formality, so they are few."""
     data = context.images(scale.data, "val", scale.held_out)
@@ -152,6 +125,115 @@ def medians_of(context: Context, scale: CertifyScale, model: ModelOptions) -> Fl
     return medians
 
 
+def held_out_medians(context: Context, scale: CertifyScale, sigma_a: float, lam: float) -> Floats:
+    """σ_s of the smoothed selector for each held-out image (n,), before any snapping."""
+    need = Need.fixed(sigma_a, selector=True)
+    return medians_of(context, scale, selector_options(context, need, lam, [sigma_a]))
+
+
 def raw_samples(run: Run) -> Floats:
     """The samples of h behind each certificate of a run, ascending: (n, N_h)."""
     return np.array([row["evidence"]["selector"]["samples"] for row in run.rows()])
+
+
+CLIP_PERCENTILES = (5, 95)
+"""Our rule: clip h to these percentiles of σ_s over held-out images."""
+
+
+def clip_of(
+    context: Context, scale: CertifyScale, sigma_a: float, lam: float
+) -> tuple[float, float]:
+    """h_l and h_u from σ_s on held-out images."""
+
+    def make() -> list[float]:
+        medians = held_out_medians(context, scale, sigma_a, lam)
+        low, high = (float(q) for q in np.percentile(medians, CLIP_PERCENTILES))
+        return [low, max(high, low * (1 + 1e-6))]
+
+    low, high = context.fact(f"clip, σ_a = {sigma_a:g}, λ = {lam:g}", make)
+    return low, high
+
+
+@dataclass(frozen=True)
+class Certified:
+    """Everything that is certified on the model of one σ_a: g at each level, g_v* at each λ.
+
+    Only votes at each level and samples of h at each λ are drawn; the rest is replayed.
+    """
+
+    context: Context
+    scale: CertifyScale
+    sigma_a: float
+
+    @cached_property
+    def levels(self) -> tuple[float, ...]:
+        """The levels of the vote table."""
+        return tuple(
+            self.context.fact(
+                f"levels, σ_a = {self.sigma_a:g}",
+                lambda: list(table_levels(self.context, self.scale, self.sigma_a)),
+            )
+        )
+
+    def g(self, level: float) -> Outcomes:
+        """Conventional smoothing."""
+        name = f"g, σ_a = {self.sigma_a:g}, σ_s = {level:.3g}"
+        return self.context.run(name, lambda: outcomes(self.fixed_run(level)))
+
+    def paper(
+        self, lam: float, distance: float, clip: Clip = None, *, every_level: bool = False
+    ) -> Outcomes:
+        """g_v* with attack on h: the paper's three levels at D, or every level between."""
+        what = f"attack on h, D = {distance:g}" + ", every level" * every_level
+        return self._replayed(
+            lam, what, clip, lambda found: found.paper(distance, clip, every_level=every_level)
+        )
+
+    def conditional(self, lam: float) -> Outcomes:
+        """g_v* without attack on h."""
+        return self._replayed(lam, "no attack on h", None, lambda found: found.conditional())
+
+    def sound(self, lam: float, clip: Clip = None, *, spent_as_paper: bool = False) -> Outcomes:
+        """g_v* whatever the attacker does."""
+        what = "sound" + ", spent as the paper's" * spent_as_paper
+        return self._replayed(
+            lam, what, clip, lambda found: found.sound(clip, spent_as_paper=spent_as_paper)
+        )
+
+    def _replayed(
+        self, lam: float, what: str, clip: Clip, derive: Callable[[Replay], Outcomes]
+    ) -> Outcomes:
+        name = f"g_v*, σ_a = {self.sigma_a:g}, λ = {lam:g}, {what}" + ", clipped" * bool(clip)
+        return self.context.run(name, lambda: derive(self.replay(lam)))
+
+    def replay(self, lam: float) -> Replay:
+        if lam not in self._replays:
+            self._replays[lam] = Replay(self._table, self.selector_run(lam))
+        return self._replays[lam]
+
+    @cached_property
+    def _replays(self) -> dict[float, Replay]:
+        return {}
+
+    @cached_property
+    def _table(self) -> VoteTable:
+        return VoteTable([self.fixed_run(level) for level in self.levels])
+
+    def fixed_run(self, level: float) -> Run:
+        """f certified at one level: the baseline g, and votes for every other method."""
+        model = ModelOptions(self.context.model(Need.fixed(self.sigma_a)), sigma=level)
+        return self._certify(f"g, σ_s = {level:.3g}", model)
+
+    def selector_run(self, lam: float) -> Run:
+        """The sound certificate of g_v* on all the levels; its rows hold N_h samples of h."""
+        need = Need.fixed(self.sigma_a, selector=True)
+        model = selector_options(self.context, need, lam, self.levels)
+        return self._certify(f"g_v*, λ = {lam:g}, sound", model)
+
+    def _certify(self, name: str, model: ModelOptions) -> Run:
+        data = self.context.images(self.scale.data, "test", self.scale.images)
+        return self.context.certify(name, model, data, self.scale.settings)
+
+
+def outcomes(run: Run) -> Outcomes:
+    return Outcomes.of(run.header, run.rows())

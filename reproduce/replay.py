@@ -50,7 +50,6 @@ class Replay:
 
     table: VoteTable
     selector: Run
-    name: str
 
     @cached_property
     def originals(self) -> list[Certificate]:
@@ -72,8 +71,7 @@ class Replay:
             votes = [self.table.votes[level][original.id] for level in levels]
             return _derived("paper", ledger, votes, seen, gather.median_level(seen), original)
 
-        name = f"{self.name}, attack on h, D = {distance:g}" + ", every level" * every_level
-        return self._replayed("paper", clip, derive, name)
+        return self._replayed("paper", clip, derive)
 
     def conditional(self, clip: Clip = None) -> Outcomes:
         """Scenario (ii), no attack on h: Cohen's certificate at the median of the N_h samples."""
@@ -83,7 +81,7 @@ class Replay:
             votes = [self.table.votes[level][original.id]]
             return _derived("conditional", ledger, votes, None, level, original)
 
-        return self._replayed("conditional", clip, derive, f"{self.name}, no attack on h")
+        return self._replayed("conditional", clip, derive)
 
     def sound(self, clip: Clip = None, *, spent_as_paper: bool = False) -> Outcomes:
         """The exhaustive certificate: Theorem A over every level of the clipped grid.
@@ -104,10 +102,9 @@ class Replay:
                 ledger = replace(ledger, alpha_class=ledger.alpha, alpha_deploy=0.0, n_deploy=0)
             return _derived("sound", ledger, votes, seen, level, original)
 
-        name = f"{self.name}, sound" + ", spent as the paper's" * spent_as_paper
-        return self._replayed("sound", clip, derive, name)
+        return self._replayed("sound", clip, derive)
 
-    def _replayed(self, method: Method, clip: Clip, derive: Derive, name: str) -> Outcomes:
+    def _replayed(self, method: Method, clip: Clip, derive: Derive) -> Outcomes:
         settings = self.selector.header["selector"]
         selector = MedianSelector(
             _never, settings["sigma_m"], settings["n"], clip, self.table.levels
@@ -129,8 +126,7 @@ class Replay:
             }
             for c in found
         ]
-        header = {**self.selector.header, "name": name + (", clipped" if clip else "")}
-        return Outcomes.of(header, rows)
+        return Outcomes.of(self.selector.header, rows)
 
 
 def _never(x: torch.Tensor) -> torch.Tensor:

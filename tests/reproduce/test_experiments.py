@@ -9,20 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from reproduce.catalogue import every_experiment, find_experiment
+from reproduce.catalogue import EXPERIMENTS
 from reproduce.context import Context
-from reproduce.experiment import Need, Scale, reductions, resized
-from reproduce.levels import (
-    CertifyScale,
-    denser,
-    fixed_runs,
-    selector_options,
-    selector_run,
-    sweep,
-)
+from reproduce.experiment import Need, Scale, resized
+from reproduce.levels import Certified, CertifyScale, denser, selector_options, sweep
 from reproduce.replay import Replay, VoteTable
-from reproduce.writing import read_records
-from tests.small_models import run, write_pair
+from tests.reproduce.commands import results, run, sized
+from tests.small_models import write_pair
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.loading import load
 from varsmooth.report.outcomes import Outcomes
@@ -30,8 +23,8 @@ from varsmooth.runs.records import Run
 from varsmooth.runs.vote_cache import VoteStore
 
 TINY = (
-    "data=cifar10-sample images=6 n=60 n0=20 n_select=61 alpha=0.05 alpha_select=0.01 "
-    "multiples=0.5,1,1.5 ratio=1.5 held_out=5 held_out_draws=11"
+    "--data cifar10-sample --images 6 --n 60 --n0 20 --n-select 61 --alpha 0.05 "
+    "--alpha-select 0.01 --multiples 0.5,1,1.5 --ratio 1.5 --held-out 5 --held-out-draws 11"
 )
 """Sizes that take seconds."""
 
@@ -52,34 +45,29 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny() -> CertifyScale:
-    return resized(CertifyScale(), TINY.split())
-
-
-def results(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, str]]]:
-    """Configuration, claims and records of a result."""
-    config = json.loads((folder / "config.json").read_text())
-    records = folder / "records.csv.gz"
-    lines = read_records(records) if records.is_file() else []
-    return config, json.loads((folder / "claims.json").read_text()), lines
+    return sized(CertifyScale(), "certified", TINY)
 
 
 def test_sizes_are_options() -> None:
-    scale = resized(Scale(), ["images=7", "sigmas=0.25", "data=cifar10-sample"])
+    scale = sized(Scale(), "tradeoff", "--images 7 --sigmas 0.25 --data cifar10-sample")
     assert (scale.images, scale.sigmas, scale.data) == (7, (0.25,), "cifar10-sample")
-    with pytest.raises(VarsmoothError, match="no size 'image'"):
-        resized(Scale(), ["image=7"])
-    with pytest.raises(VarsmoothError, match="cannot be read"):
-        resized(Scale(), ["images=many"])
+    with pytest.raises(VarsmoothError, match="--images cannot be 'many'"):
+        resized(Scale(), {"images": "many"})
 
 
-@pytest.mark.parametrize("experiment", every_experiment(), ids=lambda e: e.name)
-def test_an_experiment_says_what_it_is(experiment: object) -> None:
-    from reproduce.experiment import Experiment
+def test_an_unknown_experiment_or_size_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("tradeof") == 2
+    assert "invalid choice: 'tradeof'" in capsys.readouterr().err
+    assert run("tradeoff --image 7") == 2
+    assert "--image" in capsys.readouterr().err
 
-    assert isinstance(experiment, Experiment)
-    assert set(experiment.scales) == set(experiment.time) == {"cpu", "paper"}
-    assert not reductions(experiment.scales["paper"], experiment.scales["paper"])
-    assert find_experiment(experiment.name) is experiment
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_help_lists_every_size(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(f"{name} --help") == 0
+    shown = capsys.readouterr().out
+    for entry in vars(EXPERIMENTS[name].scales["cpu"]):
+        assert f"--{entry.replace('_', '-')} " in shown
 
 
 def test_what_is_missing_is_one_sentence(tmp_path: Path) -> None:
@@ -91,32 +79,33 @@ def test_what_is_missing_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("experiment list") == 0
-    told = capsys.readouterr().out
-    assert all(experiment.paper in told for experiment in every_experiment())
+    assert run("list") == 0
+    shown = capsys.readouterr().out
+    assert all(experiment.paper in shown for experiment in EXPERIMENTS.values())
 
 
 def test_percentiles(tmp_path: Path) -> None:
-    assert run("experiment percentiles --out", tmp_path / "percentiles") == 0
+    assert run("percentiles --out", tmp_path / "percentiles") == 0
     (claim,) = json.loads((tmp_path / "percentiles" / "claims.json").read_text())
     gaps = list(claim["numbers"]["largest_gap"].values())
     assert gaps == sorted(gaps, reverse=True)
     assert 6 < gaps[0] < 8  # about 4.42 σ of a fair coin in 1,000 tosses: 100·4.42·0.5/√1000
-    assert run("experiment claims --results", tmp_path) == 0
+    assert run("claims --results", tmp_path) == 0
     page = (tmp_path / "README.md").read_text()
     assert "**held**" in page
     assert "python -m reproduce percentiles" in page
 
 
 def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
-    words = f"experiment tradeoff {TINY} swept=0.5 --sigmas 0.25,0.5"
+    words = f"tradeoff {TINY} --swept 0.5 --sigmas 0.25,0.5"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
     config, (sizes, _), lines = results(tmp_path)
     assert {"tradeoff.png", "tradeoff.svg", "certified-accuracy.md"} <= {
         path.name for path in tmp_path.iterdir()
     }
+    caption = (tmp_path / "certified-accuracy.md").read_text()
     for said in ("test images: 6 (paper: 10000)", "votes N: 60 (paper: 1000)", "σ_a: 0.25, 0.5"):
-        assert said in config["small_print"]
+        assert said in caption
     assert str(tmp_path.parent) not in json.dumps(config)
     equal = [line for line in lines if line["run"] == "σ_s = σ_a = 0.25"]
     right = [line["prediction"] == line["label"] for line in equal]
@@ -126,7 +115,7 @@ def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
 def test_a_second_time_nothing_is_computed(
     tmp_path: Path, models: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = f"experiment tradeoff {TINY} swept=0.25 --sigmas 0.25"
+    words = f"tradeoff {TINY} --swept 0.25 --sigmas 0.25"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path / "one") == 0
 
     def never(*_: object) -> None:
@@ -137,6 +126,21 @@ def test_a_second_time_nothing_is_computed(
     assert run(words, "--models", models, "--store", store, "--out", tmp_path / "two") == 0
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+def test_a_committed_result_is_judged_again_from_its_records(
+    tmp_path: Path, models: Path, store: Path
+) -> None:
+    """Without models, data or runs: figures, tables and claims are the same bytes."""
+    for name in ("certified", "selector-bounds", "clean"):
+        words = f"{name} {TINY} --sigmas 0.25"
+        assert run(words, "--models", models, "--store", store, "--out", tmp_path / name) == 0
+    written = {path: path.read_bytes() for path in tmp_path.glob("*/*")}
+    assert run("claims --results", tmp_path) == 0
+    assert {path: path.read_bytes() for path in tmp_path.glob("*/*")} == written
+    records = tmp_path / "clean" / "records.csv.gz"
+    records.write_bytes((tmp_path / "certified" / "records.csv.gz").read_bytes())
+    assert run("claims --results", tmp_path) == 1
 
 
 def test_levels_are_dense_where_h_chooses() -> None:
@@ -156,8 +160,10 @@ def test_replays_are_what_certify_gives(
     context = Context(store, models=models)
     need = Need.fixed(0.25, selector=True)
     levels = denser(sweep(tiny, 0.25), 0.2, 0.36, 1.06)
-    table = VoteTable(fixed_runs(context, tiny, 0.25, levels))
-    replay = Replay(table, selector_run(context, tiny, 0.25, 0.2, levels), "g_v*")
+    certified = Certified(context, tiny, 0.25)
+    vars(certified)["levels"] = levels
+    table = VoteTable([certified.fixed_run(level) for level in levels])
+    replay = Replay(table, certified.selector_run(0.2))
     model = replace(selector_options(context, need, 0.2, levels), clip=clip or (0.01, 5.0))
     data = context.images(tiny.data, "test", tiny.images)
 
@@ -184,11 +190,10 @@ def test_replays_are_what_certify_gives(
 
 
 def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
-    words = f"experiment certified {TINY} --sigmas 0.25"
+    words = f"certified {TINY} --sigmas 0.25"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
-    config, claims, lines = results(tmp_path)
-    assert len(claims) == 6
-    assert "snapped" in config["small_print"]
+    _, claims, lines = results(tmp_path)
+    assert "snapped" in (tmp_path / "certified-accuracy.md").read_text()
     assert "0.16, 0.24" in (tmp_path / "clip-thresholds.md").read_text()
     assert {line["guarantee"] for line in lines} == {"sound", "conditional", "heuristic"}
 
@@ -219,7 +224,7 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
 
 
 def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:
-    words = f"experiment selector-bounds {TINY} distances=0,0.1,0.9 --sigmas 0.25,0.5"
+    words = f"selector-bounds {TINY} --distances 0,0.1,0.9 --sigmas 0.25,0.5"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
     _, (claim,), _ = results(tmp_path)
     widths = claim["numbers"]["relative_width"]["σ_a = 0.25, λ = 0"]
@@ -239,7 +244,7 @@ def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:
 
 
 def test_clean(tmp_path: Path, models: Path, store: Path) -> None:
-    words = f"experiment clean {TINY} lams=0,0.4 --sigmas 0.25"
+    words = f"clean {TINY} --lams 0,0.4 --sigmas 0.25"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
     _, (claim,), lines = results(tmp_path)
     assert len(claim["numbers"]["gaps"]) == 2
@@ -265,11 +270,10 @@ def radius_if_right(line: dict[str, str]) -> float:
 
 
 def test_ablation(tmp_path: Path, models: Path, store: Path) -> None:
-    sizes = "trained=0.25 lams=0 fixed_lams=0.2 asked_lams=0,0.2 epochs=1 images_per_epoch=8"
-    words = f"experiment ablation {TINY} {sizes} train_split=val --sigmas 0.25 --device cpu"
+    sizes = "--trained 0.25 --lams 0 --fixed-lams 0.2 --asked-lams 0,0.2 --train-split val"
+    words = f"ablation {TINY} {sizes} --epochs 1 --images-per-epoch 8 --sigmas 0.25 --device cpu"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
     _, claims, lines = results(tmp_path)
-    assert len(claims) == 7
     for claim, variant in zip(
         claims[5:], ("reads f's output", "reads f's output, rewarded for radius"), strict=True
     ):
@@ -299,9 +303,9 @@ def test_ablation(tmp_path: Path, models: Path, store: Path) -> None:
 def test_the_command_says_what_is_missing(
     tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("experiment certified --models", models, "--out", tmp_path / "out") == 1
-    told = capsys.readouterr().err
-    assert "cifar10-0.12 with its selector, cifar10-1.00 with its selector" in told
+    assert run("certified --models", models, "--out", tmp_path / "out") == 1
+    shown = capsys.readouterr().err
+    assert "cifar10-0.12 with its selector, cifar10-1.00 with its selector" in shown
     assert not (tmp_path / "out").exists()
 
 
@@ -310,35 +314,35 @@ def test_other_released_selectors(
 ) -> None:
     """`--variant`: their h, the same f, and results beside the paper's."""
     monkeypatch.chdir(tmp_path)
-    words = f"experiment clean {TINY} lams=0 --sigmas 0.25"
+    words = f"clean {TINY} --lams 0 --sigmas 0.25"
     assert run(words) == 0
-    assert run("experiment claims") == 0
+    assert run("claims") == 0
     assert "other selectors" not in Path("results/README.md").read_text()
     assert run(words, "--variant", "confidence") == 0
-    assert run("experiment claims --results results/confidence") == 0
-    assert run("experiment claims") == 0
+    assert run("claims --results results/confidence") == 0
+    assert run("claims") == 0
     assert "[confidence](confidence/README.md)" in Path("results/README.md").read_text()
     heading = "# Results with the selectors of `--variant confidence`\n"
     assert Path("results/confidence/README.md").read_text().startswith(heading)
     paper, ours = (results(Path("results") / folder / "clean") for folder in ("", "confidence"))
     assert ours[0]["command"].endswith(" --variant confidence")
-    assert "h (confidence, objective radius) 6 epochs" in ours[0]["small_print"]
-    assert "h 20 epochs" in paper[0]["small_print"]
+    assert "h (confidence, objective radius) 6 epochs" in ours[0]["trained"][0]
+    assert "h 20 epochs" in paper[0]["trained"][0]
     parts = [config["models"]["cifar10-0.25"] for config, _, _ in (paper, ours)]
     assert parts[0]["classifier"] == parts[1]["classifier"]
     assert parts[0]["selector"] != parts[1]["selector"]
     capsys.readouterr()
-    assert run("experiment clean --variant confidence") == 1
-    told = capsys.readouterr().err
-    assert "cifar10-0.12-confidence with its selector" in told
-    assert "there are cifar10-0.25-confidence, cifar10-universal-1.00-confidence: leave" in told
-    assert run("experiment clean --variant nonsense") == 1
+    assert run("clean --variant confidence") == 1
+    shown = capsys.readouterr().err
+    assert "cifar10-0.12-confidence with its selector" in shown
+    assert "there are cifar10-0.25-confidence, cifar10-universal-1.00-confidence: leave" in shown
+    assert run("clean --variant nonsense") == 1
     assert "there is none of this variant" in capsys.readouterr().err
-    assert run("experiment clean --variant confidence --models m") == 2
+    assert run("clean --variant confidence --models m") == 2
 
 
 def test_looking_often_does_not_make_a_claim_hold() -> None:
-    from reproduce.claims import verdict_of
+    from reproduce.verdicts import verdict_of
     from varsmooth.report.statistics import PairedDifference
 
     barely, none = PairedDifference(9, 1, 100), PairedDifference(0, 0, 100)

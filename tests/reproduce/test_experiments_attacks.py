@@ -1,10 +1,7 @@
 """The attack experiments end to end at a tiny scale, and their numbers from the records."""
 
-import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +10,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
-from reproduce.attack_convergence import ConvergenceScale
-from reproduce.attacked import Attacks, AttackScale
-from reproduce.comparing import weakest
+from reproduce.attacks import Attacks, AttackScale
 from reproduce.context import Context
-from reproduce.experiment import Need, resized
-from reproduce.writing import read_records
-from tests.small_models import run, write_pair
+from reproduce.experiment import Need
+from reproduce.robustness import ConvergenceScale
+from reproduce.verdicts import weakest
+from tests.reproduce.commands import results, run, sized
+from tests.small_models import write_pair
 from varsmooth.data import load_dataset
 from varsmooth.models.checkpoints import Description, Part, load_checkpoint, save
 from varsmooth.models.networks import AttentionSelector, Conv4
@@ -28,8 +25,8 @@ from varsmooth.runs import attacking
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
 
-TINY = "images=8 steps=2 samples=2 n_median_attack=3 n=15 n_median=5"
-FIXED = f"{TINY} lams=0,0.4 few_lams=0.2 every_lam=0.25 multiples=1,2"
+TINY = "--images 8 --steps 2 --samples 2 --n-median-attack 3 --n 15 --n-median 5"
+FIXED = f"{TINY} --lams 0,0.4 --few-lams 0.2 --every-lam 0.25 --multiples 1,2"
 """Sizes that take seconds."""
 
 SEEDS = {"0.12": 8, "0.25": 7, "0.50": 2, "universal-0.25": 1, "universal-1.00": 1}
@@ -93,9 +90,7 @@ class Found:
     """A results folder: configuration, claims, and which images are right in each run."""
 
     def __init__(self, folder: Path) -> None:
-        self.config = json.loads((folder / "config.json").read_text())
-        self.claims: list[dict[str, Any]] = json.loads((folder / "claims.json").read_text())
-        self.lines = read_records(folder / "records.csv.gz")
+        self.config, self.claims, self.lines = results(folder)
 
     def clean(self, *parts: str) -> Right:
         return self._right("clean_prediction", parts)
@@ -119,7 +114,7 @@ class Laboratory:
     def __call__(self, words: str, out: Path) -> Found:
         places = ("--models", self.models, "--store", self.store, "--out", out)
         name, _, sizes = words.partition(" ")
-        assert run(f"experiment {name} data={self.data} {sizes}", *places) == 0
+        assert run(f"{name} --data {self.data} {sizes}", *places) == 0
         return Found(out)
 
 
@@ -133,7 +128,7 @@ STRONG = ("γ = 2", "strong attack")
 
 
 def test_weak_attack(tmp_path: Path, experiment: Laboratory) -> None:
-    found = experiment(f"weak-attack {FIXED} eps=2 --sigmas 0.25,0.5", tmp_path)
+    found = experiment(f"weak-attack {FIXED} --eps 2 --sigmas 0.25,0.5", tmp_path)
     better, larger = found.claims
     gains = []
     for sigma, knobs in (("0.25", ("0", "0.4")), ("0.5", ("0.2",))):
@@ -147,16 +142,16 @@ def test_weak_attack(tmp_path: Path, experiment: Laboratory) -> None:
         path.name for path in tmp_path.iterdir()
     }
     for said in ("PGD steps: 2 (paper: 200)", "test images: 8", "σ_a with every λ: 0.25"):
-        assert said in found.config["small_print"]
+        assert said in (tmp_path / "weak-attack.md").read_text()
 
 
 def test_one_model_cannot_show_a_trend(tmp_path: Path, experiment: Laboratory) -> None:
-    found = experiment(f"weak-attack {FIXED} eps=2 --sigmas 0.25", tmp_path)
+    found = experiment(f"weak-attack {FIXED} --eps 2 --sigmas 0.25", tmp_path)
     assert found.claims[1]["verdict"] == "untested"
 
 
 def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
-    found = experiment(f"strong-attack {FIXED} budgets=0.5,2 --sigmas 0.25", tmp_path)
+    found = experiment(f"strong-attack {FIXED} --budgets 0.5,2 --sigmas 0.25", tmp_path)
     drop, less, larger, clean = found.claims
     title, lams = "σ_a = 0.25", ("0", "0.4")
 
@@ -187,7 +182,7 @@ def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
 
 
 def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
-    words = f"clipping {FIXED} eps=2 held_out=5 held_out_draws=11 --sigmas 0.25"
+    words = f"clipping {FIXED} --eps 2 --held-out 5 --held-out-draws 11 --sigmas 0.25"
     found = experiment(words, tmp_path)
     better, alike = found.claims
     title = "σ_a = 0.25"
@@ -220,7 +215,7 @@ def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
 
 
 def test_universal(tmp_path: Path, experiment: Laboratory) -> None:
-    words = f"universal {FIXED} eps=2 universal_lams=0,0.5 levels=0.25 --sigmas 0.25,0.5"
+    words = f"universal {FIXED} --eps 2 --universal-lams 0,0.5 --levels 0.25 --sigmas 0.25,0.5"
     found = experiment(words, tmp_path)
     same, selector, replaced = found.claims
     for sigma in ("0.25", "0.5"):
@@ -233,7 +228,9 @@ def test_universal(tmp_path: Path, experiment: Laboratory) -> None:
 
 
 def test_universal_extended(tmp_path: Path, experiment: Laboratory) -> None:
-    words = f"universal-extended {TINY} budgets=0.1,0.5 lams=0,0.4 far_lams=0,0.9 multiples=1"
+    words = (
+        f"universal-extended {TINY} --budgets 0.1,0.5 --lams 0,0.4 --far-lams 0,0.9 --multiples 1"
+    )
     found = experiment(f"{words} --sigmas 0.25", tmp_path)
     better, drop = found.claims
     assert set(better["numbers"]) == {"σ_a′ = 0.25, γ = 0.1", "σ_a′ = 0.25, γ = 0.5"}
@@ -248,7 +245,7 @@ def test_universal_extended(tmp_path: Path, experiment: Laboratory) -> None:
 
 
 def test_attack_convergence(tmp_path: Path, experiment: Laboratory) -> None:
-    words = f"attack-convergence {TINY} eps=2 smaller=1 --sigmas 0.25"
+    words = f"attack-convergence {TINY} --eps 2 --smaller 1 --sigmas 0.25"
     found = experiment(words, tmp_path)
     (claim,) = found.claims
     assert len(claim["numbers"]) == 4 + 3  # steps, draws, median and all; g_v has no median
@@ -279,29 +276,25 @@ def test_what_is_doubled() -> None:
     assert [scale.doubled("samples", times).samples for times in range(-3, 2)] == [1, 1, 2, 4, 8]
 
 
-@pytest.fixture
-def no_attack(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def test_nothing_is_attacked_twice(
+    tmp_path: Path, experiment: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was run is resumed, and experiments share runs: Fig. 7 has those of Fig. 6b."""
+    words = f"{FIXED} --sigmas 0.5 --few-lams 0.2 --multiples 1"
+    found = experiment(f"strong-attack {words} --budgets 2", tmp_path / "strong")
+
     def never(*_: object, **__: object) -> None:
         raise AssertionError("an image was attacked again")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(attacking, "find_adversarial", never)
-        yield
-
-
-@pytest.mark.usefixtures("no_attack")
-def test_nothing_is_attacked_twice(tmp_path: Path, experiment: Laboratory) -> None:
-    """What was run is resumed, and one budget of two is shared with an experiment on it alone."""
-    again = experiment(f"strong-attack {FIXED} budgets=0.5,2 --sigmas 0.25", tmp_path / "again")
-    assert len(again.claims) == 4
-    shared = f"strong-attack {FIXED} budgets=2 --sigmas 0.25"
-    assert len(experiment(shared, tmp_path / "shared").claims) == 4
+    monkeypatch.setattr(attacking, "find_adversarial", never)
+    again = experiment(f"strong-attack {words} --budgets 2", tmp_path / "again")
+    assert again.lines == found.lines
 
 
 def test_what_is_missing_is_said(
     tmp_path: Path, experiment: Laboratory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = "experiment universal-extended --sigmas 0.5 --models"
+    words = "universal-extended --sigmas 0.5 --models"
     assert run(words, experiment.models, "--store", experiment.store, "--out", tmp_path) != 0
     told = capsys.readouterr().err
     assert "cifar10-universal-0.50 with its selector" in told
@@ -311,7 +304,7 @@ def test_what_is_missing_is_said(
 
 def test_the_selector_under_attack_is_the_papers(experiment: Laboratory) -> None:
     """No clip, no grid, σ_m = σ_a, whatever the description recommends."""
-    scale = resized(AttackScale(), [*TINY.split(), f"data={experiment.data}"])
+    scale = sized(AttackScale(), "attack-convergence", f"{TINY} --data {experiment.data}")
     context = Context(experiment.store, models=experiment.models)
     point = Attacks(context, scale, 0.3).g_v_star(Need.fixed(0.25, selector=True), 0.4)
     about = point.outcomes.header["selector"]
@@ -326,7 +319,7 @@ def test_the_selector_under_attack_is_the_papers(experiment: Laboratory) -> None
 
 def test_a_run_at_a_fixed_level_does_not_wait_for_a_selector(tmp_path: Path) -> None:
     """What g did before h was trained is found again when f comes with its h."""
-    scale = resized(AttackScale(), ["data=cifar10-sample", *TINY.split()])
+    scale = sized(AttackScale(), "attack-convergence", f"{TINY} --data cifar10-sample")
     write_pair(tmp_path / "h-0.25")
     pair = load_checkpoint(tmp_path / "h-0.25")
     alone = replace(pair.description, selector=None, selector_sigma=None, recommended={})

@@ -9,7 +9,7 @@ another matter (`false_certificates`).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -154,33 +154,6 @@ class PairedDifference:
         """Exact McNemar test: are the disagreements a fair coin? 1 if there is none."""
         disagreements = self.only_first + self.only_second
         return float(binomtest(self.only_first, disagreements).pvalue) if disagreements else 1.0
-
-
-@dataclass(frozen=True)
-class MeanDifference:
-    """The mean of one number per image, such as a difference of differences between runs.
-
-    >>> MeanDifference((1, 0, -1, 1, 1)).value
-    0.4
-    """
-
-    values: Sequence[float]
-
-    @property
-    def value(self) -> float:
-        return float(np.mean(self.values))
-
-    def interval(self, level: float = LEVEL) -> Interval:
-        return mean_interval(self.values, level)
-
-
-class Difference(Protocol):
-    """A difference between methods, with its interval."""
-
-    @property
-    def value(self) -> float: ...
-
-    def interval(self, level: float = LEVEL) -> Interval: ...
 
 
 class FalseCertificates(NamedTuple):

@@ -1,0 +1,34 @@
+"""The command line of `reproduce`, and its results read independently of it."""
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from reproduce.__main__ import build_parser, main, sizes_of
+from reproduce.experiment import S, resized
+
+
+def run(words: str, *more: object) -> int:
+    """The exit code of `python -m reproduce WORDS`."""
+    return main([*words.split(), *map(str, more)])
+
+
+def sized(scale: S, name: str, words: str) -> S:
+    """A scale as the options of an experiment change it."""
+    return resized(scale, sizes_of(build_parser().parse_args([name, *words.split()])))
+
+
+def lines_of(folder: Path) -> list[dict[str, str]]:
+    """The lines of compact records, as text."""
+    path = folder / "records.csv.gz"
+    text = gzip.decompress(path.read_bytes()).decode() if path.is_file() else ""
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def results(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, str]]]:
+    """Configuration, claims and records of a result."""
+    config, claims = (json.loads((folder / f"{n}.json").read_text()) for n in ("config", "claims"))
+    return config, claims, lines_of(folder)
