@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.fixed import images
 from benchmarks.timing import Ratio, interleave
 from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, certify, load
-from varsmooth.models.checkpoints import released_names
+from varsmooth.models.descriptions import released_names
 from varsmooth.noise import NoiseStream
 
 

@@ -6,14 +6,8 @@ data leave them out and let training take its half hour.
 """
 
 from varsmooth import certify, load, load_dataset
-from varsmooth.models.checkpoints import (
-    Description,
-    Part,
-    describe,
-    load_checkpoint,
-    recommend,
-    save,
-)
+from varsmooth.models.checkpoints import load_checkpoint, save
+from varsmooth.models.descriptions import Description, Part, describe, recommend
 from varsmooth.training import SelectorConfig, train_selector
 from varsmooth.training.tuning import tune
 

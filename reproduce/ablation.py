@@ -21,7 +21,7 @@ from reproduce.experiment import Claim, Experiment, Figure, Need, Result, Verdic
 from reproduce.levels import CPU, Certified, CertifyScale, medians_of, outcomes
 from reproduce.plots import Curve, Levels, plot_curves, plot_levels
 from reproduce.verdicts import MeanDifference, shown_difference, shown_radius_gap, verdict_of
-from varsmooth.models.checkpoints import CONFIG, describe
+from varsmooth.models.descriptions import CONFIG, describe
 from varsmooth.models.networks import AttentionSelector
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import (

@@ -11,7 +11,7 @@ from reproduce.experiment import Need
 from varsmooth.data import load_dataset
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.models.checkpoints import CONFIG, Description, describe, released_names
+from varsmooth.models.descriptions import CONFIG, Description, describe, released_names
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.runs.attacking import attack_dataset
 from varsmooth.runs.building import listed

@@ -17,7 +17,7 @@ from typing import Any
 from reproduce.context import Context, Evidence
 from reproduce.experiment import Experiment, Result, Scale, ScaleName, reductions, resized
 from varsmooth.errors import require
-from varsmooth.models.checkpoints import Description, Part
+from varsmooth.models.descriptions import Description, Part
 from varsmooth.report.figures import draw, require_matplotlib
 from varsmooth.report.outcomes import Outcomes
 

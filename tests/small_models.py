@@ -8,7 +8,8 @@ from torch import nn
 
 from varsmooth.cli import main
 from varsmooth.data.cifar10 import CLASS_NAMES
-from varsmooth.models.checkpoints import Description, Part, save
+from varsmooth.models.checkpoints import save
+from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import AttentionSelector, Conv4
 from varsmooth.runs.records import Run
 
@@ -40,6 +41,7 @@ def write_pair(
         dataset="cifar10",
         class_names=CLASS_NAMES,
         sigma_a=sigma_a,
+        image_shape=(3, 32, 32),
         selector_sigma=sigma_a,
         recommended={"lam": 0.2, "clip": [0.1, 0.5], "levels": 4},
         classifier=Part("conv4", {"widths": [8, 8, 8, 8]}),

@@ -18,6 +18,7 @@ ROOMS = [
     "files",
     "rounding",
     "defaults",
+    "limits",
     "noise",
     "bounds",
     "selectors",

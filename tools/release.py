@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from varsmooth.models.checkpoints import load_checkpoint, save
+from varsmooth.training.cards import write_card
 
 MODELS = Path(__file__).parent.parent / "src" / "varsmooth" / "models" / "released"
 
@@ -17,13 +18,14 @@ MODELS = Path(__file__).parent.parent / "src" / "varsmooth" / "models" / "releas
 def release(run: str, name: str) -> Path:
     """Write the model of a run as the released model `name`; returns its folder."""
     model = load_checkpoint(run)
-    save(
+    about = save(
         MODELS / name,
         model.description,
         classifier=model.classifier,
         selector=model.selector,
         precision="float16",
     )
+    write_card(MODELS / name, about)
     return MODELS / name
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.models.checkpoints import describe
+from varsmooth.models.descriptions import describe
 from varsmooth.report import average_certified_radius, open_runs, reach, write_report
 from varsmooth.rounding import rounded
 from varsmooth.runs.attacking import attack_dataset

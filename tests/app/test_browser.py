@@ -15,7 +15,8 @@ import pytest
 from tests.app.test_page import write_image
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.data.cifar10 import CLASS_NAMES
-from varsmooth.models.checkpoints import Description, Part, describe, released_names, save
+from varsmooth.models.checkpoints import save
+from varsmooth.models.descriptions import Description, Part, describe, released_names
 from varsmooth.models.networks import build
 
 sync_api: Any = pytest.importorskip("playwright.sync_api")

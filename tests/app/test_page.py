@@ -29,7 +29,8 @@ from varsmooth.cli import main
 from varsmooth.data import Batch, load_dataset
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.errors import VarsmoothError
-from varsmooth.models.checkpoints import Description, Part, save
+from varsmooth.models.checkpoints import save
+from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import build
 
 

@@ -8,7 +8,8 @@ import torch
 
 from varsmooth.cli import main
 from varsmooth.data.cifar10 import CLASS_NAMES
-from varsmooth.models.checkpoints import Description, Part, load_checkpoint, recommend, save
+from varsmooth.models.checkpoints import load_checkpoint, save
+from varsmooth.models.descriptions import Description, Part, recommend
 from varsmooth.models.networks import build
 
 

@@ -9,15 +9,8 @@ from torch import nn
 
 from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprint
-from varsmooth.models.checkpoints import (
-    Checkpoint,
-    Description,
-    Part,
-    describe,
-    load_checkpoint,
-    released_names,
-    save,
-)
+from varsmooth.models.checkpoints import Checkpoint, load_checkpoint, save
+from varsmooth.models.descriptions import Description, Part, describe, released_names
 from varsmooth.models.networks import ConfidenceSelector, Conv4
 
 OPTIONS = {"widths": [8, 8, 8, 8], "norm": "batch"}
@@ -172,7 +165,7 @@ def test_foreign_descriptions(folder: Path) -> None:
     with pytest.raises(VarsmoothError, match="not readable as JSON"):
         load_checkpoint(folder)
     (folder / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(VarsmoothError, match="no varsmooth model"):
+    with pytest.raises(VarsmoothError, match="does not describe"):
         load_checkpoint(folder)
 
 

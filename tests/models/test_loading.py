@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from varsmooth.errors import VarsmoothError
-from varsmooth.models.checkpoints import Description, Part, save
+from varsmooth.models.checkpoints import save
+from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.loading import load
 from varsmooth.models.networks import AttentionSelector, Conv4
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector

@@ -206,7 +206,7 @@ def test_own_network_by_import_path() -> None:
         ("conv4", {"classes": "ten"}, "cannot be built"),
         ("attention", {"width": 30}, "multiple of"),
         ("no.such:Thing", {}, "cannot be imported"),
-        ("math:sqrt", {}, "no class of network"),
+        ("math:sqrt", {}, "not a class of networks"),
     ],
 )
 def test_what_cannot_be_built_is_explained(

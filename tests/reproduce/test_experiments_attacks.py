@@ -18,7 +18,8 @@ from reproduce.verdicts import weakest
 from tests.reproduce.commands import results, run, sized
 from tests.small_models import write_pair
 from varsmooth.data import load_dataset
-from varsmooth.models.checkpoints import Description, Part, load_checkpoint, save
+from varsmooth.models.checkpoints import load_checkpoint, save
+from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import AttentionSelector, Conv4
 from varsmooth.report.statistics import PairedDifference, mean_interval
 from varsmooth.runs import attacking

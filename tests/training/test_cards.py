@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from varsmooth import VarsmoothError
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset, load_dataset
-from varsmooth.models.checkpoints import Description, Part, describe, load_checkpoint, save
+from varsmooth.models.checkpoints import load_checkpoint, save
+from varsmooth.models.descriptions import Description, Part, describe
 from varsmooth.models.networks import build
 from varsmooth.training.cards import (
     best_levels,

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from varsmooth import LearnedSelector, MedianSelector, SmoothedClassifier, VarsmoothError, certify
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset
-from varsmooth.models.checkpoints import Description, Part, describe, recommend, save
+from varsmooth.data.cifar10 import CLASS_NAMES
+from varsmooth.models.checkpoints import save
+from varsmooth.models.descriptions import Description, Part, describe, recommend
 from varsmooth.models.networks import build
 from varsmooth.training.cards import card, write_card
 from varsmooth.training.tuning import sample_selector, score_setting, tabulate_votes, tune
@@ -130,12 +132,12 @@ def test_the_command_writes_its_choice(tmp_path: Path, capsys: pytest.CaptureFix
     selector = build("attention", {"width": 8, "heads": 1})
     part = Part("conv4", {"widths": [4, 4, 4, 4]}), Part("attention", {"width": 8, "heads": 1})
     about = Description(
-        "cifar10-sample", ("a",) * 10, 0.25, classifier=part[0], selector=part[1],
+        "cifar10-sample", CLASS_NAMES, 0.25, classifier=part[0], selector=part[1],
         selector_sigma=0.25, sigma_t=0.5,
     )  # fmt: skip
     save(tmp_path / "pair", about, classifier, selector)
     command = [
-        "tune", str(tmp_path / "pair"), "--data", "cifar10-sample", "--images", "8", "--n", "20",
+        "tune", str(tmp_path / "pair"), "--images", "8", "--n", "20",
         "--n-select", "21", "--goal", "clean", "--lams", "[0,0.3]", "--levels", "3",
     ]  # fmt: skip
     assert main(command) == 0

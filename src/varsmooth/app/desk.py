@@ -16,10 +16,10 @@ from varsmooth.app.models import Model
 from varsmooth.app.runs import OpenRun
 from varsmooth.app.uploads import open_upload
 from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.data.fitting import renumbered
 from varsmooth.demo import choose_model
 from varsmooth.errors import require
-from varsmooth.models.checkpoints import released_names
-from varsmooth.runs.images import SIZES, renumbered
+from varsmooth.models.descriptions import released_names
 
 Tell = Callable[[float], None]
 """Told which share of the work is done."""
@@ -64,8 +64,8 @@ class Desk:
     def upload(self, path: str, model: str) -> tuple[ImageDataset, str]:
         """An uploaded picture in the size that the model wants, and what was done to it."""
         height, _, channels = self.samples.images.shape[1:]
-        side = SIZES.get(self.model(model).about.dataset) or height
-        return open_upload(path, side, channels)
+        shape = self.model(model).about.image_shape
+        return open_upload(path, shape[1] if shape else height, channels)
 
     def look(
         self, owner: str, name: str, image: ImageDataset, knobs: Knobs, seed: int

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from varsmooth.app.knobs import LAM, SIGMA, Knobs, Range
 from varsmooth.errors import require
-from varsmooth.models.checkpoints import Checkpoint, Description, load_checkpoint
+from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
+from varsmooth.models.descriptions import Description
 from varsmooth.models.loading import smoothed
 from varsmooth.models.settings import Settings
 from varsmooth.smoothing import SmoothedClassifier

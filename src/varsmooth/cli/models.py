@@ -12,7 +12,7 @@ def models(names: list[str]) -> None:
     Args:
         names: released names or checkpoint folders
     """
-    from varsmooth.models.checkpoints import describe, released_names
+    from varsmooth.models.descriptions import describe, released_names
     from varsmooth.training.cards import card
 
     for name in names:

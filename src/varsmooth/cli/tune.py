@@ -1,14 +1,17 @@
 """`varsmooth tune`: settings of a protected selector, chosen on held-out images."""
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from varsmooth.training.tuning import Tuning
 
 
 def tune(
     model: str,
     goal: Literal["clean", "certified", "radius"] = "radius",
     radius: float = 0.0,
-    data: str = "cifar10",
+    data: str | None = None,
     split: str = "val",
     root: Path | None = None,
     images: int = 500,
@@ -21,22 +24,24 @@ def tune(
     seed: int = 0,
     batch_size: int | None = None,
     device: str = "cpu",
+    out: Path | None = None,
+    trust: list[str] | None = None,
 ) -> None:
     """Choose λ, σ_m, clip and grid for a model and write them into its description.
 
-    The choice is made on held-out images, never on test images; the best single σ for the same
-    goal is shown beside it.
+    The choice is made on held-out images, never on test images. The best single σ for the same
+    goal is shown beside it, with a plain word if it is the better one.
 
     examples:
       varsmooth tune runs/cpu/h-0.25
       varsmooth tune my_model --goal certified --radius 0.5 --images 1000
-      varsmooth tune my_model --data my_photos/ --split val --goal clean
+      varsmooth tune cifar10-0.25 --goal clean --out my_tuned
 
     Args:
-        model: folder of a classifier with its selector
+        model: folder or released name of a classifier with its selector
         goal: clean accuracy, accuracy certified soundly at a radius, or average certified radius
         radius: the radius of goal `certified`
-        data: name or path of the data set
+        data: name or path of the data set (default: the one the model was trained on)
         split: its held-out split
         root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
         images: how many of its images are used
@@ -49,17 +54,27 @@ def tune(
         seed: of the noise
         batch_size: noisy images per forward pass; never changes the result
         device: where to compute
+        out: folder for a copy of the model with the settings (default: the model's own folder,
+            or for a released model NAME-tuned)
+        trust: import paths of your own networks that the model may build
     """
     from varsmooth.data import load_dataset
-    from varsmooth.models.checkpoints import describe, find, recommend
-    from varsmooth.models.loading import load
+    from varsmooth.data.fitting import fitted
+    from varsmooth.errors import require
+    from varsmooth.models.checkpoints import load_checkpoint
+    from varsmooth.models.descriptions import describe, find, own_copy, recommend
+    from varsmooth.models.loading import smoothed
+    from varsmooth.models.settings import Settings
     from varsmooth.training.cards import has_card, write_card
     from varsmooth.training.tuning import tune as choose
 
-    g = load(model, protect=False).to(device)
+    loaded = load_checkpoint(model, trust or ())
+    require(loaded.selector is not None, f"{model} has no selector to tune; train one first")
+    g, known = smoothed(loaded, Settings(protect=False)).to(device), loaded.description
+    images_of = load_dataset(data or known.dataset, split, root)[:images]
     chosen = choose(
         g,
-        load_dataset(data, split, root)[:images],
+        fitted(images_of, g, known.class_names, known.image_shape),
         goal,
         radius,
         lams=lams or (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
@@ -78,18 +93,30 @@ def tune(
         "clip": best.clip,
         "levels": list(best.levels),
     }
-    folder = find(model)
-    carded = has_card(folder, describe(folder))  # a page of the user's own is left alone
+    source, folder = find(model), own_copy(model, out, "tuned")
+    carded = has_card(source, describe(source))  # a page of the user's own is left alone
     about = recommend(folder, settings)
     if carded:
         write_card(folder, about)
     what = {"clean": "accuracy", "certified": f"accuracy certified at {radius:g}"}
     print(
-        f"{what.get(goal, 'average certified radius')} on {chosen.images} images of {data} {split}"
+        f"{what.get(goal, 'average certified radius')} on {chosen.images} images of "
+        f"{images_of.name} {split}"
     )
     grid = ", ".join(f"{level:.4g}" for level in best.levels)
     print(
         f"  selector  {best.score:.4f}  lam {best.lam:g}, sigma_m {best.sigma_m:g}, levels {grid}"
     )
     print(f"  fixed σ   {chosen.fixed_score:.4f}  sigma {chosen.fixed_sigma:.4g}")
-    print(f"written into the description of {model}")
+    print(f"written into the description of {folder}")
+    print(verdict(chosen, model, folder))
+
+
+def verdict(chosen: "Tuning", model: str, folder: Path) -> str:
+    """Whether a level per image pays, and the command that follows from it."""
+    if chosen.fixed_score < chosen.best.score:
+        return f"next: varsmooth certify --model {folder} --out runs/tuned"
+    return (
+        "one σ for all images is at least as good here and simpler; next: "
+        f"varsmooth certify --model {model} --sigma {chosen.fixed_sigma:.4g} --out runs/fixed"
+    )

@@ -74,6 +74,12 @@ class ImageDataset:
                 f"but it has the classes 0 to {len(self.class_names) - 1}",
             )
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of one image as a model sees it: (channels, height, width)."""
+        height, width, channels = self.images.shape[1:]
+        return channels, height, width
+
     def __len__(self) -> int:
         return len(self.images)
 

@@ -19,11 +19,11 @@ from varsmooth.smoothing import SmoothedClassifier
 
 @dataclass(frozen=True)
 class Model:
-    """A smoothed classifier and what is known of its training: class names and data set."""
+    """A smoothed classifier and what is known of its training: class names and image shape."""
 
     g: SmoothedClassifier
     class_names: tuple[str, ...] = ()
-    dataset: str = ""
+    image_shape: tuple[int, int, int] | None = None
 
 
 def build(options: ModelOptions, device: torch.device | str = "cpu") -> Model:
@@ -38,7 +38,7 @@ def build(options: ModelOptions, device: torch.device | str = "cpu") -> Model:
     else:
         checkpoint = load_checkpoint(options.model, listed(options.trust))
         about = checkpoint.description
-        model = Model(smoothed(checkpoint, options), about.class_names, about.dataset)
+        model = Model(smoothed(checkpoint, options), about.class_names, about.image_shape)
     model.g.to(device).eval()
     return model
 

@@ -5,17 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.data.fitting import fitted
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.runs.building import Model
 from varsmooth.runs.options import DataOptions
-from varsmooth.smoothing import evaluation_mode
-
-SIZES = {"cifar10": 32}
-"""Pixels a side of the images that a known data set's models were trained on."""
 
 
 def load_images(options: DataOptions, model: Model) -> ImageDataset:
@@ -25,37 +21,7 @@ def load_images(options: DataOptions, model: Model) -> ImageDataset:
         images = images[slice_of(options.subset)]
     if options.resize is not None:
         images = resized(images, options.resize)
-    wanted = SIZES.get(model.dataset)
-    height, width = images.images.shape[1:3]
-    require(
-        wanted is None or (height, width) == (wanted, wanted),
-        f"the model was trained on images of {wanted}×{wanted} pixels, but {images.name} has "
-        f"{width}×{height}; add --resize {wanted}",
-    )
-    images = renumbered(images, model.class_names)
-    check_fit(model, images)
-    return images
-
-
-def check_fit(model: Model, images: ImageDataset) -> None:
-    """Show the model one image, so that a mismatch is a sentence and not a traceback."""
-    g = model.g
-    device = next((p.device for p in g.parameters()), None)
-    x = images.batch(slice(0, 1)).images.to(device)
-    try:
-        with torch.no_grad(), evaluation_mode(g):
-            outputs = g.logits(x, g.selector.respond(x)).shape[1]
-    except (RuntimeError, TypeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise VarsmoothError(
-            f"the model cannot read the images of {images.name}, which have "
-            f"{x.shape[1]} channels of {x.shape[3]}×{x.shape[2]} pixels: {reason}"
-        ) from error
-    highest = -1 if images.labels is None else int(images.labels.max())
-    require(
-        highest < outputs,
-        f"{images.name} has labels up to {highest}, but the model knows {outputs} classes",
-    )
+    return fitted(images, model.g, model.class_names, model.image_shape)
 
 
 def slice_of(text: str) -> slice:
@@ -71,22 +37,6 @@ def slice_of(text: str) -> slice:
     if not 2 <= len(parts) <= 3 or parts[2:] == [0]:
         raise VarsmoothError(f"a subset is START:STOP or START:STOP:STEP, not {text!r}")
     return slice(*parts)
-
-
-def renumbered(images: ImageDataset, class_names: tuple[str, ...]) -> ImageDataset:
-    """Labels by the model's class names, where both sides have names; numbers otherwise."""
-    names = images.class_names
-    unnamed = names == tuple(str(i) for i in range(len(names)))
-    if images.labels is None or unnamed or not class_names or names == class_names:
-        return images
-    unknown = [name for name in names if name not in class_names]
-    require(
-        not unknown,
-        f"{images.name} has the classes {', '.join(unknown)}, which the model does not know; "
-        f"name its folders after the model's classes: {', '.join(class_names)}",
-    )
-    numbers = np.array([class_names.index(name) for name in names])
-    return replace(images, labels=numbers[images.labels], class_names=class_names)
 
 
 def resized(images: ImageDataset, side: int) -> ImageDataset:

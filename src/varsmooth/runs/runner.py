@@ -21,7 +21,7 @@ from varsmooth.data import Batch, ImageDataset
 from varsmooth.data.catalog import NAMES
 from varsmooth.errors import require
 from varsmooth.identity import fingerprint
-from varsmooth.models.checkpoints import CONFIG
+from varsmooth.models.descriptions import CONFIG
 from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.runs.building import build
 from varsmooth.runs.images import described, load_images

@@ -17,7 +17,8 @@ from torch import nn
 
 from varsmooth.data import ImageDataset
 from varsmooth.errors import require
-from varsmooth.models.checkpoints import Checkpoint, Description, Part
+from varsmooth.models.checkpoints import Checkpoint
+from varsmooth.models.descriptions import Description, Part
 from varsmooth.selectors import FixedSelector, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.tuning import VoteTable, sample_selector, tabulate_votes

@@ -10,7 +10,8 @@ from torch.nn import functional
 
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.models.checkpoints import Description, Part, load_checkpoint, load_weights, save
+from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
+from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import build
 from varsmooth.noise import keyed_generator
 from varsmooth.objectives import consistency_loss
@@ -93,6 +94,7 @@ def _train(config: ClassifierConfig, engine: Engine) -> None:
         dataset=config.dataset,
         class_names=data.class_names,
         sigma_a=config.sigma,
+        image_shape=data.shape,
         universal=config.universal,
         classifier=part,
     )

@@ -119,6 +119,7 @@ class SelectorConfig(TrainingConfig):
     """Training of a selector h for a frozen classifier f (Algorithm 1).
 
     Args:
+        dataset: name or path of the data set; by default the one f was trained on
         classifier: model folder (or released name) of f
         scheme: how h is evaluated: once at σ_a (gv), or as a median of samples (gvstar)
         lam: one fixed λ; by default λ ~ U(0, 1) for each batch
@@ -131,6 +132,7 @@ class SelectorConfig(TrainingConfig):
         trusted: import paths of your own that building f may need
     """
 
+    dataset: str = ""
     classifier: str
     scheme: Literal["gv", "gvstar"] = "gvstar"
     lam: float | None = None

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.data.fitting import fitted
 from varsmooth.errors import require
-from varsmooth.models.checkpoints import Part, load_checkpoint, save
+from varsmooth.models.checkpoints import load_checkpoint, save
+from varsmooth.models.descriptions import Part
 from varsmooth.models.networks import ReadsClassifier, build
 from varsmooth.noise import NoiseStream, keyed_generator
 from varsmooth.objectives import radius_loss, variational_loss
 from varsmooth.processes import Engine, launch, writing_to
-from varsmooth.selectors import LearnedSelector, MedianSelector, NoiseSelector
+from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.cards import LAMBDAS, Metrics, measure_selector
 from varsmooth.training.configuration import SelectorConfig
@@ -83,10 +85,19 @@ def _train(config: SelectorConfig, engine: Engine) -> None:
     model = load_checkpoint(config.classifier, trusted=config.trusted)
     require(model.classifier is not None, f"{config.classifier} holds no classifier")
     assert model.classifier is not None
-    data = load_dataset(config.dataset, config.train_split, config.data_root)
-    held_out = load_dataset(config.dataset, config.held_out_split, config.data_root)
-    classifier = model.classifier.to(engine.device)
-    sigma_a = model.description.trained_sigma
+    about, classifier = model.description, model.classifier.to(engine.device)
+    config = replace(config, dataset=config.dataset or about.dataset)
+    sigma_a = about.trained_sigma
+    g = SmoothedClassifier(classifier, FixedSelector(sigma_a))
+    data, held_out = (
+        fitted(
+            load_dataset(config.dataset, split, config.data_root),
+            g,
+            about.class_names,
+            about.image_shape,
+        )
+        for split in (config.train_split, config.held_out_split)
+    )
     options = _network_options(config, data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)  # modules initialise themselves from the global generator
@@ -107,7 +118,7 @@ def _train(config: SelectorConfig, engine: Engine) -> None:
         metrics={config.held_out_split: _measure(task, held_out)},
     )
     description = replace(
-        model.description,
+        about,
         selector=part,
         selector_sigma=sigma_a,
         sigma_t=task.sigma_t,

@@ -1,7 +1,7 @@
 """Networks: classifiers f and selector networks h, built by name."""
 
 from varsmooth.models.networks.conv4 import Conv4
-from varsmooth.models.networks.registry import build, network_names
+from varsmooth.models.networks.registry import NETWORKS, build, network_names
 from varsmooth.models.networks.resnet import ResNet20
 from varsmooth.models.networks.selector import (
     AttentionSelector,
@@ -10,6 +10,7 @@ from varsmooth.models.networks.selector import (
 )
 
 __all__ = [
+    "NETWORKS",
     "AttentionSelector",
     "ConfidenceSelector",
     "Conv4",

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.limits import check_limit
 from varsmooth.models.networks.conv4 import Conv4
 from varsmooth.models.networks.resnet import ResNet20
 from varsmooth.models.networks.selector import AttentionSelector, ConfidenceSelector
@@ -49,9 +50,21 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.4) or [", ".join(known)]
             require(name in known, f"{network} has no option {name!r}; did you mean {close[0]!r}?")
     try:
+        _check_sizes(network, options)
         return maker(**options)
-    except (TypeError, AttributeError) as error:
+    except VarsmoothError:
+        raise
+    except Exception as error:  # options of a stranger's file may be anything
         raise VarsmoothError(f"{network} cannot be built with {options}: {error}") from error
+
+
+def _check_sizes(network: str, value: Any) -> None:
+    """No number in the options may ask for more memory than any network needs."""
+    if isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            _check_sizes(network, inner)
+    elif isinstance(value, int):
+        check_limit("SIZE", value, f"an option of {network} is {value:,}")
 
 
 def _registered(name: str) -> type[nn.Module]:

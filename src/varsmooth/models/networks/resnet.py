@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
+from varsmooth.errors import require
 from varsmooth.models.networks.encoding import NoiseEmbedding
 from varsmooth.models.networks.normalisation import EMBEDDING, NormalisedConvolution, scale_pixels
 
@@ -48,6 +49,7 @@ class ResNet20(nn.Module):
         conditional: bool = False,
     ) -> None:
         super().__init__()
+        require(1 <= blocks <= 200, f"blocks must lie between 1 and 200, not {blocks}")
         self.conditional = conditional
         self.embedding = NoiseEmbedding(EMBEDDING) if conditional else None
         self.stem = NormalisedConvolution(channels, width, norm, conditional)

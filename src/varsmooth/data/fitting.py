@@ -1,0 +1,74 @@
+"""Whether images suit a model: their size, and labels that mean what its outputs mean."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from varsmooth.data.dataset import ImageDataset
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+
+
+def fitted(
+    images: ImageDataset,
+    g: SmoothedClassifier,
+    class_names: tuple[str, ...] = (),
+    image_shape: tuple[int, int, int] | None = None,
+) -> ImageDataset:
+    """The images with labels in the model's numbering, or one sentence why they do not fit.
+
+    Args:
+        images: what the model is to see
+        g: the model; it is shown one image
+        class_names: its classes, in the order of its outputs
+        image_shape: (channels, height, width) it was trained on, if known
+    """
+    height, width = images.images.shape[1:3]
+    wanted = None if image_shape is None else image_shape[1:]
+    if wanted is not None and (height, width) != wanted:
+        size = f"{wanted[1]}×{wanted[0]}"
+        raise VarsmoothError(
+            f"the model was trained on images of {size} pixels, but {images.name} has "
+            f"{width}×{height}; scale them to {size}"
+            + (f", or add --resize {wanted[0]}" if wanted[0] == wanted[1] else "")
+        )
+    images = renumbered(images, class_names)
+    outputs = _outputs(images, g)
+    highest = -1 if images.labels is None else int(images.labels.max())
+    require(
+        highest < outputs,
+        f"{images.name} has labels up to {highest}, but the model knows {outputs} classes",
+    )
+    return images
+
+
+def _outputs(images: ImageDataset, g: SmoothedClassifier) -> int:
+    """The number of classes of the model, which must be able to read the images."""
+    device = next((p.device for p in g.parameters()), None)
+    x = images.batch(slice(0, 1)).images.to(device)
+    try:
+        with torch.no_grad(), evaluation_mode(g):
+            return g.logits(x, g.selector.respond(x)).shape[1]
+    except (RuntimeError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise VarsmoothError(
+            f"the model cannot read the images of {images.name}, which have "
+            f"{x.shape[1]} channels of {x.shape[3]}×{x.shape[2]} pixels: {reason}"
+        ) from error
+
+
+def renumbered(images: ImageDataset, class_names: tuple[str, ...]) -> ImageDataset:
+    """Labels by the model's class names, where both sides have names; numbers otherwise."""
+    names = images.class_names
+    unnamed = names == tuple(str(i) for i in range(len(names)))
+    if images.labels is None or unnamed or not class_names or names == class_names:
+        return images
+    unknown = [name for name in names if name not in class_names]
+    require(
+        not unknown,
+        f"{images.name} has the classes {', '.join(unknown)}, which the model does not know; "
+        f"name its folders after the model's classes: {', '.join(class_names)}",
+    )
+    numbers = np.array([class_names.index(name) for name in names])
+    return replace(images, labels=numbers[images.labels], class_names=class_names)

@@ -1,0 +1,37 @@
+"""Limits on what a file may ask for, checked before memory is allocated.
+
+Each can be raised by an environment variable of its name: VARSMOOTH_MAX_PIXELS=200000000.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+from varsmooth.errors import VarsmoothError, require
+
+LIMITS = {
+    "PIXELS": 50_000_000,  # of one image; a small file may claim to be a huge picture
+    "BYTES": 8 * 2**30,  # of the images of a data set in memory, or of the weights of a model
+    "CLASSES": 100_000,
+    "SIZE": 100_000,  # of any one option of a network: classes, channels, widths
+    "DESCRIPTION": 32 * 2**20,  # bytes of a model's config.json
+}
+
+
+def check_limit(name: str, value: int, what: str) -> None:
+    """Refuse `value` above the limit of this name; `what` begins the sentence and has a verb."""
+    variable = f"VARSMOOTH_MAX_{name}"
+    text = os.environ.get(variable)
+    try:
+        limit = LIMITS[name] if text is None else int(text)
+    except ValueError:
+        raise VarsmoothError(f"{variable} must be an integer, not {text!r}") from None
+    require(value <= limit, f"{what}, above the limit of {limit:,}; raise it with {variable}")
+
+
+def check_regular(path: Path) -> None:
+    """Refuse pipes, sockets and devices, which may never end; links to files are files."""
+    require(
+        stat.S_ISREG(path.stat().st_mode),
+        f"{path} is a pipe, a socket or a device; give a regular file",
+    )

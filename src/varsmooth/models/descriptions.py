@@ -1,0 +1,230 @@
+"""What a model says about itself: the `config.json` beside its weights, read without torch.
+
+A description may come from a stranger: every entry is held against its type, so that an odd file
+is one sentence and never an error further on.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from importlib import metadata, resources
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.files import replace_file
+from varsmooth.limits import check_limit, check_regular
+from varsmooth.models.settings import Settings
+
+FORMAT = 1
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One network of a model: how to build it, where it comes from, how good it is.
+
+    network, options: as for `varsmooth.models.networks.build`; training: the configuration of
+    the run; history: what each epoch reported; metrics: what was measured on the network, by
+    split.
+    """
+
+    network: str
+    options: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a user needs to know about a model before using it.
+
+    sigma_a: level that f was trained at, or σ_a', the upper end of its range, if `universal`;
+    selector_sigma: σ_a of h, an input of its training; sigma_t: the target level of it;
+    lam_range: the λ it was trained with; recommended: settings chosen on held-out images,
+    any of sigma, lam, sigma_m, clip, levels; image_shape: (channels, height, width) of the
+    images it was trained on.
+    """
+
+    dataset: str
+    class_names: tuple[str, ...]
+    sigma_a: float
+    universal: bool = False
+    selector_sigma: float | None = None
+    sigma_t: float | None = None
+    lam_range: tuple[float, float] | None = None
+    recommended: dict[str, Any] = field(default_factory=dict)
+    pixel_range: tuple[float, float] = (0.0, 1.0)
+    image_shape: tuple[int, int, int] | None = None
+    classifier: Part | None = None
+    selector: Part | None = None
+    version: str = field(default_factory=lambda: metadata.version("varsmooth"))
+    format: int = FORMAT
+
+    @property
+    def trained_sigma(self) -> float:
+        """The level f was trained for: σ_a, or the middle of the range (0, σ_a']."""
+        return self.sigma_a / 2 if self.universal else self.sigma_a
+
+    @property
+    def default_sigma(self) -> float:
+        """The one level to smooth f with unless the caller chooses another."""
+        return float(self.recommended.get("sigma", self.trained_sigma))
+
+    @property
+    def sigma_of_selector(self) -> float:
+        """σ_a of h; without an entry of its own, the level f was trained for."""
+        return self.selector_sigma or self.trained_sigma
+
+
+def find(name_or_path: str | Path) -> Path:
+    """The folder of a model: a path that has a description, or the name of a released model."""
+    path = Path(name_or_path).expanduser()
+    if (path / CONFIG).is_file():
+        return path
+    if (_released() / str(name_or_path) / CONFIG).is_file():
+        return _released() / str(name_or_path)
+    raise VarsmoothError(
+        f"{name_or_path} is neither a folder with a {CONFIG} nor a released model; "
+        f"released are: {', '.join(released_names()) or 'none'}"
+    )
+
+
+def released_names() -> list[str]:
+    """The models that come with the package."""
+    return sorted(path.parent.name for path in _released().glob(f"*/{CONFIG}"))
+
+
+def is_released(folder: Path) -> bool:
+    """Whether this folder belongs to the package, where nothing is ever written."""
+    return folder.resolve().is_relative_to(_released().resolve())
+
+
+def _released() -> Path:
+    return Path(str(resources.files("varsmooth"))) / "models" / "released"
+
+
+def describe(name_or_path: str | Path) -> Description:
+    """The description of a model, without reading its weights."""
+    path = find(name_or_path) / CONFIG
+    check_regular(path)
+    check_limit("DESCRIPTION", path.stat().st_size, f"{path} has {path.stat().st_size:,} bytes")
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise VarsmoothError(f"{path} is not readable as JSON; copy it again") from error
+    ours = isinstance(values, dict) and "format" in values
+    require(ours, f"{path} does not describe a varsmooth model")
+    require(
+        values["format"] == FORMAT,
+        f"{path} has format {values['format']!r}, this varsmooth reads {FORMAT}; update varsmooth",
+    )
+    return parse(values, path)
+
+
+def recommend(folder: str | Path, settings: Mapping[str, Any]) -> Description:
+    """Write settings (any of lam, sigma_m, clip, levels) into the description of a model."""
+    return rewrite(folder, replace(describe(folder), recommended=dict(settings)))
+
+
+def rewrite(folder: str | Path, description: Description) -> Description:
+    """Replace the description of a model in one step; its weights stay as they are."""
+    folder = find(folder)
+    require(
+        not is_released(folder),
+        f"{folder.name} is a released model and is never changed; write to a copy of it",
+    )
+    write(folder, description)
+    return describe(folder)
+
+
+def own_copy(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
+    """The folder that may hold new results about a model: `out`, or its own folder.
+
+    For a released model without `out` it is NAME-suffix in the working directory. The model is
+    copied there.
+    """
+    source = find(name_or_path)
+    if out is None:
+        out = Path(f"{source.name}-{suffix}") if is_released(source) else source
+    require(not is_released(out), f"{out} belongs to the package; choose another folder")
+    if out.resolve() != source.resolve():
+        replace_file(out / WEIGHTS, (source / WEIGHTS).read_bytes())
+        replace_file(out / CONFIG, (source / CONFIG).read_bytes())
+    return out
+
+
+def write(folder: Path, description: Description) -> None:
+    """Write the description into the folder of its model, in one step."""
+    replace_file(folder / CONFIG, (json.dumps(asdict(description), indent=1) + "\n").encode())
+
+
+def parse(values: Mapping[str, Any], path: Path) -> Description:
+    """The description that these values of a JSON file make, each of its proper type."""
+    arguments = _checked(Description, values, str(path))
+    for name in ("classifier", "selector"):
+        if arguments.get(name) is not None:
+            arguments[name] = Part(**_checked(Part, arguments[name], f"{name} in {path}"))
+    about = Description(**arguments)
+    count = len(about.class_names)
+    check_limit("CLASSES", count, f"{path} names {count:,} classes")
+    levels = (about.sigma_a, about.selector_sigma, about.sigma_t)
+    require(
+        all(level is None or level > 0 for level in levels),
+        f"the noise levels in {path} must be positive",
+    )
+    _checked(Settings, about.recommended, f"recommended in {path}", exactly=False)
+    return about
+
+
+def _checked(
+    kind: type, values: Mapping[str, Any], where: str, exactly: bool = True
+) -> dict[str, Any]:
+    """The values as arguments of a dataclass: known names, proper types, tuples from lists."""
+    types, entries = get_type_hints(kind), fields(kind)
+    needed = {e.name for e in entries if e.default is e.default_factory is MISSING}
+    require(
+        not exactly or needed <= values.keys() <= types.keys(),
+        f"{where} does not hold exactly the entries {', '.join(types)}",
+    )
+    arguments = dict(values)
+    for name in values.keys() & types.keys():
+        require(
+            _fits(values[name], types[name]),
+            f"the value of {name!r} in {where} is of the wrong kind; copy the file again",
+        )
+        if isinstance(values[name], list) and _may_be_tuple(types[name]):
+            arguments[name] = tuple(values[name])
+    return arguments
+
+
+def _may_be_tuple(kind: Any) -> bool:
+    return any(get_origin(one) is tuple for one in (kind, *get_args(kind)))
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value of JSON is of a declared type; tuples are lists there, numbers finite."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in inner)
+    if origin in (tuple, list):
+        kinds = inner if origin is tuple and inner[-1] is not Ellipsis else None
+        return (
+            isinstance(value, list | tuple)
+            and (kinds is None or len(kinds) == len(value))
+            and all(map(_fits, value, kinds or inner[:1] * len(value)))
+        )
+    if origin is dict or kind is Part:
+        return isinstance(value, dict)
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is float:
+        return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, kind)
