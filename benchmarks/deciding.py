@@ -62,7 +62,7 @@ def _compare(case: Case, radius: float, votes: Path | None) -> dict[str, Any]:
     g, x = case.smoothed(), case.batch()
     fixed = certificates(case, g, x[: case.images], votes)
     began = time.perf_counter()
-    decisions = certify_at(g, x, radius, ALPHA, n_max=case.n, seed=1)
+    decisions = certify_at(g, x, radius, alpha=ALPHA, n_max=case.n, seed=1)
     seconds = time.perf_counter() - began
     samples = np.array(decisions.samples)
     both = list(zip(decisions, fixed, strict=False))  # the images that have both

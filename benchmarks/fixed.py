@@ -114,7 +114,7 @@ def compare(
     best = {name: min(times, key=lambda setting: times[setting]) for name, times in swept.items()}
     x, g = images(case.images), SmoothedClassifier(classifier, FixedSelector(SIGMA))
     ways: dict[str, Callable[[], object]] = {
-        "ours": lambda: certify(g, x, N0, case.n, ALPHA),
+        "ours": lambda: certify(g, x, n0=N0, n=case.n, alpha=ALPHA),
     }
     for name, peer in peers().items():
         for kind, one in {
@@ -147,4 +147,4 @@ def compare(
 def _certify_as_before(g: SmoothedClassifier, x: Tensor, n: int) -> None:
     """Our own certificate with kernels standardised anew in every forward pass."""
     with mock.patch("varsmooth.smoothing.constant_weights", nullcontext):
-        certify(g, x, N0, n, ALPHA)
+        certify(g, x, n0=N0, n=n, alpha=ALPHA)

@@ -18,10 +18,10 @@ def way(what: str, network: str) -> Callable[[], object]:
     x = images(1)
     if what == "dual":
         pair = load("cifar10-0.25")
-        return lambda: certify(pair, x, N0, N)
+        return lambda: certify(pair, x, n0=N0, n=N)
     if what == "fixed":
         g = SmoothedClassifier(make(network), FixedSelector(SIGMA))
-        return lambda: certify(g, x, N0, N)
+        return lambda: certify(g, x, n0=N0, n=N)
     peer = (Art if what == "art" else ReferenceLoop)(make(network), SIGMA)
     return lambda: peer.certify(x, N)
 

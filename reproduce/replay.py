@@ -8,20 +8,18 @@ clip on these levels, and the certificate follows by `Certificate.derive`, as it
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
-import torch
-
-from varsmooth.certificates import Certificate, Ledger, LevelVotes, Method, SelectorEvidence
-from varsmooth.certification import open_ledger
+from varsmooth.certificates import Certificate, Method
 from varsmooth.errors import require
+from varsmooth.evidence import Ledger, LevelVotes, SelectorEvidence
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.runs.records import Run
-from varsmooth.sampling import Gathering
-from varsmooth.selectors import MedianSelector
-from varsmooth.smoothing import SmoothedClassifier
+from varsmooth.selectors import Grid
 
 Clip = tuple[float, float] | None
-Derive = Callable[[Certificate, Gathering, Ledger], Certificate]
+Derive = Callable[[Certificate, SelectorEvidence, Ledger], Certificate]
+"""From the original, its samples of h on the levels of the replay, and the ledger."""
 
 
 @dataclass(frozen=True)
@@ -63,21 +61,21 @@ class Replay:
     def paper(self, distance: float, clip: Clip = None, *, every_level: bool = False) -> Outcomes:
         """The paper's scenario (i) at D: the worst of three levels, or of every level between."""
 
-        def derive(original: Certificate, gather: Gathering, ledger: Ledger) -> Certificate:
-            seen = replace(_evidence(original, gather), distance=distance)
-            levels = gather.levels_between(seen, ledger, every_index=False)
+        def derive(original: Certificate, seen: SelectorEvidence, ledger: Ledger) -> Certificate:
+            seen = replace(seen, distance=distance)
+            levels = seen.levels_between(ledger, every_index=False)
             if every_level and levels:
-                levels = [s for s in gather.levels if levels[0] <= s <= levels[-1]]
+                levels = [s for s in seen.levels or () if levels[0] <= s <= levels[-1]]
             votes = [self.table.votes[level][original.id] for level in levels]
-            return _derived("paper", ledger, votes, seen, gather.median_level(seen), original)
+            return _derived("paper", ledger, votes, seen, seen.median_level, original)
 
         return self._replayed("paper", clip, derive)
 
     def conditional(self, clip: Clip = None) -> Outcomes:
         """Scenario (ii), no attack on h: Cohen's certificate at the median of the N_h samples."""
 
-        def derive(original: Certificate, gather: Gathering, ledger: Ledger) -> Certificate:
-            level = gather.median_level(_evidence(original, gather))
+        def derive(original: Certificate, seen: SelectorEvidence, ledger: Ledger) -> Certificate:
+            level = seen.median_level
             votes = [self.table.votes[level][original.id]]
             return _derived("conditional", ledger, votes, None, level, original)
 
@@ -90,31 +88,34 @@ class Replay:
         besides, and no band for the deployed median.
         """
 
-        def derive(original: Certificate, gather: Gathering, ledger: Ledger) -> Certificate:
-            level = min(max(original.sigma, gather.levels[0]), gather.levels[-1])
+        def derive(original: Certificate, seen: SelectorEvidence, ledger: Ledger) -> Certificate:
+            levels = seen.levels or ()
+            level = min(max(original.sigma, levels[0]), levels[-1])
             candidate = self.table.votes[level][original.id].candidate
-            votes = [
-                replace(self.table.votes[s][original.id], candidate=candidate)
-                for s in gather.levels
-            ]
-            seen = _evidence(original, gather)
+            votes = [replace(self.table.votes[s][original.id], candidate=candidate) for s in levels]
             if spent_as_paper:
                 ledger = replace(ledger, alpha_class=ledger.alpha, alpha_deploy=0.0, n_deploy=0)
             return _derived("sound", ledger, votes, seen, level, original)
 
         return self._replayed("sound", clip, derive)
 
+    def _ledger(self, method: Method) -> Ledger:
+        """How `certify` divides α for this method."""
+        config, drawn = self.selector.header["config"], self.selector.header["selector"]["n"]
+        alpha, alpha_select = config["alpha"], config["alpha_select"]
+        if method == "sound":
+            return Ledger.dual(alpha, alpha_select, drawn if config["band"] else 0)
+        return Ledger.paper(alpha, alpha_select) if method == "paper" else Ledger.fixed(alpha)
+
     def _replayed(self, method: Method, clip: Clip, derive: Derive) -> Outcomes:
-        settings = self.selector.header["selector"]
-        selector = MedianSelector(
-            _never, settings["sigma_m"], settings["n"], clip, self.table.levels
-        )
-        g = SmoothedClassifier(torch.nn.Identity(), selector)
-        config = self.selector.header["config"]
-        ledger = open_ledger(g, method, config["alpha"], config["alpha_select"], config["band"])
-        gather = Gathering(g, torch.zeros(1, 1, 1, 1), g.noise(1, 0), None)
+        levels = Grid.make(self.table.levels, clip).levels
+        ledger = self._ledger(method)
         labels = {row["id"]: row["label"] for row in self.selector.rows()}
-        found = [derive(original, gather, ledger) for original in self.originals]
+        found = [
+            derive(original, replace(original.selector, clip=clip, levels=levels), ledger)
+            for original in self.originals
+            if original.selector is not None
+        ]
         rows = [
             {
                 "id": c.id,
@@ -129,16 +130,6 @@ class Replay:
         return Outcomes.of(self.selector.header, rows)
 
 
-def _never(x: torch.Tensor) -> torch.Tensor:
-    raise AssertionError("a replay draws nothing")
-
-
-def _evidence(original: Certificate, gather: Gathering) -> SelectorEvidence:
-    """The samples of h, on the levels of the replay."""
-    assert original.selector is not None
-    return replace(original.selector, clip=gather.selector.clip, levels=gather.levels)
-
-
 def _derived(
     method: Method,
     ledger: Ledger,
@@ -147,5 +138,10 @@ def _derived(
     sigma: float,
     original: Certificate,
 ) -> Certificate:
-    facts = {"id": original.id, "seed": original.seed, "settings": {}, "fingerprints": {}}
+    facts: dict[str, Any] = {
+        "id": original.id,
+        "seed": original.seed,
+        "settings": {},
+        "fingerprints": {},
+    }
     return Certificate.derive(method, ledger, votes, seen, sigma=sigma, **facts)

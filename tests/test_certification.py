@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +23,15 @@ from varsmooth import (
     SmoothedClassifier,
     bounds,
     certify,
+    certify_as_paper,
     certify_at,
     pgd,
     predict,
 )
-from varsmooth.certificates import Ledger, LevelVotes, SelectorEvidence
-from varsmooth.decisions import chance_of, votes_needed
 from varsmooth.errors import VarsmoothError
+from varsmooth.evidence import Ledger, LevelVotes, SelectorEvidence
 from varsmooth.selectors import Grid
+from varsmooth.sequential import chance_of, votes_needed
 
 
 def fixed(f: nn.Module, sigma: float) -> SmoothedClassifier:
@@ -342,7 +344,7 @@ def test_paper_certifies_a_false_radius_and_sound_does_not() -> None:
         LinearSelector(0.33, 0.25), 0.25, clip=(0.16, 0.50), levels=[0.16, 0.33, 0.375, 0.50]
     )
     g = SmoothedClassifier(Shell(), selector)
-    false = certify(g, x, n=1000, method="paper", distance=0.68, seed=1)[0]
+    false = certify_as_paper(g, x, n=1000, distance=0.68, seed=1)[0]
     assert false.guarantee == "heuristic"
     assert false.prediction == 0
     assert [v.sigma for v in false.votes] == pytest.approx([0.16, 0.33, 0.50])
@@ -355,15 +357,15 @@ def test_paper_certifies_a_false_radius_and_sound_does_not() -> None:
     true = certify(g, x, n=1000, seed=1)[0]
     assert true.guarantee == "sound"
     assert 0 <= true.radius < 0.18
-    exhaustive = certify(
-        g, x, n=1000, method="paper", distance=0.68, every_index=True, seed=1
+    exhaustive = certify_as_paper(
+        g, x, n=1000, distance=0.68, every_index=True, seed=1
     )[0]  # fmt: skip
     assert (exhaustive.prediction, exhaustive.radius) == (ABSTAIN, 0.0)
 
 
 def test_paper_method_by_hand() -> None:
     g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.40, 0.2), 0.25))
-    certificate = certify(g, point(0.9, 0.5), method="paper", distance=0.1, seed=3)[0]
+    certificate = certify_as_paper(g, point(0.9, 0.5), distance=0.1, seed=3)[0]
     assert certificate.selector is not None
     samples = certificate.selector.samples
     q_l, q_u = bounds.order_statistics(1001, 0.1, 0.25, 5e-6)
@@ -371,22 +373,22 @@ def test_paper_method_by_hand() -> None:
     assert [v.sigma for v in certificate.votes] == expected
     assert certificate.radius == 0.1  # every level allows more; capped at D
     assert certificate.sigma == samples[500]
-    every = certify(
-        g, point(0.9, 0.5), 1, 20, method="paper", distance=0.1, every_index=True, seed=3
+    every = certify_as_paper(
+        g, point(0.9, 0.5), n0=1, n=20, distance=0.1, every_index=True, seed=3
     )[0]
     assert [v.sigma for v in every.votes] == sorted(set(samples[q_l - 1 : q_u]))
-    other = certify(g, point(0.1, 0.5), method="paper", distance=0.1, seed=3)[0]
+    other = certify_as_paper(g, point(0.1, 0.5), distance=0.1, seed=3)[0]
     assert (other.prediction, other.radius) == (1, 0.1)
 
 
 def test_paper_method_without_a_bound_certifies_nothing() -> None:
     selector = MedianSelector(LinearSelector(0.40, 0.01), 0.25)
     g = SmoothedClassifier(Linear(), selector)
-    beyond = certify(g, point(0.9, 0.5), method="paper", distance=0.7, seed=3)[0]
+    beyond = certify_as_paper(g, point(0.9, 0.5), distance=0.7, seed=3)[0]
     assert (beyond.prediction, beyond.radius, beyond.votes) == (ABSTAIN, 0.0, ())
     clipped = MedianSelector(LinearSelector(0.40, 0.01), 0.25, clip=(0.3, 0.5))
     g = SmoothedClassifier(Linear(), clipped)
-    found = certify(g, point(1.0, 0.5), method="paper", distance=0.7, seed=3)[0]
+    found = certify_as_paper(g, point(1.0, 0.5), distance=0.7, seed=3)[0]
     assert [v.sigma for v in found.votes] == pytest.approx([0.3, found.sigma, 0.5])
     assert 0.35 < found.radius < 0.5
 
@@ -394,14 +396,14 @@ def test_paper_method_without_a_bound_certifies_nothing() -> None:
 def test_paper_method_uses_the_grids_ends_where_no_bound_exists() -> None:
     selector = MedianSelector(LinearSelector(0.40, 0.01), 0.25, levels=[0.3, 0.4, 0.5])
     g = SmoothedClassifier(Linear(), selector)
-    found = certify(g, point(1.0, 0.5), method="paper", distance=0.7, seed=3)[0]
+    found = certify_as_paper(g, point(1.0, 0.5), distance=0.7, seed=3)[0]
     assert [v.sigma for v in found.votes] == pytest.approx([0.3, 0.4, 0.5])
     assert found.radius > 0.35
 
 
 def test_paper_method_at_distance_zero_keeps_its_answer() -> None:
     g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.40, 0.2), 0.25))
-    certificate = certify(g, point(0.9, 0.5), method="paper", distance=0.0, seed=3)[0]
+    certificate = certify_as_paper(g, point(0.9, 0.5), distance=0.0, seed=3)[0]
     assert (certificate.prediction, certificate.radius) == (0, 0.0)
 
 
@@ -423,9 +425,10 @@ def test_sound_is_refused_for_an_unprotected_selector() -> None:
             return sigma_a
 
     g = SmoothedClassifier(Linear(), LearnedSelector(Network(), 0.25, 0.0))
-    for method in ("sound", "paper"):
-        with pytest.raises(VarsmoothError, match="MedianSelector"):
-            certify(g, point(0.7, 0.5), method=method, distance=0.1 if method == "paper" else None)
+    with pytest.raises(VarsmoothError, match="MedianSelector"):
+        certify(g, point(0.7, 0.5))
+    with pytest.raises(VarsmoothError, match="MedianSelector"):
+        certify_as_paper(g, point(0.7, 0.5), distance=0.1)
     assert certify(g, point(0.7, 0.5), method="conditional")[0].guarantee == "conditional"
 
 
@@ -441,10 +444,11 @@ def test_sound_without_a_grid_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["fixed", "sound", "paper", "conditional"])
 def test_evidence_survives_json_and_gives_the_radius_again(kind: str) -> None:
     g = fixed(Linear(), 0.25) if kind == "fixed" else dual(Linear())
-    options = {"method": kind} if kind != "fixed" else {}
-    certificate = certify(
-        g, point(0.7, 0.5), seed=9, distance=0.05 if kind == "paper" else None, **options  # type: ignore[arg-type]
-    )[0]  # fmt: skip
+    if kind == "paper":
+        certificate = certify_as_paper(g, point(0.7, 0.5), distance=0.05, seed=9)[0]
+    else:
+        method: Any = "conditional" if kind == "conditional" else "sound"
+        certificate = certify(g, point(0.7, 0.5), method=method, seed=9)[0]
     stored = Certificate.from_dict(json.loads(json.dumps(certificate.to_dict())))
     assert stored == certificate
     assert stored.recompute(1e-3) == certificate
@@ -517,7 +521,7 @@ def test_training_mode_changes_nothing() -> None:
     calls: list[Callable[[], object]] = [
         lambda: predict(g, x, n=50, seed=1),
         lambda: certify(g, x, n=50, n_select=101, seed=1),
-        lambda: certify(g, x, n=50, n_select=101, method="paper", distance=0.1, seed=1),
+        lambda: certify_as_paper(g, x, n=50, n_select=101, distance=0.1, seed=1),
         lambda: certify(g, x, n=50, method="conditional", seed=1),
         lambda: certify_at(g, x, 0.01, n_max=100, n_select=101, seed=1),
         lambda: pgd(g, x, torch.zeros(3, dtype=torch.long), 0.1, 2, seed=1).tolist(),
@@ -554,7 +558,7 @@ def test_certify_at_gives_up_at_n_max() -> None:
     assert decision.samples <= 100 + 304
     # One look is all there is, and a fair coin rarely shows enough in it.
     coins = certify_at(
-        fixed(Linear(), 0.25), point(0.5, 0.5, copies=50), 0.05, 0.2, n_max=16, seed=1
+        fixed(Linear(), 0.25), point(0.5, 0.5, copies=50), 0.05, alpha=0.2, n_max=16, seed=1
     )
     assert sum(coins.certified) < 10
     assert {d.reason for d in coins if not d.certified} == {"undecided"}
@@ -618,7 +622,7 @@ def test_certify_at_spends_what_alpha_select_leaves() -> None:
     )
     radius, spent = 0.25 * float(norm.ppf(0.8)), []
     for alpha_select in (1e-3, 0.19):
-        decision = certify_at(g, point(0.5, 0.5), radius, 0.2, alpha_select=alpha_select)[0]
+        decision = certify_at(g, point(0.5, 0.5), radius, alpha=0.2, alpha_select=alpha_select)[0]
         looks = np.arange(16, 200, 16)
         enough = bounds.log_e_value(looks, looks, 0.8) >= -math.log(0.2 - alpha_select)
         spent.append(int(looks[enough][0]))
@@ -655,8 +659,7 @@ def test_bad_images_are_refused(x: Tensor, words: str) -> None:
         ({"alpha": 1.0}, "alpha"),
         ({"n0": 0}, "n0"),
         ({"method": "exact"}, "method"),
-        ({"method": "paper"}, "distance"),
-        ({"distance": 0.1}, "distance"),
+        ({"method": "paper"}, "certify_as_paper"),
         ({"ids": [1, 2]}, "ids"),
     ],
     ids=str,
@@ -677,7 +680,7 @@ def test_bad_dual_options_are_refused() -> None:
     with pytest.raises(VarsmoothError, match="n ≥ 11"):
         certify(fixed(Linear(), 0.25), x, n=10, runner_up=True)
     with pytest.raises(VarsmoothError, match="radius"):
-        certify_at(dual(Linear()), x, 0.0)
+        certify_at(dual(Linear()), x, -0.1)
     with pytest.raises(VarsmoothError, match="n_select"):
         certify_at(dual(Linear()), x, 0.1, n_select=0)
     with pytest.raises(VarsmoothError, match="n_max"):

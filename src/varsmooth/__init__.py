@@ -8,19 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from varsmooth.attacks import pgd as pgd
+    from varsmooth.cascade import CascadeSelector as CascadeSelector
+    from varsmooth.cascade import SoftmaxGate as SoftmaxGate
     from varsmooth.certificates import ABSTAIN as ABSTAIN
     from varsmooth.certificates import Certificate as Certificate
+    from varsmooth.certificates import Certificates as Certificates
+    from varsmooth.certificates import Decision as Decision
+    from varsmooth.certificates import Decisions as Decisions
     from varsmooth.certificates import Prediction as Prediction
+    from varsmooth.certificates import Predictions as Predictions
     from varsmooth.certification import certify as certify
-    from varsmooth.certification import predict as predict
+    from varsmooth.certification import certify_as_paper as certify_as_paper
     from varsmooth.data import load_dataset as load_dataset
-    from varsmooth.decisions import certify_at as certify_at
     from varsmooth.errors import VarsmoothError as VarsmoothError
     from varsmooth.models.loading import load as load
+    from varsmooth.prediction import predict as predict
     from varsmooth.selectors import FixedSelector as FixedSelector
     from varsmooth.selectors import LearnedSelector as LearnedSelector
     from varsmooth.selectors import MedianSelector as MedianSelector
     from varsmooth.selectors import NoiseSelector as NoiseSelector
+    from varsmooth.sequential import certify_at as certify_at
     from varsmooth.smoothing import SmoothedClassifier as SmoothedClassifier
 
 __version__ = "0.1.0"
@@ -28,20 +35,27 @@ __version__ = "0.1.0"
 # Imported on first use, so that the command line's help does not wait for torch.
 _ROOMS = {
     "ABSTAIN": "certificates",
+    "CascadeSelector": "cascade",
     "Certificate": "certificates",
+    "Certificates": "certificates",
+    "Decision": "certificates",
+    "Decisions": "certificates",
     "FixedSelector": "selectors",
     "LearnedSelector": "selectors",
     "MedianSelector": "selectors",
     "NoiseSelector": "selectors",
     "Prediction": "certificates",
+    "Predictions": "certificates",
+    "SoftmaxGate": "cascade",
     "SmoothedClassifier": "smoothing",
     "VarsmoothError": "errors",
     "certify": "certification",
-    "certify_at": "decisions",
+    "certify_as_paper": "certification",
+    "certify_at": "sequential",
     "load": "models.loading",
     "load_dataset": "data",
     "pgd": "attacks",
-    "predict": "certification",
+    "predict": "prediction",
 }
 
 __all__ = list(_ROOMS)

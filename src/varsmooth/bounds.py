@@ -44,9 +44,24 @@ def normal_cdf(z: ArrayLike) -> Floats:
     return probability
 
 
-def class_radius(top: ArrayLike, n: ArrayLike, sigma: ArrayLike, a: float) -> Floats:
-    """R = σ Φ⁻¹(CP⁻(top, n, a)): Cohen's radius, negative where p ≤ ½ cannot be excluded."""
-    radius: Floats = np.asarray(sigma) * normal_quantile(clopper_pearson_lower(top, n, a))
+def class_radius(
+    top: ArrayLike, n: ArrayLike, sigma: ArrayLike, a: float, threshold: ArrayLike = 0.5
+) -> Floats:
+    """H = σ [Φ⁻¹(CP⁻(top, n, a)) − Φ⁻¹(τ)]: nearer than H the class keeps probability ≥ τ.
+
+    At τ = ½ this is Cohen's radius, negative where p ≤ ½ cannot be excluded.
+    """
+    lower = normal_quantile(clopper_pearson_lower(top, n, a))
+    radius: Floats = np.asarray(sigma) * (lower - normal_quantile(threshold))
+    return radius
+
+
+def exclusion_radius(
+    other: ArrayLike, n: ArrayLike, sigma: ArrayLike, a: float, threshold: ArrayLike
+) -> Floats:
+    """X = σ [Φ⁻¹(τ) − Φ⁻¹(CP⁺(other, n, a))]: nearer than X the class stays below τ."""
+    upper = normal_quantile(clopper_pearson_upper(other, n, a))
+    radius: Floats = np.asarray(sigma) * (normal_quantile(threshold) - upper)
     return radius
 
 

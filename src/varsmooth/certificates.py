@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from varsmooth import bounds
+from varsmooth.cascade import Stages
 from varsmooth.errors import require
-from varsmooth.selectors import Grid
+from varsmooth.evidence import Ledger, LevelVotes, SelectorEvidence
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -22,87 +23,15 @@ if TYPE_CHECKING:
 ABSTAIN = -1
 """The prediction of a smoothed classifier that is not sure enough to answer."""
 
-Method = Literal["fixed", "sound", "paper", "conditional"]
+Method = Literal["fixed", "sound", "cascade", "paper", "conditional"]
 Guarantee = Literal["sound", "conditional", "heuristic"]
 GUARANTEES: dict[Method, Guarantee] = {
     "fixed": "sound",
     "sound": "sound",
+    "cascade": "sound",
     "conditional": "conditional",
     "paper": "heuristic",
 }
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """How α was spent on one image.
-
-    alpha: the total the caller allowed. alpha_class (α_c): for the votes of f, at each level.
-    alpha_select (α_h): for the selector's bounds, half on each side.
-    alpha_deploy (α_p), n_deploy (N_p): the deployed `predict` that a dual certificate covers; its
-    median of N_p draws leaves its band with probability ≤ α_p. Spent by each query, not here.
-    runner_up: whether α_c is split between the winner's bound and the runner-up's.
-    """
-
-    alpha: float
-    alpha_class: float
-    alpha_select: float = 0.0
-    alpha_deploy: float = 0.0
-    n_deploy: int = 0
-    runner_up: bool = False
-
-
-@dataclass(frozen=True)
-class LevelVotes:
-    """Votes of f at one noise level: counts per class, and the class that other draws chose."""
-
-    sigma: float
-    candidate: int
-    counts: tuple[int, ...]
-
-    @property
-    def n(self) -> int:
-        return sum(self.counts)
-
-    def add(self, counts: Sequence[int]) -> "LevelVotes":
-        """The same level after more votes."""
-        total = [a + b for a, b in zip(self.counts, counts, strict=True)] if self.counts else counts
-        return replace(self, counts=tuple(total))
-
-    def radius(self, ledger: Ledger) -> float:
-        """R̂ = σ Φ⁻¹(CP⁻(n_ĉ, n, α_c)) or its runner-up form; negative if ĉ has no majority."""
-        top = self.counts[self.candidate]
-        if not ledger.runner_up:
-            return float(bounds.class_radius(top, self.n, self.sigma, ledger.alpha_class))
-        others = self.counts[: self.candidate] + self.counts[self.candidate + 1 :]
-        return float(
-            bounds.class_radius_with_runner_up(
-                top, max(others, default=0), self.n, self.sigma, ledger.alpha_class
-            )
-        )
-
-
-@dataclass(frozen=True)
-class SelectorEvidence:
-    """What was seen of a median-smoothed selector: its raw samples and the rules applied to them.
-
-    samples: h(x+ε_k), ascending, before clip and grid. distance: the D of the paper's method.
-    """
-
-    samples: tuple[float, ...]
-    sigma_m: float
-    clip: tuple[float, float] | None = None
-    levels: tuple[float, ...] | None = None
-    distance: float | None = None
-
-    def entry_distances(self, ledger: Ledger) -> bounds.Floats:
-        """D̂_j of every grid level (L,), less the band of the deployed median (Theorem B)."""
-        assert self.levels is not None
-        thresholds = Grid(self.levels).thresholds
-        below = np.searchsorted(np.asarray(self.samples), thresholds, side="right")
-        band = bounds.median_band(ledger.n_deploy, ledger.alpha_deploy) if ledger.n_deploy else 0.0
-        return bounds.entry_distances(
-            below, len(self.samples), self.sigma_m, ledger.alpha_select / 2, band
-        )
 
 
 @dataclass(frozen=True)
@@ -113,7 +42,9 @@ class Certificate:
     `conditional`: the same if the attacker leaves the selector's choice of σ alone;
     `heuristic`: the paper's three-level value, which looks at a few levels only and can be false.
     prediction is ABSTAIN (−1) and radius 0 where nothing can be certified. radius is float64.
-    sigma: the level the selector chose on the selection draws.
+    sigma: the level the selector chose on the selection draws; of a cascade, the level of the
+    stage that answers; stages: the cascade, of which `votes` has the stages 1, …, k*.
+    samples: noisy images that f was shown.
     """
 
     prediction: int
@@ -128,6 +59,8 @@ class Certificate:
     seed: int
     settings: dict[str, Any]
     fingerprints: dict[str, str]
+    stages: Stages | None = None
+    samples: int = 0
 
     @classmethod
     def derive(
@@ -136,15 +69,15 @@ class Certificate:
         ledger: Ledger,
         votes: Sequence[LevelVotes],
         selector: SelectorEvidence | None = None,
+        stages: Stages | None = None,
         **facts: Any,
     ) -> "Certificate":
         """The certificate that follows from the evidence."""
-        if method == "paper":
-            assert selector is not None
-            prediction, radius = _worst_level(ledger, votes, selector)
-        elif method == "sound":
-            assert selector is not None
-            prediction, radius = _exhaustive(ledger, votes, selector)
+        if stages is not None:
+            prediction, radius = _cascade(ledger, votes, stages)
+        elif selector is not None:
+            rule = _worst_level if method == "paper" else _exhaustive
+            prediction, radius = rule(ledger, votes, selector)
         else:
             prediction, radius = votes[0].candidate, votes[0].radius(ledger)
         failed = prediction == ABSTAIN or radius < 0 or (radius == 0 and method != "paper")
@@ -156,6 +89,7 @@ class Certificate:
             ledger=ledger,
             votes=tuple(votes),
             selector=selector,
+            stages=stages,
             **facts,
         )
 
@@ -176,7 +110,7 @@ class Certificate:
             spent < alpha < 1, f"alpha must lie between alpha_select={spent:g} and 1, not {alpha}"
         )
         ledger = replace(ledger, alpha=alpha, alpha_class=alpha - spent, alpha_select=select)
-        facts = {"sigma", "id", "seed", "settings", "fingerprints"}
+        facts = {"sigma", "id", "seed", "settings", "fingerprints", "stages", "samples"}
         return Certificate.derive(
             self.method, ledger, self.votes, self.selector, **{k: getattr(self, k) for k in facts}
         )
@@ -191,15 +125,18 @@ class Certificate:
         values = dict(values)
         values["ledger"] = Ledger(**values["ledger"])
         values["votes"] = tuple(
-            LevelVotes(v["sigma"], v["candidate"], tuple(v["counts"])) for v in values["votes"]
+            LevelVotes(**{**v, "counts": tuple(v["counts"])}) for v in values["votes"]
         )
         if selector := values["selector"]:
-            tuples = {k: v and tuple(v) for k, v in selector.items() if k in _SEQUENCES}
-            values["selector"] = SelectorEvidence(**{**selector, **tuples})
+            values["selector"] = SelectorEvidence(**_tuples(selector))
+        if stages := values.get("stages"):
+            values["stages"] = Stages(**_tuples(stages))
         return cls(**values)
 
 
-_SEQUENCES = ("samples", "clip", "levels")
+def _tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """Lists, as JSON has them, as the tuples they were."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 
 
 def _exhaustive(
@@ -210,6 +147,23 @@ def _exhaustive(
     seen = {level.sigma: level.radius(ledger) for level in votes}
     radii = [seen.get(sigma, -np.inf) for sigma in selector.levels]
     return votes[0].candidate, float(np.maximum(selector.entry_distances(ledger), radii).min())
+
+
+def _cascade(ledger: Ledger, votes: Sequence[LevelVotes], stages: Stages) -> tuple[int, float]:
+    """Theorem C: R̂ = min(Ĥ_k, min_{j<k} X̂_j) for one class A; the last of the votes is stage k.
+
+    At x' nearer than R no stage j < k answers a class other than A, and stage k, if it is
+    reached, answers A. P(R̂ > R) ≤ α_c without a correction for stages or classes: given (A, k),
+    R is a minimum of fixed numbers, and only the bound of the smallest can make R̂ too large.
+    """
+    a, rows = ledger.alpha_class, zip(votes, stages.thresholds, strict=False)
+    *early, (last, tau) = rows
+    radii = [
+        float(bounds.exclusion_radius(level.runner_up, level.n, level.sigma, a, threshold))
+        for level, threshold in early
+    ]
+    radii.append(float(bounds.class_radius(last.top, last.n, last.sigma, a, tau)))
+    return last.candidate, min(radii)
 
 
 def _worst_level(
@@ -307,3 +261,44 @@ class Certificates(Results[Certificate]):
     def recompute(self, alpha: float, alpha_select: float | None = None) -> "Certificates":
         """`Certificate.recompute` for every image."""
         return Certificates(tuple(item.recompute(alpha, alpha_select) for item in self.items))
+
+
+Reason = Literal["certified", "futile", "undecided"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One image's answer to "is the certified radius at least `radius`?".
+
+    certified: yes, with the meaning of `guarantee` at level α. prediction: the class, or ABSTAIN.
+    reason: `futile` if the votes speak against it, or those still to come had no real chance to
+    certify; `undecided` if n_max votes did not suffice; neither claims that the true radius is
+    smaller. samples: noisy images that f was shown.
+    """
+
+    certified: bool
+    prediction: int
+    radius: float
+    sigma: float
+    guarantee: Guarantee
+    reason: Reason
+    samples: int
+    ledger: Ledger
+    votes: tuple[LevelVotes, ...]
+    selector: SelectorEvidence | None
+    stages: Stages | None
+    id: int
+    seed: int
+
+
+class Decisions(Results[Decision]):
+    """What `certify_at` returns for a batch."""
+
+    @property
+    def certified(self) -> list[bool]:
+        return [item.certified for item in self.items]
+
+    @property
+    def samples(self) -> list[int]:
+        """Noisy images that f was shown, per image."""
+        return [item.samples for item in self.items]

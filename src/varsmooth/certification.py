@@ -1,234 +1,277 @@
-"""predict and certify: image → level → votes → bound → certificate."""
+"""certify: image → level → votes → bound → certificate."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from varsmooth import bounds
-from varsmooth.certificates import (
-    ABSTAIN,
-    Certificate,
-    Certificates,
-    Ledger,
-    LevelVotes,
-    Method,
-    Prediction,
-    Predictions,
-    SelectorEvidence,
-)
+from varsmooth.cascade import CascadeSelector, Plan, Stages, can_improve, make_plan
+from varsmooth.certificates import Certificate, Certificates, Method
+from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_SELECT, N
 from varsmooth.errors import require
-from varsmooth.sampling import Gathering
+from varsmooth.evidence import Ledger, LevelVotes, SelectorEvidence
+from varsmooth.sampling import Ids, Sampler
 from varsmooth.selectors import FixedSelector, MedianSelector
-from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
-
-
-def predict(
-    g: SmoothedClassifier,
-    x: Tensor,
-    n: int = 1000,
-    alpha: float | None = 1e-3,
-    *,
-    alpha_select: float = 1e-5,
-    seed: int | None = None,
-    ids: Sequence[int] | Tensor | None = None,
-    batch_size: int | None = None,
-) -> Predictions:
-    """The class that most of n noisy votes name, or ABSTAIN where they do not settle it.
-
-    x: images (B,C,H,W) in [0,1]. The top count is tested against top + runner-up, two-sided:
-    with probability ≥ 1 − α the answer is g's most likely class or ABSTAIN. With a
-    `MedianSelector` the test gets α − alpha_select; alpha_select is for the deployed median, so
-    that inside a `sound` radius a wrong class is answered with probability ≤ α per query.
-    alpha=None: plain majority vote, never abstaining, no guarantee.
-    seed=None takes fresh entropy. A seed that an attacker can know voids the guarantee.
-    """
-    g.check(x)
-    dual = isinstance(g.selector, MedianSelector)
-    ledger = None
-    if alpha is not None:
-        alpha_class = _split(alpha, alpha_select) if dual else _probability("alpha", alpha)
-        fewest = bounds.fewest_votes_to_predict(alpha_class)
-        require(n >= fewest, f"at alpha={alpha:g} even {n} equal votes abstain; use n ≥ {fewest}")
-        ledger = Ledger(alpha, alpha_class)
-        if isinstance(g.selector, MedianSelector):
-            ledger = replace(ledger, alpha_deploy=alpha_select, n_deploy=g.selector.n)
-    noise = g.noise(len(x), seed, ids)
-    with evaluation_mode(g), torch.no_grad():
-        sigma = g.selector(x, noise, batch_size)
-    counts = g.votes(x, n, sigma=sigma, noise=noise, purpose="predict", batch_size=batch_size)
-    return Predictions(
-        tuple(
-            Prediction(
-                prediction=_majority(row, None if ledger is None else ledger.alpha_class),
-                sigma=float(level),
-                counts=tuple(row),
-                ledger=ledger,
-                id=noise.ids[i],
-                seed=noise.seed,
-            )
-            for i, (row, level) in enumerate(zip(counts.tolist(), sigma.tolist(), strict=True))
-        )
-    )
-
-
-def _majority(counts: list[int], alpha: float | None) -> int:
-    order = sorted(range(len(counts)), key=lambda c: -counts[c])
-    top = counts[order[0]]
-    runner_up = counts[order[1]] if len(counts) > 1 else 0
-    if alpha is not None and bounds.majority_p_value(top, runner_up) > alpha:
-        return ABSTAIN
-    return order[0]
+from varsmooth.smoothing import Selector, SmoothedClassifier, check_smoothed
 
 
 def certify(
     g: SmoothedClassifier,
     x: Tensor,
-    n0: int = 100,
-    n: int = 1000,
-    alpha: float = 1e-3,
-    n_select: int = 1001,
-    alpha_select: float = 1e-5,
-    method: Literal["sound", "paper", "conditional"] = "sound",
-    distance: float | None = None,
     *,
-    every_index: bool = False,
+    n: int = N,
+    n0: int = N0,
+    alpha: float = ALPHA,
+    method: Literal["sound", "conditional"] = "sound",
+    n_select: int = N_SELECT,
+    alpha_select: float = ALPHA_SELECT,
     band: bool = True,
     runner_up: bool = False,
     seed: int | None = None,
-    ids: Sequence[int] | Tensor | None = None,
+    ids: Ids = None,
     batch_size: int | None = None,
 ) -> Certificates:
-    """A class and an ℓ2 radius for every image of x (B,C,H,W), with the evidence.
+    """A class and an ℓ2 radius for every image, with the evidence.
 
-    Fixed σ (Cohen et al.): ĉ from n0 votes, p̲ = CP⁻ of its count in n fresh votes at α, and
-    R = σ Φ⁻¹(p̲). `sound`: P(R exceeds the true radius) ≤ α per image.
+    Fixed σ: ĉ from n0 votes, p̲ = CP⁻ of its count in n fresh votes at α, R = σ Φ⁻¹(p̲).
 
-    `MedianSelector`, method="sound": with entry distances D̂_j (no x' nearer than D̂_j has level
-    s_j) from n_select samples of h at alpha_select, and class radii R̂_j at α − alpha_select,
-    R = min_j max(D̂_j, R̂_j) over every level of the grid, for all attacks on f and h together.
-    band=True covers the deployed `predict`, whose median is empirical; band=False speaks of the
-    ideal median only. Levels are visited by increasing D̂_j while they can still matter.
+    `CascadeSelector`: the class A and the stage k* from n0 votes at each stage, then fresh votes
+    for R = min(Ĥ_k*, min_{j<k*} X̂_j), with Ĥ_k = s_k [Φ⁻¹(p̲_k(A)) − Φ⁻¹(τ_k)] and
+    X̂_j = min_{c≠A} s_j [Φ⁻¹(τ_j) − Φ⁻¹(p̄_j(c))] (Theorem C). Stages before k* get as few of the
+    n votes as they should need, stages after it none.
 
-    method="paper": the paper's value at `distance` D: the worst radius over the selector's lower
-    bound, median and upper bound (every_index=True: over every sampled level between), capped
-    at D. It skips levels, so it is `heuristic`.
+    `MedianSelector`: with entry distances D̂_j (no x' nearer than D̂_j has level s_j) from n_select
+    samples of h at alpha_select, and class radii R̂_j at α − alpha_select,
+    R = min_j max(D̂_j, R̂_j) over every level of the grid (Theorem A), for all attacks on f and h
+    together. Levels are visited by increasing D̂_j while they can still matter.
 
-    method="conditional": Cohen's certificate at the chosen σ, true while the attacker does not
-    move σ. The only one there is for an unprotected selector.
+    For these, P(R exceeds the true radius) ≤ α per image, whatever the attacker does.
 
-    runner_up=True bounds the runner-up too, which helps with many classes; choose before looking.
+    Args:
+        g: The smoothed classifier.
+        x: Images (B,C,H,W) in [0,1].
+        n: Votes at the level that decides.
+        n0: Selection draws.
+        alpha: Maximum probability, per image, that the radius is too large.
+        method: "conditional" gives Cohen's certificate at the chosen σ, true while the attacker
+            does not move σ. The only one there is for an unprotected selector.
+        n_select: Samples of h.
+        alpha_select: The part of α for the bounds on h.
+        band: Cover the deployed `predict`, whose median is empirical; False speaks of the ideal
+            median only.
+        runner_up: Bound the runner-up too, which helps with many classes; choose before looking.
+        seed: None takes fresh entropy.
+        ids: Names of the images' noise streams; 0, 1, … by default.
+        batch_size: Noisy images per forward pass; never changes a result.
+
+    Returns:
+        One `Certificate` per image.
+
+    References:
+        Cohen, Rosenfeld, Kolter: Certified Adversarial Robustness via Randomized Smoothing, 2019.
     """
-    g.check(x)
-    kind = certificate_kind(g, method, distance, every_index)
-    ledger = open_ledger(g, kind, alpha, alpha_select, band, runner_up)
-    half = ledger.alpha_class / 2 if runner_up else ledger.alpha_class
-    fewest = bounds.fewest_votes_to_certify(half)
-    require(n >= fewest, f"at alpha={alpha:g} no vote of n={n} can certify; use n ≥ {fewest}")
+    check_smoothed(g, x)
+    check_method(method)
+    kind = certificate_method(g.selector, method)
+    ledger = certificate_ledger(g.selector, kind, alpha, alpha_select, band, runner_up)
+    _check_draws(ledger, n, n0, n_select)
+    sampler = Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
+    if isinstance(g.selector, CascadeSelector):
+        return _certify_cascade(sampler, g.selector.stages, ledger, n0, n)
+    if kind == "sound":
+        return _certify_dual(sampler, ledger, n0, n, n_select)
+    sigma = sampler.chosen_levels()
+    everyone = sampler.everyone
+    votes = sampler.votes(everyone, sigma, sampler.candidates(everyone, sigma, n0), n)
+    return _derive(kind, sampler, ledger, [[level] for level in votes], sigma, n0)
+
+
+def _check_draws(ledger: Ledger, n: int, n0: int, n_select: int) -> None:
+    a = ledger.alpha_class / 2 if ledger.runner_up else ledger.alpha_class
+    fewest = bounds.fewest_votes_to_certify(a)
+    require(
+        n >= fewest, f"at alpha={ledger.alpha:g} no vote of n={n} can certify; use n ≥ {fewest}"
+    )
     require(n0 >= 1, f"n0 must be at least 1, not {n0}")
     require(n_select >= 1, f"n_select must be at least 1, not {n_select}")
-    gather = Gathering(g, x, g.noise(len(x), seed, ids), batch_size)
-    if kind == "sound":
-        return _certify_sound(gather, ledger, n0, n, n_select)
-    if kind == "paper":
-        assert distance is not None
-        return _certify_paper(gather, ledger, n0, n, n_select, distance, every_index)
-    return _certify_level(gather, ledger, n0, n, kind)
 
 
-def _certify_level(
-    gather: Gathering, ledger: Ledger, n0: int, n: int, kind: Method
+def _certify_cascade(
+    sampler: Sampler, stages: Stages, ledger: Ledger, n0: int, n: int
 ) -> Certificates:
-    """Cohen's certificate at the level the selector chose."""
-    sigma = gather.chosen_levels()
-    votes = gather.votes(gather.everyone, sigma, gather.candidates(gather.everyone, sigma, n0), n)
-    nothing = [None for _ in votes]
-    return _derive(kind, ledger, [[level] for level in votes], nothing, gather.facts(sigma))
+    """Theorem C: selection draws fix class, stage and votes per stage; fresh ones are counted."""
+    plans, drawn = cascade_plans(sampler, stages, ledger.alpha_class, n0, n)
+    votes: list[list[LevelVotes]] = [[] for _ in plans]
+    for stage, level in enumerate(stages.levels):
+        for count in sorted({p.votes[stage] for p in plans if stage <= p.stage}):
+            rows = [i for i, p in enumerate(plans) if stage <= p.stage and p.votes[stage] == count]
+            classes = [plans[i].candidate for i in rows]
+            found = sampler.votes(rows, [level] * len(rows), classes, count)
+            for i, counted in zip(rows, found, strict=True):
+                votes[i].append(counted)
+    sigma = [stages.levels[plan.stage] for plan in plans]
+    return _derive("cascade", sampler, ledger, votes, sigma, drawn, stages=stages)
 
 
-def _certify_sound(
-    gather: Gathering, ledger: Ledger, n0: int, n: int, n_select: int
-) -> Certificates:
-    """Theorem A on every level that can matter: by increasing D̂_j, until D̂_j ≥ the minimum."""
-    sigma = gather.nominal_levels(n0)
-    candidates = gather.candidates(gather.everyone, sigma, n0)
-    selector = gather.selector_evidence(n_select)
-    distances = [evidence.entry_distances(ledger) for evidence in selector]
-    orders = [np.argsort(d, kind="stable") for d in distances]
-    votes: list[list[LevelVotes]] = [[] for _ in selector]
-    radius = [np.inf for _ in selector]
-    for visit in range(len(distances[0])):
-        rows = [i for i in gather.everyone if distances[i][orders[i][visit]] < radius[i]]
+def cascade_plans(
+    sampler: Sampler, stages: Stages, a: float, n0: int, n: int
+) -> tuple[list[Plan], list[int]]:
+    """One plan per image from n0 draws at every stage that may matter, and the draws it took."""
+    seen: list[list[list[int]]] = [[] for _ in sampler.everyone]
+    rows = list(sampler.everyone)
+    for stage, level in enumerate(stages.levels):
+        levels, nobody = [level] * len(rows), [0] * len(rows)
+        votes = sampler.votes(rows, levels, nobody, n0, purpose="class-selection")
+        for i, counted in zip(rows, votes, strict=True):
+            seen[i].append(list(counted.counts))
+        if stage + 1 < len(stages) and rows:
+            improvable = can_improve(stages, np.array([seen[i] for i in rows]), n0, n, a)
+            rows = [i for i, more in zip(rows, improvable, strict=True) if more]
         if not rows:
             break
-        levels = [gather.levels[orders[i][visit]] for i in rows]
-        found = gather.votes(rows, levels, [candidates[i] for i in rows], n)
+    plans = [make_plan(stages, np.array(counts), n0, n, a) for counts in seen]
+    return plans, [n0 * len(counts) for counts in seen]
+
+
+def _certify_dual(sampler: Sampler, ledger: Ledger, n0: int, n: int, n_select: int) -> Certificates:
+    """Theorem A on every level that can matter: by increasing D̂_j, until D̂_j ≥ the minimum."""
+    sigma = sampler.nominal_levels(n0)
+    candidates = sampler.candidates(sampler.everyone, sigma, n0)
+    selector = sampler.selector_evidence(n_select)
+    visits = [levels_by_distance(evidence, ledger) for evidence in selector]
+    votes: list[list[LevelVotes]] = [[] for _ in selector]
+    radius = [math.inf for _ in selector]
+    for visit in range(len(visits[0])):
+        rows = [i for i in sampler.everyone if visits[i][visit][0] < radius[i]]
+        if not rows:
+            break
+        levels = [visits[i][visit][1] for i in rows]
+        found = sampler.votes(rows, levels, [candidates[i] for i in rows], n)
         for i, level in zip(rows, found, strict=True):
             votes[i].append(level)
-            entry = float(distances[i][orders[i][visit]])
-            radius[i] = min(radius[i], max(entry, level.radius(ledger)))
-    return _derive("sound", ledger, votes, selector, gather.facts(sigma))
+            radius[i] = min(radius[i], max(visits[i][visit][0], level.radius(ledger)))
+    return _derive("sound", sampler, ledger, votes, sigma, n0, selector)
 
 
-def _certify_paper(
-    gather: Gathering,
-    ledger: Ledger,
-    n0: int,
-    n: int,
-    n_select: int,
+def levels_by_distance(evidence: SelectorEvidence, ledger: Ledger) -> list[tuple[float, float]]:
+    """(D̂_j, s_j) of every grid level, by increasing D̂_j."""
+    assert evidence.levels is not None
+    distances = evidence.entry_distances(ledger)
+    order = np.argsort(distances, kind="stable")
+    return [(float(distances[j]), evidence.levels[j]) for j in order]
+
+
+def certify_as_paper(
+    g: SmoothedClassifier,
+    x: Tensor,
+    *,
     distance: float,
-    every_index: bool,
+    every_index: bool = False,
+    n: int = N,
+    n0: int = N0,
+    alpha: float = ALPHA,
+    n_select: int = N_SELECT,
+    alpha_select: float = ALPHA_SELECT,
+    runner_up: bool = False,
+    seed: int | None = None,
+    ids: Ids = None,
+    batch_size: int | None = None,
 ) -> Certificates:
-    """The paper's Experiment A: each level looked at has its own top class and its own votes."""
-    selector = gather.selector_evidence(n_select, distance)
-    plans = [gather.levels_between(evidence, ledger, every_index) for evidence in selector]
+    """The paper's certificate of a median-protected selector (Experiment A), for comparison.
+
+    The worst radius over the selector's lower bound, median and upper bound at `distance` D, each
+    level with its own top class and votes, capped at D. It skips levels, so it is `heuristic`.
+
+    Args:
+        g: The smoothed classifier, with a `MedianSelector`.
+        x: Images (B,C,H,W) in [0,1].
+        distance: D, the attack budget that the bounds on the selector hold for.
+        every_index: Look at every sampled level between the bounds.
+        n: Votes at each level.
+        n0: Selection draws at each level.
+        alpha: Failure probability at each level.
+        n_select: Samples of h.
+        alpha_select: Failure probability of the bounds on h.
+        runner_up: Bound the runner-up too.
+        seed: None takes fresh entropy.
+        ids: Names of the images' noise streams; 0, 1, … by default.
+        batch_size: Noisy images per forward pass; never changes a result.
+
+    Returns:
+        One `Certificate` per image.
+    """
+    check_smoothed(g, x)
+    kind = certificate_method(g.selector, "paper")
+    require(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
+    ledger = certificate_ledger(g.selector, kind, alpha, alpha_select, False, runner_up)
+    _check_draws(ledger, n, n0, n_select)
+    sampler = Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
+    selector = sampler.selector_evidence(n_select, distance)
+    plans = [evidence.levels_between(ledger, every_index) for evidence in selector]
     votes: list[list[LevelVotes]] = [[] for _ in plans]
     for visit in range(max(len(plan) for plan in plans)):
-        rows = [i for i in gather.everyone if visit < len(plans[i])]
+        rows = [i for i in sampler.everyone if visit < len(plans[i])]
         levels = [plans[i][visit] for i in rows]
-        found = gather.votes(rows, levels, gather.candidates(rows, levels, n0), n)
+        found = sampler.votes(rows, levels, sampler.candidates(rows, levels, n0), n)
         for i, level in zip(rows, found, strict=True):
             votes[i].append(level)
-    sigma = [gather.median_level(evidence) for evidence in selector]
-    return _derive("paper", ledger, votes, selector, gather.facts(sigma))
+    sigma = [evidence.median_level for evidence in selector]
+    drawn = [n0 * len(plan) for plan in plans]
+    return _derive(kind, sampler, ledger, votes, sigma, drawn, selector)
 
 
 def _derive(
-    kind: Method,
+    method: Method,
+    sampler: Sampler,
     ledger: Ledger,
     votes: Sequence[Sequence[LevelVotes]],
-    selector: Sequence[SelectorEvidence | None],
-    facts: Sequence[dict[str, Any]],
+    sigma: Sequence[float],
+    drawn: int | Sequence[int],
+    selector: Sequence[SelectorEvidence] | None = None,
+    stages: Stages | None = None,
 ) -> Certificates:
-    """The certificates that follow from each image's evidence."""
+    """The certificates that follow from each image's evidence; drawn: selection draws of f."""
+    first = [drawn] * len(votes) if isinstance(drawn, int) else drawn
+    facts = sampler.facts(sigma)
     return Certificates(
         tuple(
-            Certificate.derive(kind, ledger, seen, evidence, **fact)
-            for seen, evidence, fact in zip(votes, selector, facts, strict=True)
+            Certificate.derive(
+                method,
+                ledger,
+                votes[i],
+                None if selector is None else selector[i],
+                stages,
+                samples=first[i] + sum(level.n for level in votes[i]),
+                **facts[i],
+            )
+            for i in range(len(votes))
         )
     )
 
 
-def certificate_kind(
-    g: SmoothedClassifier, method: str, distance: float | None, every_index: bool
+def check_method(method: str) -> None:
+    """`certify` and `certify_at` know two methods."""
+    require(
+        method in ("sound", "conditional"),
+        f"method must be 'sound' or 'conditional', not {method!r}; "
+        "the paper's certificate is certify_as_paper",
+    )
+
+
+def certificate_method(
+    selector: Selector, method: Literal["sound", "conditional", "paper"]
 ) -> Method:
-    """Which certificate is asked for; refuses what cannot be given, and says why."""
-    selector = g.selector
-    require(
-        method in ("sound", "paper", "conditional"),
-        f"method must be 'sound', 'paper' or 'conditional', not {method!r}",
-    )
-    require(
-        (distance is not None) == (method == "paper"),
-        "method='paper' needs distance=D, the attack budget it is computed for"
-        if method == "paper"
-        else f"distance belongs to method='paper'; method={method!r} needs none",
-    )
-    require(distance is None or 0 <= distance < np.inf, f"distance must be ≥ 0, not {distance}")
-    require(method == "paper" or not every_index, "every_index belongs to method='paper'")
+    """The certificate to give; refuses what does not exist, and says why."""
+    if isinstance(selector, CascadeSelector):
+        require(
+            method == "sound",
+            f"a cascade has nothing to assume, so there is no {method} certificate; "
+            "leave method out",
+        )
+        return "cascade"
     if isinstance(selector, FixedSelector):
         require(
             method != "paper", "a fixed noise level has no selector to attack; leave method out"
@@ -242,44 +285,33 @@ def certificate_kind(
         f"so no {method} certificate exists; wrap the selector in MedianSelector, or ask for "
         "method='conditional', which assumes that the selector is not attacked",
     )
+    if method == "paper":
+        return "paper"
     require(
-        method == "paper" or (isinstance(selector, MedianSelector) and selector.grid is not None),
+        isinstance(selector, MedianSelector) and selector.grid is not None,
         "the sound certificate looks at every level the selector can choose, so it needs a grid: "
         "MedianSelector(..., clip=(low, high), levels=8)",
     )
-    return "sound" if method == "sound" else "paper"
+    return "sound"
 
 
-def open_ledger(
-    g: SmoothedClassifier,
-    kind: Method,
+def certificate_ledger(
+    selector: Selector,
+    method: Method,
     alpha: float,
     alpha_select: float,
     band: bool,
     runner_up: bool = False,
 ) -> Ledger:
     """How α is divided, before anything is drawn."""
-    ledger = Ledger(_probability("alpha", alpha), alpha, runner_up=runner_up)
-    if kind == "sound":
-        ledger = replace(ledger, alpha_class=_split(alpha, alpha_select), alpha_select=alpha_select)
-        if band and isinstance(g.selector, MedianSelector):
-            ledger = replace(ledger, alpha_deploy=alpha_select, n_deploy=g.selector.n)
-    elif kind == "paper":
-        ledger = replace(ledger, alpha_select=_probability("alpha_select", alpha_select))
-    return ledger
-
-
-def _probability(name: str, alpha: float) -> float:
-    require(0 < alpha < 1, f"{name} must lie between 0 and 1, not {alpha}")
-    return alpha
-
-
-def _split(alpha: float, alpha_select: float) -> float:
-    """What is left of α for the votes."""
-    _probability("alpha", alpha)
-    _probability("alpha_select", alpha_select)
+    if method == "paper":
+        return Ledger.paper(alpha, alpha_select, runner_up)
+    if method == "sound":
+        deployed = selector.n if band and isinstance(selector, MedianSelector) else 0
+        return Ledger.dual(alpha, alpha_select, deployed, runner_up)
     require(
-        alpha_select < alpha,
-        f"alpha_select={alpha_select:g} is part of alpha={alpha:g} and must be smaller",
+        method != "cascade" or not runner_up,
+        "a cascade compares each class with its threshold, not with the runner-up; "
+        "leave out runner_up",
     )
-    return alpha - alpha_select
+    return Ledger.fixed(alpha, runner_up)

@@ -1,4 +1,4 @@
-"""Gathering evidence: the draws behind a certificate, each for one purpose and never reused."""
+"""The draws behind a certificate, each for one purpose and never reused."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,17 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from varsmooth import bounds
-from varsmooth.certificates import Ledger, LevelVotes, SelectorEvidence
+from varsmooth.evidence import LevelVotes, SelectorEvidence
 from varsmooth.identity import fingerprint
 from varsmooth.noise import NoiseStream
-from varsmooth.selectors import MedianSelector
+from varsmooth.selectors import MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+
+Ids = Sequence[int] | Tensor | None
+"""Names of the images' noise streams; 0, 1, … by default."""
 
 
 @dataclass(frozen=True)
-class Gathering:
-    """What can be observed of g at a batch of images (B,C,H,W), under one noise stream.
+class Sampler:
+    """Draws from g at a batch of images (B,C,H,W), under one noise stream.
 
     Rows are positions in the batch; levels are plain floats, one per row.
     """
@@ -36,13 +38,9 @@ class Gathering:
         assert isinstance(self.g.selector, MedianSelector)
         return self.g.selector
 
-    @property
-    def levels(self) -> tuple[float, ...]:
-        assert self.selector.grid is not None
-        return self.selector.grid.levels
-
     def chosen_levels(self) -> list[float]:
         """σ as a deployed prediction chooses it."""
+        assert isinstance(self.g.selector, NoiseSelector)
         with evaluation_mode(self.g), torch.no_grad():
             return _floats(self.g.selector(self.x, self.noise, self.batch_size))
 
@@ -69,44 +67,27 @@ class Gathering:
         with evaluation_mode(self.g), torch.no_grad():
             return selector.samples(x, selector.sigma_m, n, self.noise, purpose, self.batch_size)
 
-    def levels_between(
-        self, evidence: SelectorEvidence, ledger: Ledger, every_index: bool
-    ) -> list[float]:
-        """The levels the paper looks at for one image: lower bound, median and upper bound of h.
-
-        every_index: all sampled levels from the lower to the upper bound. Empty if a bound does
-        not exist and no clip or grid stands in for it.
-        """
-        samples, n = evidence.samples, len(evidence.samples)
-        assert evidence.distance is not None
-        q_l, q_u = bounds.order_statistics(
-            n, evidence.distance, evidence.sigma_m, ledger.alpha_select / 2
-        )
-        lower = samples[q_l - 1] if q_l >= 1 else 0.0
-        upper = samples[q_u - 1] if q_u <= n else float("inf")
-        between = samples[max(q_l, 1) - 1 : q_u] if every_index else (samples[(n - 1) // 2],)
-        levels = sorted({self._settle(level) for level in (lower, *between, upper)})
-        return levels if levels[0] > 0 and levels[-1] < float("inf") else []
-
-    def median_level(self, evidence: SelectorEvidence) -> float:
-        """The median of the samples, clipped and snapped as deployed."""
-        return self._settle(evidence.samples[(len(evidence.samples) - 1) // 2])
-
-    def _settle(self, raw: float) -> float:
-        return float(self.selector.settle(torch.tensor([raw], dtype=self.x.dtype)))
-
     def candidates(self, rows: Sequence[int], levels: Sequence[float], n0: int) -> list[int]:
         """The class most of n0 selection draws name, at one level per row."""
         counts = self.counts(rows, levels, n0, "class-selection")
         return [int(c) for c in counts.argmax(dim=1)]
 
     def votes(
-        self, rows: Sequence[int], levels: Sequence[float], candidates: Sequence[int], n: int
+        self,
+        rows: Sequence[int],
+        levels: Sequence[float],
+        candidates: Sequence[int],
+        n: int,
+        start: int = 0,
+        purpose: str = "votes",
     ) -> list[LevelVotes]:
-        """n votes of f, at one level per row. Levels share their noise, rows never do."""
-        counts = self.counts(rows, levels, n, "votes").tolist()
+        """Draws start..n-1, at one level per row. Levels share their noise, rows never do."""
+        counts = self.counts(rows, levels, n, purpose, start).tolist()
+        gated = self.g.gate is not None
         return [
-            LevelVotes(level, candidate, tuple(row))
+            LevelVotes(level, candidate, tuple(row[:-1]), row[-1])
+            if gated
+            else LevelVotes(level, candidate, tuple(row))
             for level, candidate, row in zip(levels, candidates, counts, strict=True)
         ]
 
@@ -118,7 +99,10 @@ class Gathering:
         purpose: str,
         start: int = 0,
     ) -> Tensor:
-        """Votes of draws start..n-1 for `purpose`, at one level per row: (rows, classes)."""
+        """Votes of draws start..n-1 for `purpose`, at one level per row: (rows, classes).
+
+        The gate of a cascade adds a last column, the votes that it turned into "pass".
+        """
         x = self.x[list(rows)]
         return self.g.votes(
             x,

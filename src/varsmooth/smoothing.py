@@ -8,16 +8,20 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from varsmooth.errors import check_ids, check_images, require
+from varsmooth.cascade import SOFTNESS, CascadeSelector, Gate
+from varsmooth.errors import VarsmoothError, check_ids, check_images, require
 from varsmooth.noise import CHUNK, NoiseStream
 from varsmooth.selectors import NoiseSelector, check_levels
+
+Selector = NoiseSelector | CascadeSelector
+"""Who chooses σ: a function of the image, or the votes of f."""
 
 
 class SmoothedClassifier(nn.Module):
     """g(x) = argmax_c P[f(x + ε) = c], ε ~ N(0, σ² I), with σ = selector(x).
 
     g, g_v and g_v* of the paper differ only in the selector: `FixedSelector`, `LearnedSelector`,
-    `MedianSelector`.
+    `MedianSelector`. With a `CascadeSelector` the votes of f choose σ themselves.
 
     classifier: images (B,C,H,W) in [0,1] → logits (B, classes), or an object with `.logits`.
         Normalisation belongs inside it, so that σ is in pixel units. One that says
@@ -30,7 +34,7 @@ class SmoothedClassifier(nn.Module):
     def __init__(
         self,
         classifier: nn.Module,
-        selector: NoiseSelector,
+        selector: Selector,
         *,
         samples: int = 16,
         temperature: float = 1.0,
@@ -40,9 +44,9 @@ class SmoothedClassifier(nn.Module):
         require(samples >= 1, f"samples must be at least 1, not {samples}")
         require(temperature > 0, f"temperature must be positive, not {temperature}")
         require(
-            isinstance(selector, NoiseSelector),
-            f"selector must be a FixedSelector, LearnedSelector or MedianSelector, "
-            f"not {type(selector).__name__}; wrap a callable in MedianSelector",
+            isinstance(selector, Selector),
+            "selector must be a FixedSelector, LearnedSelector, MedianSelector or "
+            f"CascadeSelector, not {type(selector).__name__}; wrap a callable in MedianSelector",
         )
         self.classifier = classifier
         self.selector = selector
@@ -67,6 +71,11 @@ class SmoothedClassifier(nn.Module):
             "and add √d/510 to the perturbation that the certificate must cover",
         )
 
+    @property
+    def gate(self) -> Gate | None:
+        """What turns votes into "pass" votes; only a cascade has one."""
+        return self.selector.gate if isinstance(self.selector, CascadeSelector) else None
+
     def logits(self, z: Tensor, sigma: Tensor) -> Tensor:
         """f at noisy images z (M,C,H,W) whose noise has the levels sigma (M,) → (M, classes)."""
         conditional = getattr(self.classifier, "conditional", False)
@@ -82,19 +91,30 @@ class SmoothedClassifier(nn.Module):
         """Soft scores (B, classes): log (1/S) Σ_k softmax(f(x + ε_k)/τ), S = samples, fresh noise.
 
         Differentiable in x, in f and, through σ and the median, in h; behaves as logits for any
-        loss or attack (its softmax is the mean probability). τ → 0 approaches the vote.
+        loss or attack (its softmax is the mean probability). τ → 0 approaches the vote. Of a
+        cascade, the log of the soft mixture of its stages, see `CascadeSelector.mix`.
         """
         noise = noise or self.noise(len(x))
+        if isinstance(self.selector, CascadeSelector):
+            stages = [
+                self.scores(x, torch.full_like(x[:, 0, 0, 0], level), noise).exp()
+                for level in self.selector.stages.levels
+            ]
+            return self.selector.mix(stages).clamp_min(1e-30).log()
         return self.scores(x, self.selector(x, noise), noise)
 
     def scores(self, x: Tensor, sigma: Tensor, noise: NoiseStream) -> Tensor:
-        """The soft scores of `forward` at given levels sigma (B,)."""
-        logits = [
-            self.logits(noise.perturb(x[rows], sigma[rows], epsilon), sigma[rows])
-            for rows, epsilon in noise.batches(x, "soft", self.samples)
-        ]
-        log_softmax = (torch.cat(logits) / self.temperature).log_softmax(dim=1)
-        per_image = log_softmax.view(len(x), self.samples, -1)  # (B, S, classes)
+        """The soft scores at given levels sigma (B,); a gate weighs each draw by how it stays."""
+        found = []
+        for rows, epsilon in noise.batches(x, "soft", self.samples):
+            z = noise.perturb(x[rows], sigma[rows], epsilon)
+            logits = self.logits(z, sigma[rows])
+            scores = (logits / self.temperature).log_softmax(dim=1)
+            if self.gate is not None:
+                stay = self.gate(z, logits, sigma[rows]) / SOFTNESS
+                scores = scores + nn.functional.logsigmoid(stay)[:, None]
+            found.append(scores)
+        per_image = torch.cat(found).view(len(x), self.samples, -1)  # (B, S, classes)
         return per_image.logsumexp(dim=1) - math.log(self.samples)
 
     def votes(
@@ -110,6 +130,7 @@ class SmoothedClassifier(nn.Module):
     ) -> Tensor:
         """Hard votes of f for draws start..n-1 of every image: int64 counts (B, classes).
 
+        A gate adds a last column: the votes that it turned into "pass".
         sigma (B,): the levels to use; by default the selector chooses. Memory is bounded by
         batch_size noisy images, whatever n is. f runs in evaluation mode and is left as it was.
         """
@@ -122,6 +143,8 @@ class SmoothedClassifier(nn.Module):
         )
         noise = noise or self.noise(len(x))
         with evaluation_mode(self), torch.no_grad():
+            if sigma is None and isinstance(self.selector, CascadeSelector):
+                raise VarsmoothError("a cascade votes at every stage; give sigma, or call predict")
             sigma = self.selector(x, noise, batch_size) if sigma is None else check_levels(sigma)
             return self._count(x, n, sigma, noise, purpose, start, batch_size)
 
@@ -142,14 +165,25 @@ class SmoothedClassifier(nn.Module):
             z = noise.perturb(x[rows], sigma[rows], epsilon)
             logits = self.logits(z, sigma[rows])  # (M, classes)
             unclear |= logits.isnan().any()
+            vote, columns = logits.argmax(dim=1), logits.shape[1]
+            if self.gate is not None:
+                vote = torch.where(self.gate(z, logits, sigma[rows]) >= 0, vote, columns)
+                columns += 1
             if counts.numel() == 0:
-                counts = torch.zeros(
-                    len(x), logits.shape[1], dtype=torch.int64, device=logits.device
-                )
-            one = torch.ones_like(rows)
-            counts.index_put_((rows, logits.argmax(dim=1)), one, accumulate=True)
+                counts = torch.zeros(len(x), columns, dtype=torch.int64, device=logits.device)
+            counts.index_put_((rows, vote), torch.ones_like(rows), accumulate=True)
         require(not bool(unclear), "the classifier returned NaN; check its weights and its input")
         return counts
+
+
+def check_smoothed(g: SmoothedClassifier, x: Tensor) -> None:
+    """Refuse what is no smoothed classifier, and images it cannot serve."""
+    require(
+        isinstance(g, SmoothedClassifier),
+        f"the first argument must be a SmoothedClassifier, not {type(g).__name__}; "
+        "wrap a network as SmoothedClassifier(network, FixedSelector(0.25))",
+    )
+    g.check(x)
 
 
 @runtime_checkable

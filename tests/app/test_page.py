@@ -24,7 +24,6 @@ from varsmooth.app.models import Model
 from varsmooth.app.runs import EVERYTHING, OpenRun
 from varsmooth.app.server import application, is_local, listen
 from varsmooth.app.uploads import MAX_BYTES, open_upload
-from varsmooth.certification import predict
 from varsmooth.cli import main
 from varsmooth.data import Batch, load_dataset
 from varsmooth.data.cifar10 import CLASS_NAMES
@@ -32,6 +31,7 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import build
+from varsmooth.prediction import predict
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_the_view_is_the_prediction(model: Model, image: Batch) -> None:
     """What is drawn of h are the very draws behind the level that `predict` chose."""
     knobs = few(model)
     view = look(model, image, knobs, seed=5)
-    (answer,) = predict(model.deployed(knobs), image.images, 100, seed=5, ids=image.ids)
+    (answer,) = predict(model.deployed(knobs), image.images, n=100, seed=5, ids=image.ids)
     assert view.answer == answer
     assert view.levels is not None
     assert view.levels.chosen == answer.sigma
@@ -146,7 +146,9 @@ def test_an_attack_stays_within_its_budget(model: Model, image: Batch) -> None:
 
 def test_without_a_label_the_attack_leaves_the_answer(model: Model, image: Batch) -> None:
     knobs = few(model)
-    (clean,) = predict(model.deployed(knobs), image.images, 100, None, seed=0, ids=image.ids)
+    (clean,) = predict(
+        model.deployed(knobs), image.images, n=100, alpha=None, seed=0, ids=image.ids
+    )
     bare = Batch(image.images, None, image.ids)
     found = attacking.attack(model, bare, knobs, steps=1, kind="weak", seed=0)
     assert found.target == clean.prediction

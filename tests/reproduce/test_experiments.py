@@ -21,6 +21,7 @@ from varsmooth.models.loading import load
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.runs.records import Run
 from varsmooth.runs.vote_cache import VoteStore
+from varsmooth.selectors import NoiseSelector
 
 TINY = (
     "--data cifar10-sample --images 6 --n 60 --n0 20 --n-select 61 --alpha 0.05 "
@@ -236,6 +237,7 @@ def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:
     data = load_dataset("cifar10-sample")[0:996:166]
     images, _, ids = data.batch(slice(None))
     with torch.no_grad():
+        assert isinstance(g.selector, NoiseSelector)
         samples = g.selector.samples(images, 0.25, 61, g.noise(6, 0, ids), "selector-bounds")
     ordered = samples.sort(dim=1).values.numpy()
     low, high = order_statistics(61, 0.1, 0.25, 0.005)

@@ -171,7 +171,7 @@ def test_predictions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     seed = record.header["config"]["seed"]
     assert isinstance(seed, int)
     batch = load_dataset("cifar10-sample")[0:3].batch(slice(None))
-    truth = predict(knobs(model), batch.images, 100, seed=seed, ids=batch.ids)
+    truth = predict(knobs(model), batch.images, n=100, seed=seed, ids=batch.ids)
     assert [row["counts"] for row in record.rows()] == [list(answer.counts) for answer in truth]
     assert [row["prediction"] for row in record.rows()] == truth.prediction.tolist()
     before = table(tmp_path / "run")
@@ -236,7 +236,7 @@ def test_attacks(model: Path, tmp_path: Path) -> None:
         distance = float((found.double() - x.double()).norm())
         assert distance < row["eps"] * 1.00001
         assert row["norm"] == pytest.approx(distance, rel=1e-9)
-        (answer,) = predict(g, found[None], 40, None, seed=0, ids=[row["id"]])
+        (answer,) = predict(g, found[None], n=40, alpha=None, seed=0, ids=[row["id"]])
         assert (list(answer.counts), answer.sigma) == (row["counts"], row["sigma"])
         assert sum(row["clean_counts"]) == 40
         assert row["label"] is None

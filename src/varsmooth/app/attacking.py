@@ -8,10 +8,10 @@ from torch import Tensor
 
 from varsmooth.app.knobs import STEPS, Knobs
 from varsmooth.app.models import Model
-from varsmooth.certification import predict
 from varsmooth.data import Batch
 from varsmooth.defaults import ALPHA
 from varsmooth.noise import NoiseStream
+from varsmooth.prediction import predict
 from varsmooth.runs.attacking import distances, find_adversarial
 from varsmooth.runs.options import AttackOptions
 from varsmooth.smoothing import SmoothedClassifier
@@ -58,7 +58,7 @@ def attack(
     STEPS.check("the number of steps", steps)
     seed = NoiseStream.make(1, seed).seed
     smoothed, x = model.smoothed(knobs), image.images
-    (clean,) = predict(model.deployed(knobs), x, knobs.n, None, seed=seed, ids=image.ids)
+    (clean,) = predict(model.deployed(knobs), x, n=knobs.n, alpha=None, seed=seed, ids=image.ids)
     target = clean.prediction if image.labels is None else int(image.labels[0])
     settings = AttackOptions(
         kind=kind, steps=steps, samples=SAMPLES, n_median_attack=MEDIAN_DRAWS, seed=seed
@@ -98,7 +98,7 @@ def answers(
         plain = smoothed["g"].logits(x, torch.tensor([sigma])).argmax(dim=1)
     said = {"f": Answer(int(plain), None)}
     for name, g in smoothed.items():
-        (answer,) = predict(g, x, knobs.n, ALPHA, seed=seed, ids=ids)
+        (answer,) = predict(g, x, n=knobs.n, alpha=ALPHA, seed=seed, ids=ids)
         said[name] = Answer(answer.prediction, answer.sigma)
     return said
 

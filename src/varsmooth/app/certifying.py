@@ -6,7 +6,7 @@ from typing import Any
 from varsmooth.app.knobs import Knobs
 from varsmooth.app.models import Model
 from varsmooth.certificates import Certificate
-from varsmooth.certification import certify
+from varsmooth.certification import certify, certify_as_paper
 from varsmooth.data import Batch
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0
 from varsmooth.noise import NoiseStream
@@ -48,9 +48,7 @@ def certify_each_way(
         return Certified(fixed)
     asked |= {"n_select": knobs.n_select, "alpha_select": ALPHA_SELECT}
     (dual,) = certify(smoothed["g_v*"], image.images, **asked)
-    (paper,) = certify(
-        smoothed["g_v*"], image.images, method="paper", distance=knobs.budget, **asked
-    )
+    (paper,) = certify_as_paper(smoothed["g_v*"], image.images, distance=knobs.budget, **asked)
     return Certified(fixed, dual, paper)
 
 

@@ -11,9 +11,9 @@ from varsmooth import bounds
 from varsmooth.app.knobs import Knobs
 from varsmooth.app.models import Model
 from varsmooth.certificates import Prediction
-from varsmooth.certification import predict
 from varsmooth.data import Batch
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
+from varsmooth.prediction import predict
 from varsmooth.selectors import MedianSelector
 
 
@@ -49,7 +49,7 @@ def look(model: Model, image: Batch, knobs: Knobs, seed: int) -> View:
     """Predict one image, and keep what there is to see. The same seed draws the same noise."""
     g = model.deployed(knobs)
     with overheard(model.checkpoint.selector) as draws:
-        (answer,) = predict(g, image.images, knobs.n, ALPHA, seed=seed, ids=image.ids)
+        (answer,) = predict(g, image.images, n=knobs.n, alpha=ALPHA, seed=seed, ids=image.ids)
     noise = g.noise(1, seed, image.ids)
     _, epsilon = next(noise.batches(image.images, "picture", 1))
     noisy = noise.perturb(image.images, torch.tensor([answer.sigma]), epsilon)

@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from varsmooth.attacks import pgd
-from varsmooth.certification import predict
 from varsmooth.data import Batch
 from varsmooth.errors import require
+from varsmooth.prediction import predict
 from varsmooth.runs.building import listed
 from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.runs.records import Key, Row, Run

@@ -3,15 +3,17 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from varsmooth.certificates import Certificate
-from varsmooth.certification import certify
+from varsmooth.cascade import CascadeSelector
+from varsmooth.certificates import Certificate, Certificates
+from varsmooth.certification import certify, certify_as_paper
 from varsmooth.data import Batch
+from varsmooth.errors import require
 from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.runs.records import Row, Run
 from varsmooth.runs.runner import Setup, Task, labels_of, run
 from varsmooth.runs.vote_cache import RememberingClassifier
-from varsmooth.selectors import FixedSelector, MedianSelector, NoiseSelector
-from varsmooth.smoothing import SmoothedClassifier
+from varsmooth.selectors import FixedSelector, MedianSelector
+from varsmooth.smoothing import Selector, SmoothedClassifier
 
 
 def certify_dataset(
@@ -40,14 +42,30 @@ class Certifying(Task):
         return g if votes is None else RememberingClassifier(g, votes)
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
-        wishes = {name: value for name, value in asdict(self.settings).items() if name != "votes"}
-        found = certify(setup.g, batch.images, ids=batch.ids, batch_size=setup.batch_size, **wishes)
+        found = self._certify(setup.g, batch, setup.batch_size)
         return [
             self._row(setup.g.selector, label, certificate)
             for label, certificate in zip(labels_of(batch), found, strict=True)
         ]
 
-    def _row(self, selector: NoiseSelector, label: int | None, certificate: Certificate) -> Row:
+    def _certify(self, g: SmoothedClassifier, batch: Batch, batch_size: int) -> Certificates:
+        settings = asdict(self.settings)
+        del settings["votes"]
+        distance, every = settings.pop("distance"), settings.pop("every_index")
+        where: dict[str, Any] = {"ids": batch.ids, "batch_size": batch_size}
+        if settings["method"] != "paper":
+            require(
+                distance is None and not every,
+                "--distance and --every-index go with --method paper",
+            )
+            return certify(g, batch.images, **settings, **where)
+        require(distance is not None, "--method paper needs --distance, the attack budget D")
+        del settings["method"], settings["band"]
+        return certify_as_paper(
+            g, batch.images, distance=distance, every_index=every, **settings, **where
+        )
+
+    def _row(self, selector: Selector, label: int | None, certificate: Certificate) -> Row:
         evidence = certificate.to_dict()
         for constant in ("settings", "fingerprints"):  # these are in the run's header
             del evidence[constant]
@@ -58,27 +76,19 @@ class Certifying(Task):
             "radius": certificate.radius,
             "guarantee": certificate.guarantee,
             "sigma": certificate.sigma,
-            "samples": self._samples(certificate),
+            "samples": certificate.samples,
             "selector_samples": self._selector_samples(selector, certificate),
             "evidence": evidence,
         }
 
-    def _samples(self, certificate: Certificate) -> int:
-        """Noisy images behind the certificate that f was shown, in this run or for its votes.
-
-        The paper's method chooses a class at every level, the others once.
-        """
-        choices = len(certificate.votes) if certificate.method == "paper" else 1
-        return choices * self.settings.n0 + sum(level.n for level in certificate.votes)
-
-    def _selector_samples(self, selector: NoiseSelector, certificate: Certificate) -> int:
+    def _selector_samples(self, selector: Selector, certificate: Certificate) -> int:
         """Images that h was shown."""
         if certificate.selector is not None:
             chosen = self.settings.n0 if certificate.method == "sound" else 0
             return chosen + len(certificate.selector.samples)
         if isinstance(selector, MedianSelector):
             return selector.n
-        return 0 if isinstance(selector, FixedSelector) else 1
+        return 0 if isinstance(selector, FixedSelector | CascadeSelector) else 1
 
 
 def images_per_block(n: int, batch_size: int) -> int:

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from varsmooth.certificates import Prediction
-from varsmooth.certification import predict
 from varsmooth.data import Batch
 from varsmooth.errors import require
+from varsmooth.prediction import predict
 from varsmooth.runs.building import Model
 from varsmooth.runs.certifying import images_per_block
 from varsmooth.runs.images import load_images

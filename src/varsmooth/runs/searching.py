@@ -9,10 +9,12 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
-from varsmooth.certificates import Ledger
-from varsmooth.certification import predict
+from varsmooth.cascade import CascadeSelector
+from varsmooth.certificates import ABSTAIN, Prediction
 from varsmooth.data import Batch
 from varsmooth.errors import require
+from varsmooth.evidence import Ledger
+from varsmooth.prediction import predict
 from varsmooth.runs.attacking import (
     distances,
     find_adversarial,
@@ -23,7 +25,7 @@ from varsmooth.runs.building import stored_model
 from varsmooth.runs.options import AttackOptions, RunOptions, options_in
 from varsmooth.runs.records import Key, Row, Run, other_settings
 from varsmooth.runs.runner import Setup, Task, identity, labels_of, run
-from varsmooth.sampling import Gathering
+from varsmooth.sampling import Sampler
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier
 
@@ -124,13 +126,15 @@ class Searching(Task):
         sigma = torch.tensor([ball.sigma for ball in balls])
         found = find_adversarial(setup.g, x, classes, eps.to(x), self.settings, ids, sigma)
         n, seed, alpha = self.settings.n, self.settings.seed, self.settings.alpha
-        after = predict(setup.g, found, n, alpha, seed=seed, ids=ids, batch_size=setup.batch_size)
+        after = predict(
+            setup.g, found, n=n, alpha=alpha, seed=seed, ids=ids, batch_size=setup.batch_size
+        )
         if self.settings.save_images:
             keep_images(setup, ids, found, "radius")
         labels = labels_of(batch)
         rows = []
         for i, (ball, norm) in enumerate(zip(balls, distances(x, found), strict=True)):
-            suspect = norm < ball.radius and 2 * after[i].counts[ball.prediction] < n
+            suspect = norm < ball.radius and self._suspect(setup.g, after[i], ball)
             violated = suspect and self._confirmed(setup, found[i : i + 1], ids[i : i + 1], ball)
             rows.append(
                 {
@@ -151,23 +155,36 @@ class Searching(Task):
             )
         return rows
 
+    def _suspect(self, g: SmoothedClassifier, after: Prediction, ball: Ball) -> bool:
+        """Whether x' looks like a counterexample; a cascade must answer another class there."""
+        if isinstance(g.selector, CascadeSelector):
+            return after.prediction not in (ball.prediction, ABSTAIN)
+        return 2 * after.counts[ball.prediction] < self.settings.n
+
     def _confirmed(self, setup: Setup, x: Tensor, ids: Tensor, ball: Ball) -> bool:
-        """Does fresh noise show p(class | x') < ½ at every level the median can have at x'?"""
+        """Does fresh noise show p(class | x') < ½ at every level the median can have at x'?
+
+        Of a cascade: does its deployed rule, at 1e-6, answer another class?
+        """
+        if isinstance(setup.g.selector, CascadeSelector):
+            n, size = 10 * self.settings.n, setup.batch_size
+            (again,) = predict(setup.g, x, n=n, alpha=CONFIRMED, ids=ids, batch_size=size)
+            return again.prediction not in (ball.prediction, ABSTAIN)
         noise = setup.g.noise(1, self.settings.seed, ids).scoped("confirmation")
-        gather = Gathering(setup.g, x, noise, setup.batch_size)
+        sampler = Sampler(setup.g, x, noise, setup.batch_size)
         n = 10 * self.settings.n
-        levels = plausible_levels(gather, n + 1, CONFIRMED / 2)
-        counts = [gather.counts([0], [level], n, "votes")[0, ball.prediction] for level in levels]
+        levels = plausible_levels(sampler, n + 1, CONFIRMED / 2)
+        counts = [sampler.counts([0], [level], n, "votes")[0, ball.prediction] for level in levels]
         return all(binom.cdf(int(k), n, 0.5) <= CONFIRMED / 2 for k in counts)
 
 
-def plausible_levels(gather: Gathering, n: int, a: float) -> list[float]:
+def plausible_levels(sampler: Sampler, n: int, a: float) -> list[float]:
     """Levels that contain the ideal median's one with probability ≥ 1 − a (one image).
 
     With D = 0 the bounds of median smoothing are the median's own confidence interval.
     """
-    selector = gather.g.selector
+    selector = sampler.g.selector
     if not (isinstance(selector, MedianSelector) and selector.grid is not None):
-        return gather.chosen_levels()
-    (evidence,) = gather.selector_evidence(n, distance=0.0)
-    return gather.levels_between(evidence, Ledger(a, a, alpha_select=a), every_index=True)
+        return sampler.chosen_levels()
+    (evidence,) = sampler.selector_evidence(n, distance=0.0)
+    return evidence.levels_between(Ledger(a, a, alpha_select=a), every_index=True)

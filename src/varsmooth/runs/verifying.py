@@ -11,19 +11,20 @@ import torch
 from scipy.stats import fisher_exact, ks_2samp
 from torch import Tensor
 
+from varsmooth.cascade import CascadeSelector
 from varsmooth.certificates import Certificate
-from varsmooth.certification import certificate_kind, open_ledger
+from varsmooth.certification import certificate_ledger, certificate_method
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.noise import NoiseStream
 from varsmooth.processes import choose_device
 from varsmooth.runs.building import build, stored_model
 from varsmooth.runs.images import described, load_images
 from varsmooth.runs.options import options_in
 from varsmooth.runs.records import Row, Run, other_settings
 from varsmooth.runs.runner import identity, labels_of
-from varsmooth.sampling import Gathering
+from varsmooth.sampling import Sampler
+from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier
 
 FALSE_ALARM = 1e-3
@@ -114,9 +115,14 @@ def _mistakes(
             yield f"{name} is {row[name]}, but its evidence gives {getattr(again, name)}"
     if row["id"] not in labels or row["label"] != labels[row["id"]]:
         yield f"label {row['label']} is not that of the data set"
-    kind = certificate_kind(g, config["method"], config["distance"], config["every_index"])
-    ledger = open_ledger(
-        g, kind, config["alpha"], config["alpha_select"], config["band"], config["runner_up"]
+    kind = certificate_method(g.selector, config["method"])
+    ledger = certificate_ledger(
+        g.selector,
+        kind,
+        config["alpha"],
+        config["alpha_select"],
+        config["band"],
+        config["runner_up"],
     )
     expected: dict[str, Any] = {
         "method": (kind, certificate.method),
@@ -124,14 +130,14 @@ def _mistakes(
         "seed": (config["seed"], certificate.seed),
         "id": (row["id"], certificate.id),
         "sigma": (row["sigma"], certificate.sigma),
-        "votes": ({config["n"]}, {level.n for level in certificate.votes} or {config["n"]}),
+        "votes": (config["n"], _votes_a_level(certificate, config["n"])),
     } | _expected_of_selector(g, certificate, config)
     for name, (wanted, found) in expected.items():
         if wanted != found:
             yield f"{name} of its evidence should be {wanted}, not {found}"
 
 
-_FACTS = ("sigma", "id", "seed", "settings", "fingerprints")
+_FACTS = ("stages", "sigma", "id", "seed", "settings", "fingerprints")
 
 
 def _expected_of_selector(
@@ -140,22 +146,40 @@ def _expected_of_selector(
     """What the evidence of a protected selector must look like: (wanted, found) by name."""
     evidence = certificate.selector
     visited = [level.sigma for level in certificate.votes]
+    candidates = {level.candidate for level in certificate.votes}
+    if isinstance(g.selector, CascadeSelector):
+        stages = g.selector.stages
+        return {
+            "stages": (stages, certificate.stages),
+            "levels": (list(stages.levels[: len(visited)]), visited),
+            "sigma of the last stage": (visited[-1:], [certificate.sigma]),
+            "classes": (1, len(candidates)),
+        }
     if evidence is None:
         return {"levels": ([certificate.sigma], visited)}
-    gather = Gathering(g, torch.zeros(1, 1, 1, 1), NoiseStream.make(1, 0), None)
+    selector = g.selector
+    assert isinstance(selector, MedianSelector)
     samples = np.asarray(evidence.samples)
     found: dict[str, Any] = {
         "selector samples": (config["n_select"], len(samples)),
         "order of the selector's samples": (True, bool((np.diff(samples) >= 0).all())),
-        "sigma_m": (np.float32(gather.selector.sigma_m), np.float32(evidence.sigma_m)),
-        "clip": (gather.selector.clip, evidence.clip),
+        "sigma_m": (np.float32(selector.sigma_m), np.float32(evidence.sigma_m)),
+        "clip": (selector.clip, evidence.clip),
         "distance": (config["distance"], evidence.distance),
     }
     if certificate.method == "paper":  # it must have looked at the levels that it names
-        wanted = gather.levels_between(evidence, certificate.ledger, config["every_index"])
+        wanted = evidence.levels_between(certificate.ledger, config["every_index"])
         return found | {"levels": (wanted, visited)}
-    candidates = {level.candidate for level in certificate.votes}
-    return found | {"grid": (gather.levels, evidence.levels), "classes": (1, len(candidates))}
+    grid = None if selector.grid is None else selector.grid.levels
+    return found | {"grid": (grid, evidence.levels), "classes": (1, len(candidates))}
+
+
+def _votes_a_level(certificate: Certificate, n: int) -> int:
+    """Votes at every level; of a cascade at the last one, if earlier ones have no more."""
+    counted = [level.n for level in certificate.votes] or [n]
+    if certificate.method == "cascade" and max(counted) == counted[-1]:
+        return counted[-1]
+    return n if set(counted) == {n} else next(c for c in counted if c != n)
 
 
 def _resampled(
@@ -178,22 +202,22 @@ def _resampled(
     for row in (rows[i] for i in sorted(chosen)):
         batch = images.batch([place[row["id"]]])
         noise = g.noise(1, seed, batch.ids)
-        gather = Gathering(g, batch.images.to(device), noise, batch_size)
-        p_values |= _compared(gather, run.certificate(row))
+        sampler = Sampler(g, batch.images.to(device), noise, batch_size)
+        p_values |= _compared(sampler, run.certificate(row))
     return len(chosen), p_values
 
 
-def _compared(gather: Gathering, certificate: Certificate) -> dict[str, float]:
+def _compared(sampler: Sampler, certificate: Certificate) -> dict[str, float]:
     """p-values of one image's evidence against fresh draws."""
     found = {}
     for level in certificate.votes:
-        fresh: Tensor = gather.counts([0], [level.sigma], level.n, "votes")[0]
+        fresh: Tensor = sampler.counts([0], [level.sigma], level.n, "votes")[0]
         stored, again = level.counts[level.candidate], int(fresh[level.candidate])
         table = np.array([[stored, level.n - stored], [again, level.n - again]])
         found[f"image {certificate.id}, votes at {level.sigma:g}"] = float(fisher_exact(table)[1])
     if certificate.selector is not None:
         stored_samples = certificate.selector.samples
-        (evidence,) = gather.selector_evidence(len(stored_samples))
+        (evidence,) = sampler.selector_evidence(len(stored_samples))
         test = ks_2samp(stored_samples, evidence.samples, method="asymp")
         found[f"image {certificate.id}, selector"] = float(test.pvalue)
     return found

@@ -1,0 +1,232 @@
+"""A cascade of noise levels: the votes of f themselves choose σ, largest level first.
+
+At x, the first stage j at which some class has p_j(c; x) = P(f(x + s_j ε) = c) ≥ τ_j answers c;
+if none does, the cascade abstains. A level is harmful only together with a wrong class, so that
+no level has to be safe for every class (Theorem C, `varsmooth.certificates`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+from torch import Tensor, nn
+
+from varsmooth import bounds
+from varsmooth.bounds import Floats
+from varsmooth.errors import require
+from varsmooth.noise import CHUNK
+from varsmooth.selectors import check_sigma
+
+Integers = NDArray[np.int64]
+Gate = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(z (M,C,H,W), logits (M,classes), σ (M,)) → score (M,): a vote counts where its score is ≥ 0."""
+
+SOFTNESS = 0.05
+"""Width of the soft decisions in `CascadeSelector.mix`, in units of probability."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages of a cascade: levels s_1, …, s_L and thresholds τ_1, …, τ_L ≥ ½."""
+
+    levels: tuple[float, ...]
+    thresholds: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.levels)
+
+
+class CascadeSelector(nn.Module):
+    """σ is the level of the first stage at which a class of f reaches its threshold.
+
+    Unlike a `NoiseSelector` it reads nothing but votes of f, so σ is known only after voting.
+
+    Args:
+        levels: s_1, …, s_L, usually falling: large noise for the images that can bear it.
+        thresholds: τ_j in [½, 1), one for each level. ½ throughout by default: then the true
+            radius of every image is at least that of σ = s_1. Larger ones make an early stage
+            more careful, which gains accuracy at small radii.
+        gate: turns votes into "pass" votes, see `Gate`; P(f = c and stay) takes the place of
+            p_j(c) everywhere. `SoftmaxGate` is one.
+    """
+
+    def __init__(
+        self,
+        levels: Sequence[float],
+        thresholds: Sequence[float] | None = None,
+        gate: Gate | None = None,
+    ) -> None:
+        super().__init__()
+        rounded = tuple(float(np.float32(check_sigma("a level", s))) for s in levels)
+        taus = tuple(float(t) for t in (thresholds or [0.5] * len(rounded)))
+        require(len(rounded) > 0, "a cascade needs at least one level")
+        require(len(set(rounded)) == len(rounded), f"a level occurs twice in {list(rounded)}")
+        require(
+            len(taus) == len(rounded),
+            f"a cascade of {len(rounded)} levels needs as many thresholds, not {len(taus)}",
+        )
+        require(
+            all(0.5 <= tau < 1 for tau in taus),
+            f"thresholds must lie in [0.5, 1), not {list(taus)}; two classes could reach less",
+        )
+        self.stages = Stages(rounded, taus)
+        self.gate = gate
+
+    def describe(self) -> dict[str, Any]:
+        """Every setting as plain JSON values."""
+        return {
+            "selector": "cascade",
+            "levels": list(self.stages.levels),
+            "thresholds": list(self.stages.thresholds),
+            "gate": describe_gate(self.gate),
+        }
+
+    def mix(self, probabilities: Sequence[Tensor]) -> Tensor:
+        """The soft answer (B, classes) from each stage's soft votes P_j (B, classes).
+
+        Stage j answers with weight w_j = sigmoid((max_c P_j(c) − τ_j) / SOFTNESS) of what earlier
+        stages passed on; what no stage answered goes to the last: a mixture Σ_j v_j P_j with
+        weights that sum to 1. Differentiable, and close to the rule where votes are clear.
+        """
+        passed = torch.ones_like(probabilities[0][:, :1])
+        mixed = torch.zeros_like(probabilities[0])
+        last = len(probabilities) - 1
+        for j, (p, tau) in enumerate(zip(probabilities, self.stages.thresholds, strict=True)):
+            top = p.amax(dim=1, keepdim=True)
+            weight = torch.sigmoid((top - tau) / SOFTNESS) if j < last else 1.0
+            mixed = mixed + passed * weight * p
+            passed = passed * (1 - weight)
+        return mixed
+
+
+class SoftmaxGate(nn.Module):
+    """A vote counts where the largest softmax probability of f is at least `confidence`.
+
+    confidence: one number for all levels, or a mapping from level to number.
+    """
+
+    def __init__(self, confidence: float | dict[float, float]) -> None:
+        super().__init__()
+        every = confidence.values() if isinstance(confidence, dict) else [confidence]
+        require(all(0 <= c < 1 for c in every), f"confidence must lie in [0, 1), not {confidence}")
+        self.confidence = (
+            {float(np.float32(s)): c for s, c in confidence.items()}
+            if isinstance(confidence, dict)
+            else confidence
+        )
+
+    def forward(self, z: Tensor, logits: Tensor, sigma: Tensor) -> Tensor:
+        sure = logits.softmax(dim=1).amax(dim=1)  # (M,)
+        if not isinstance(self.confidence, dict):
+            return sure - self.confidence
+        needed = torch.zeros_like(sure)
+        for level, confidence in self.confidence.items():
+            needed = torch.where(sigma == level, confidence, needed)
+        return sure - needed
+
+    def describe(self) -> dict[str, Any]:
+        """Its settings as plain JSON values."""
+        if isinstance(self.confidence, dict):
+            return {"gate": "softmax", "confidence": [list(c) for c in self.confidence.items()]}
+        return {"gate": "softmax", "confidence": self.confidence}
+
+
+def describe_gate(gate: Gate | None) -> Any:
+    """A gate's settings as JSON values; a plain callable has only its name."""
+    if gate is None:
+        return None
+    if isinstance(gate, SoftmaxGate):
+        return gate.describe()
+    return {"gate": "function", "name": getattr(gate, "__qualname__", type(gate).__qualname__)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to certify, fixed on the selection draws: the class, the stage, votes per stage."""
+
+    candidate: int
+    votes: tuple[int, ...]
+
+    @property
+    def stage(self) -> int:
+        """k*, 0-based: the stage that answers."""
+        return len(self.votes) - 1
+
+
+def make_plan(stages: Stages, selection: Integers, n0: int, n: int, a: float) -> Plan:
+    """The class A and the stage k* from which the largest radius is to be expected.
+
+    selection: counts (S, classes) of n0 selection draws at each of the first S stages. Stage k*
+    gets n votes; an earlier one as few as should keep X̂_j above the radius (`_enough_votes`).
+    """
+    radius = expected_radii(stages, selection, n0, n, a)
+    stage, candidate = (int(i) for i in np.unravel_index(radius.argmax(), radius.shape))
+    goal = float(radius[stage, candidate])
+    others = np.delete(selection, candidate, axis=1).max(axis=1, initial=0)
+    early = [
+        _enough_votes(int(others[j]), n0, n, stages.levels[j], a, stages.thresholds[j], goal)
+        for j in range(stage)
+    ]
+    return Plan(candidate, (*early, n))
+
+
+def expected_radii(stages: Stages, selection: Integers, n0: int, n: int, a: float) -> Floats:
+    """R = min(H_k, min_{j<k} X_j) to expect from n votes, for every k and A: (..., S, classes).
+
+    selection: counts (..., S, classes) of n0 draws at each of the first S stages.
+    """
+    answering, excluding = _expected(stages, selection, n0, n, a)
+    radius = answering.copy()
+    floor = np.minimum.accumulate(excluding, axis=-2)  # min_{i ≤ j} X_i
+    radius[..., 1:, :] = np.minimum(answering[..., 1:, :], floor[..., :-1, :])
+    return radius
+
+
+def can_improve(
+    stages: Stages, selection: Integers, n0: int, n: int, a: float
+) -> NDArray[np.bool_]:
+    """Whether stages after the first S could give a larger radius than these: (...,)."""
+    seen = selection.shape[-2]
+    largest = max(
+        float(bounds.class_radius(n, n, s, a, tau))
+        for s, tau in zip(stages.levels[seen:], stages.thresholds[seen:], strict=True)
+    )
+    excluding = _expected(stages, selection, n0, n, a)[1].min(axis=-2).max(axis=-1)
+    best = expected_radii(stages, selection, n0, n, a).max(axis=(-2, -1))
+    improves: NDArray[np.bool_] = np.minimum(largest, excluding) > best
+    return improves
+
+
+def _expected(
+    stages: Stages, selection: Integers, n0: int, n: int, a: float
+) -> tuple[Floats, Floats]:
+    """H_k and X_j to expect from n votes with every class as A: each (..., S, classes)."""
+    share = (selection + 0.5) / (n0 + 1)
+    levels = np.asarray(stages.levels[: share.shape[-2]])[:, None]
+    taus = np.asarray(stages.thresholds[: share.shape[-2]])[:, None]
+    ordered = np.sort(np.concatenate([np.zeros_like(share[..., :1]), share], axis=-1), axis=-1)
+    largest, second = ordered[..., -1:], ordered[..., -2:-1]
+    other = np.where(share == largest, second, largest)  # the most likely class that is not A
+    return (
+        bounds.class_radius(n * share, n, levels, a, taus),
+        bounds.exclusion_radius(n * other, n, levels, a, taus),
+    )
+
+
+def _enough_votes(
+    seen: int, n0: int, n: int, sigma: float, a: float, threshold: float, goal: float
+) -> int:
+    """The fewest votes that should give X̂ ≥ goal for a class `seen` in n0 draws; n if none do.
+
+    n0 draws know p(c) only roughly, so it is taken at the 9th decile of its posterior, and the
+    goal 10 % larger.
+    """
+    p = float(betaincinv(0.5 + seen, 0.5 + n0 - seen, 0.9))
+    tries = np.unique(CHUNK * np.round(np.geomspace(64, max(n, 65), 40) / CHUNK)).astype(int)
+    tries = tries[tries < n]
+    enough = bounds.exclusion_radius(tries * p, tries, sigma, a, threshold) >= 1.1 * goal
+    return int(tries[enough.argmax()]) if enough.any() else n

@@ -1,0 +1,157 @@
+"""What was observed of one image, and its arithmetic: votes of f, samples of h, the α ledger."""
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from varsmooth import bounds
+from varsmooth.errors import require
+from varsmooth.selectors import Grid
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """How α was spent on one image.
+
+    alpha: the total the caller allowed. alpha_class (α_c): for the votes of f, at each level.
+    alpha_select (α_h): for the selector's bounds, half on each side.
+    alpha_deploy (α_p), n_deploy (N_p): the deployed `predict` that a dual certificate covers; its
+    median of N_p draws leaves its band with probability ≤ α_p. Spent by each query, not here.
+    runner_up: whether α_c is split between the winner's bound and the runner-up's.
+    """
+
+    alpha: float
+    alpha_class: float
+    alpha_select: float = 0.0
+    alpha_deploy: float = 0.0
+    n_deploy: int = 0
+    runner_up: bool = False
+
+    @classmethod
+    def fixed(cls, alpha: float, runner_up: bool = False) -> "Ledger":
+        """All of α for the votes: a fixed level, a conditional certificate, a cascade."""
+        return cls(check_probability("alpha", alpha), alpha, runner_up=runner_up)
+
+    @classmethod
+    def dual(
+        cls, alpha: float, alpha_select: float, n_deploy: int = 0, runner_up: bool = False
+    ) -> "Ledger":
+        """α − α_h for the votes, α_h for the selector; n_deploy draws in the deployed median."""
+        check_probability("alpha", alpha)
+        check_probability("alpha_select", alpha_select)
+        require(
+            alpha_select < alpha,
+            f"alpha_select={alpha_select:g} is part of alpha={alpha:g} and must be smaller",
+        )
+        deploy = alpha_select if n_deploy else 0.0
+        return cls(alpha, alpha - alpha_select, alpha_select, deploy, n_deploy, runner_up)
+
+    @classmethod
+    def paper(cls, alpha: float, alpha_select: float, runner_up: bool = False) -> "Ledger":
+        """α at each level looked at and α_h besides: no total, as in the paper."""
+        check_probability("alpha_select", alpha_select)
+        return cls(check_probability("alpha", alpha), alpha, alpha_select, runner_up=runner_up)
+
+
+def check_probability(name: str, value: float) -> float:
+    """A failure probability lies strictly between 0 and 1."""
+    require(0 < value < 1, f"{name} must lie between 0 and 1, not {value}")
+    return value
+
+
+@dataclass(frozen=True)
+class LevelVotes:
+    """Votes of f at one noise level: counts per class, and the class that other draws chose.
+
+    passes: votes that the gate of a cascade turned into "pass"; they count for no class.
+    """
+
+    sigma: float
+    candidate: int
+    counts: tuple[int, ...]
+    passes: int = 0
+
+    @property
+    def n(self) -> int:
+        return sum(self.counts) + self.passes
+
+    @property
+    def top(self) -> int:
+        """Votes for the candidate."""
+        return self.counts[self.candidate]
+
+    @property
+    def runner_up(self) -> int:
+        """The largest count of any other class."""
+        others = self.counts[: self.candidate] + self.counts[self.candidate + 1 :]
+        return max(others, default=0)
+
+    def add(self, more: "LevelVotes") -> "LevelVotes":
+        """The same level after more votes."""
+        counts = tuple(a + b for a, b in zip(self.counts, more.counts, strict=True))
+        return replace(more, counts=counts, passes=self.passes + more.passes)
+
+    def radius(self, ledger: Ledger) -> float:
+        """R̂ = σ Φ⁻¹(CP⁻(n_ĉ, n, α_c)) or its runner-up form; negative if ĉ has no majority."""
+        if not ledger.runner_up:
+            return float(bounds.class_radius(self.top, self.n, self.sigma, ledger.alpha_class))
+        return float(
+            bounds.class_radius_with_runner_up(
+                self.top, self.runner_up, self.n, self.sigma, ledger.alpha_class
+            )
+        )
+
+
+@dataclass(frozen=True)
+class SelectorEvidence:
+    """What was seen of a median-smoothed selector: its raw samples and the rules applied to them.
+
+    samples: h(x+ε_k), ascending, before clip and grid. distance: the D of the paper's method.
+    """
+
+    samples: tuple[float, ...]
+    sigma_m: float
+    clip: tuple[float, float] | None = None
+    levels: tuple[float, ...] | None = None
+    distance: float | None = None
+
+    def settle(self, raw: float) -> float:
+        """A raw level, clipped and snapped as deployed; levels are float32 numbers."""
+        if self.levels is not None:
+            return self.levels[bisect_left(Grid(self.levels).thresholds, raw)]
+        if self.clip is None:
+            return raw
+        low, high = (float(np.float32(end)) for end in self.clip)
+        return min(max(raw, low), high)
+
+    @property
+    def median_level(self) -> float:
+        """The median of the samples, clipped and snapped as deployed."""
+        return self.settle(self.samples[(len(self.samples) - 1) // 2])
+
+    def levels_between(self, ledger: Ledger, every_index: bool) -> list[float]:
+        """The levels that the paper looks at: lower bound, median and upper bound of h at D.
+
+        every_index: all sampled levels from the lower to the upper bound. Empty if a bound does
+        not exist and no clip or grid stands in for it.
+        """
+        n = len(self.samples)
+        assert self.distance is not None
+        q_l, q_u = bounds.order_statistics(n, self.distance, self.sigma_m, ledger.alpha_select / 2)
+        lower = self.samples[q_l - 1] if q_l >= 1 else 0.0
+        upper = self.samples[q_u - 1] if q_u <= n else float("inf")
+        middle = (self.samples[(n - 1) // 2],)
+        between = self.samples[max(q_l, 1) - 1 : q_u] if every_index else middle
+        levels = sorted({self.settle(level) for level in (lower, *between, upper)})
+        return levels if levels[0] > 0 and levels[-1] < float("inf") else []
+
+    def entry_distances(self, ledger: Ledger) -> bounds.Floats:
+        """D̂_j of every grid level (L,), less the band of the deployed median (Theorem B)."""
+        assert self.levels is not None
+        thresholds = Grid(self.levels).thresholds
+        below = np.searchsorted(np.asarray(self.samples), thresholds, side="right")
+        band = bounds.median_band(ledger.n_deploy, ledger.alpha_deploy) if ledger.n_deploy else 0.0
+        return bounds.entry_distances(
+            below, len(self.samples), self.sigma_m, ledger.alpha_select / 2, band
+        )

@@ -1,0 +1,414 @@
+"""The cascade: Theorem C against vectors, closed forms and brute force; its plan, rule and gate."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, norm
+from torch import Tensor, nn
+
+from tests.oracles import Linear, point
+from varsmooth import (
+    ABSTAIN,
+    CascadeSelector,
+    Certificate,
+    FixedSelector,
+    SmoothedClassifier,
+    SoftmaxGate,
+    VarsmoothError,
+    bounds,
+    certify,
+    certify_at,
+    pgd,
+    predict,
+)
+from varsmooth.cascade import Stages, can_improve, make_plan
+from varsmooth.evidence import Ledger, LevelVotes
+
+FACTS: dict[str, Any] = {"sigma": 1.0, "id": 0, "seed": 0, "settings": {}, "fingerprints": {}}
+
+
+class Coin(nn.Module):
+    """A conditional f of three classes whose vote at each level has given probabilities.
+
+    The first pixel of the noise decides: u = Φ((z − ½)/σ) is uniform at pixel ½, and class c is
+    named on an interval of length p_σ(c). Shifting the pixel by δ moves u as Cohen's worst case
+    does for the class at either end.
+    """
+
+    conditional = True
+
+    def __init__(self, shares: dict[float, tuple[float, float, float]]) -> None:
+        super().__init__()
+        self.shares = shares
+
+    def forward(self, z: Tensor, sigma: Tensor) -> Tensor:
+        u = torch.special.ndtr((z.flatten(1)[:, 0] - 0.5).double() / sigma)
+        logits = torch.zeros(len(z), 3, dtype=torch.float64)
+        for level, (a, b, _) in self.shares.items():
+            here = (sigma - level).abs() < 1e-6
+            vote = torch.where(u > 1 - a, 0, torch.where(u < b, 1, 2))  # A on top, B below
+            logits[here] = nn.functional.one_hot(vote[here], 3).double()
+        return logits
+
+
+def cascade(
+    shares: dict[float, tuple[float, float, float]], thresholds: list[float]
+) -> SmoothedClassifier:
+    return SmoothedClassifier(Coin(shares), CascadeSelector(list(shares), thresholds))
+
+
+def true_radius(shares: dict[float, tuple[float, float, float]], taus: list[float]) -> float:
+    """Theorem C for class 0 with exact probabilities."""
+    h, x = [], []
+    for (s, (a, b, c)), tau in zip(shares.items(), taus, strict=True):
+        h.append(s * (norm.ppf(a) - norm.ppf(tau)))
+        x.append(s * (norm.ppf(tau) - norm.ppf(max(b, c))))
+    return max(min([h[k], *x[:k]]) for k in range(len(h)))
+
+
+def derived(stages: Stages, votes: list[LevelVotes]) -> Certificate:
+    return Certificate.derive("cascade", Ledger.fixed(1e-3), votes, None, stages, **FACTS)
+
+
+def votes(sigma: float, top: int, other: int, n: int = 1000) -> LevelVotes:
+    return LevelVotes(sigma, 0, (top, other, n - top - other))
+
+
+def test_the_vectors_of_theorem_c() -> None:
+    one = derived(Stages((1.0,), (0.6,)), [votes(1.0, 950, 50)])
+    assert one.radius == pytest.approx(1.1865149181, abs=1e-9)
+    two = derived(
+        Stages((1.0, 0.5), (0.6, 0.5)), [votes(1.0, 700, 180), votes(0.5, 870, 130)]
+    )  # fmt: skip
+    assert two.radius == pytest.approx(0.4853522118, abs=1e-9)
+    three = derived(
+        Stages((1.0, 0.5, 0.25), (0.6, 0.5, 0.5)),
+        [votes(1.0, 500, 480), votes(0.5, 400, 390), votes(0.25, 900, 100)],
+    )
+    assert three.radius == pytest.approx(0.0770270655, abs=1e-9)
+    assert (three.prediction, three.guarantee) == (0, "sound")
+
+
+def test_an_earlier_stage_that_may_answer_otherwise_leaves_nothing() -> None:
+    found = derived(Stages((1.0, 0.5), (0.5, 0.5)), [votes(1.0, 300, 600), votes(0.5, 990, 10)])
+    assert (found.prediction, found.radius) == (ABSTAIN, 0.0)
+
+
+def test_passes_count_as_votes_for_nobody() -> None:
+    gated = LevelVotes(1.0, 0, (600, 0, 0), passes=400)
+    assert gated.n == 1000
+    found = derived(Stages((1.0,), (0.5,)), [gated])
+    assert found.radius == pytest.approx(float(bounds.class_radius(600, 1000, 1.0, 1e-3)))
+
+
+SHARES = {1.0: (0.55, 0.3, 0.15), 0.5: (0.8, 0.15, 0.05), 0.25: (0.97, 0.02, 0.01)}
+
+
+def test_certify_finds_class_stage_and_radius() -> None:
+    g = cascade(SHARES, [0.5, 0.5, 0.5])
+    (found,) = certify(g, point(0.5), n=20_000, n0=2000, seed=1)
+    truth = true_radius(SHARES, [0.5, 0.5, 0.5])  # attained by the last stage
+    assert truth == pytest.approx(0.25 * norm.ppf(0.97))
+    assert (found.prediction, found.sigma, found.method) == (0, 0.25, "cascade")
+    assert 0.97 * truth < found.radius < truth
+    assert [level.sigma for level in found.votes] == [1.0, 0.5, 0.25]
+    assert [level.n for level in found.votes][-1] == 20_000
+    assert found.samples == 3 * 2000 + sum(level.n for level in found.votes)
+
+
+def test_stages_after_the_deciding_one_are_not_visited() -> None:
+    sure = {1.0: (0.999, 0.001, 0.0), 0.5: (0.999, 0.001, 0.0)}
+    (found,) = certify(cascade(sure, [0.5, 0.5]), point(0.5), seed=1)
+    assert [level.sigma for level in found.votes] == [1.0]
+    assert found.samples == 100 + 1000  # not even by selection draws
+
+
+def test_with_thresholds_of_one_half_the_first_stage_alone_gives_cohens_radius() -> None:
+    for a in (0.6, 0.8, 0.95):
+        alone = {1.0: (a, 1 - a, 0.0)}
+        fixed = SmoothedClassifier(Coin(alone), FixedSelector(1.0))
+        same = certify(fixed, point(0.5), seed=3)[0].radius
+        assert certify(cascade(alone, [0.5]), point(0.5), seed=3)[0].radius == same
+
+
+def test_evidence_survives_json_and_recomputes() -> None:
+    (found,) = certify(cascade(SHARES, [0.6, 0.5, 0.5]), point(0.5), seed=1)
+    stored = Certificate.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert stored == found
+    assert stored.recompute(1e-3) == found
+    assert stored.recompute(0.05).radius > found.radius
+
+
+def test_ordinary_classifiers_and_lattice_noise() -> None:
+    selector = CascadeSelector([0.5, 0.25])
+    (found,) = certify(SmoothedClassifier(Linear(), selector), point(0.9, 0.5), seed=2)
+    assert 0.25 < found.radius < 0.4  # a linear classifier has the radius .4 at every level
+    g = SmoothedClassifier(Linear(), selector, lattice=True)
+    (exact,) = certify(g, (point(0.9, 0.5) * 255).round() / 255, seed=2)
+    assert 0.25 < exact.radius < 0.41
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: CascadeSelector([]), "at least one"),
+        (lambda: CascadeSelector([1.0, 0.5], [0.5]), "2 levels"),
+        (lambda: CascadeSelector([1.0], [0.4]), r"\[0.5, 1\)"),
+        (lambda: CascadeSelector([1.0, 1.0]), "twice"),
+        (lambda: SoftmaxGate(1.5), "confidence"),
+        (lambda: certify(cascade(SHARES, [0.5] * 3), point(0.5), method="conditional"), "assume"),
+        (lambda: certify(cascade(SHARES, [0.5] * 3), point(0.5), runner_up=True), "runner_up"),
+        (lambda: cascade(SHARES, [0.5] * 3).votes(point(0.5), 10), "predict"),
+        (lambda: predict(cascade(SHARES, [0.5] * 3), point(0.5), n=8), "raise n"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(call: Any, words: str) -> None:
+    with pytest.raises(VarsmoothError, match=words):
+        call()
+
+
+# --- the plan ------------------------------------------------------------------------------
+
+
+def test_the_plan_takes_the_stage_with_the_largest_radius_to_expect() -> None:
+    stages = Stages((1.0, 0.5), (0.5, 0.5))
+    counts = np.array([[80, 20, 0], [99, 1, 0]])
+    assert make_plan(stages, counts, 100, 1000, 1e-3).stage == 0  # 1 · Φ⁻¹(.8) > .5 · Φ⁻¹(.99)…
+    stages = Stages((1.0, 0.25), (0.5, 0.5))
+    counts = np.array([[60, 20, 20], [99, 1, 0]])
+    plan = make_plan(stages, counts, 100, 1000, 1e-3)
+    assert (plan.stage, plan.candidate) == (1, 0)
+    assert 64 <= plan.votes[0] < plan.votes[1] == 1000
+    blocked = np.array([[10, 80, 10], [99, 1, 0]])  # stage 1 answers class 1, whatever follows
+    assert make_plan(stages, blocked, 100, 1000, 1e-3).candidate == 1
+
+
+def test_later_stages_are_asked_while_they_could_win() -> None:
+    stages = Stages((1.0, 0.25), (0.5, 0.5))
+    assert not can_improve(stages, np.array([[100, 0, 0]]), 100, 1000, 1e-3)
+    assert can_improve(stages, np.array([[52, 30, 18]]), 100, 1000, 1e-3)
+
+
+# --- the deployed rule ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shares", "taus", "answer", "sigma"),
+    [
+        ({1.0: (0.9, 0.1, 0.0), 0.5: (0.1, 0.9, 0.0)}, [0.5, 0.5], 0, 1.0),
+        ({1.0: (0.4, 0.35, 0.25), 0.5: (0.1, 0.9, 0.0)}, [0.5, 0.5], 1, 0.5),
+        ({1.0: (0.7, 0.3, 0.0), 0.5: (0.1, 0.9, 0.0)}, [0.8, 0.5], 1, 0.5),  # τ of its own stage
+        ({1.0: (0.7, 0.3, 0.0), 0.5: (0.1, 0.9, 0.0)}, [0.5, 0.8], 0, 1.0),
+        ({1.0: (0.4, 0.35, 0.25), 0.5: (0.3, 0.4, 0.3)}, [0.5, 0.5], ABSTAIN, 0.5),
+    ],
+)
+@pytest.mark.parametrize("alpha", [1e-3, None])
+def test_the_first_stage_that_reaches_its_threshold_answers(
+    shares: dict[float, tuple[float, float, float]],
+    taus: list[float],
+    answer: int,
+    sigma: float,
+    alpha: float | None,
+) -> None:
+    (found,) = predict(cascade(shares, taus), point(0.5), n=2000, alpha=alpha, seed=5)
+    assert (found.prediction, found.sigma) == (answer, sigma)
+    assert sum(found.counts) == 2000
+
+
+def test_an_undecided_stage_abstains_and_the_plain_rule_goes_on() -> None:
+    shares = {1.0: (0.5, 0.3, 0.2), 0.5: (0.9, 0.1, 0.0)}
+    (careful,) = predict(cascade(shares, [0.5, 0.5]), point(0.5), n=1000, seed=5)
+    assert (careful.prediction, careful.sigma) == (ABSTAIN, 1.0)
+    (plain,) = predict(cascade(shares, [0.5, 0.5]), point(0.5), n=1000, alpha=None, seed=5)
+    assert plain.prediction == 0
+
+
+def test_each_image_of_a_batch_walks_its_own_way() -> None:
+    g = cascade({1.0: (0.9, 0.1, 0.0), 0.5: (0.1, 0.9, 0.0)}, [0.85, 0.5])
+    x = torch.cat([point(0.5), point(0.0), point(0.5)])  # the middle one sees less of class 0
+    found = predict(g, x, n=1000, seed=5)
+    assert found.sigma.tolist() == [1.0, pytest.approx(0.5), 1.0]
+    for i in range(3):
+        (alone,) = predict(g, x[i : i + 1], n=1000, seed=5, ids=[i])
+        assert alone == found[i]
+
+
+# --- certify_at ----------------------------------------------------------------------------
+
+
+def test_certify_at_decides_around_the_true_radius() -> None:
+    shares = {1.0: (0.45, 0.35, 0.2), 0.5: (0.9, 0.08, 0.02)}
+    truth = true_radius(shares, [0.5, 0.5])
+    assert truth == pytest.approx(norm.ppf(0.65))  # stage 1 may turn to class 1: X decides
+    g = cascade(shares, [0.5, 0.5])
+    assert certify_at(g, point(0.5), 0.9 * truth, seed=1)[0].certified
+    assert not certify_at(g, point(0.5), 1.1 * truth, seed=1)[0].certified
+    (zero,) = certify_at(g, point(0.5), 0.0, seed=1)
+    assert zero.certified
+    assert zero.samples < 1000
+
+
+# --- the gate ------------------------------------------------------------------------------
+
+
+class Sure(nn.Module):
+    """Class 0 with softmax .9 where the pixel exceeds ½, else class 1 with softmax .6."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        above = (x.flatten(1)[:, 0] > 0.5)[:, None]
+        return torch.where(above, torch.tensor([[0.9, 0.1]]), torch.tensor([[0.4, 0.6]])).log()
+
+
+def test_the_gate_turns_unsure_votes_into_passes() -> None:
+    plain = SmoothedClassifier(Sure(), CascadeSelector([0.5]))
+    gated = SmoothedClassifier(Sure(), CascadeSelector([0.5], gate=SoftmaxGate(0.7)))
+    x = point(0.6, 0.5)
+    before = plain.votes(x, 1000, sigma=torch.tensor([0.5]), noise=plain.noise(1, 0))
+    after = gated.votes(x, 1000, sigma=torch.tensor([0.5]), noise=gated.noise(1, 0))
+    assert after.tolist() == [[int(before[0, 0]), 0, int(before[0, 1])]]
+    (found,) = certify(gated, x, seed=0)
+    (same,) = certify(plain, x, seed=0)
+    assert found.votes[0].passes > 0
+    assert found.radius == same.radius  # P(f = 0 and stay) is P(f = 0) here
+    levels = SmoothedClassifier(Sure(), CascadeSelector([0.5], gate=SoftmaxGate({0.5: 0.95})))
+    assert certify(levels, x, seed=0)[0].votes[0].passes == 1000
+    other = SmoothedClassifier(Sure(), CascadeSelector([0.5], gate=SoftmaxGate({0.25: 0.95})))
+    assert certify(other, x, seed=0)[0].votes[0].passes == 0
+
+
+# --- soft scores ---------------------------------------------------------------------------
+
+
+def test_soft_scores_mix_the_stages_and_carry_gradients() -> None:
+    selector = CascadeSelector([1.0, 0.5], [0.6, 0.5])
+    first, second = torch.tensor([[0.9, 0.1]]), torch.tensor([[0.2, 0.8]])
+    torch.testing.assert_close(selector.mix([first, second]), first, atol=5e-3, rtol=0)
+    unsure = torch.tensor([[0.5, 0.5]])
+    mixed = selector.mix([unsure, second])
+    weight = torch.sigmoid(torch.tensor((0.5 - 0.6) / 0.05))
+    torch.testing.assert_close(mixed, weight * unsure + (1 - weight) * second)
+    for gate in (None, SoftmaxGate(0.5)):
+        g = SmoothedClassifier(Sure(), CascadeSelector([0.5, 0.25], gate=gate))
+        assert bool(g(point(0.6, 0.5)).isfinite().all())
+    g = SmoothedClassifier(Linear(), CascadeSelector([0.5, 0.25]), temperature=0.1)
+    x = point(0.7, 0.5).requires_grad_()
+    scores = g(x)
+    torch.testing.assert_close(scores.exp().sum(dim=1), torch.ones(1))
+    (gradient,) = torch.autograd.grad(scores[0, 0], x)
+    assert gradient.flatten()[0] > 0
+    attacked = pgd(g, x.detach(), torch.tensor([0]), 0.3, 10, seed=0)
+    assert attacked.flatten()[0] < 0.45  # through both stages, across the boundary at ½
+
+
+# --- brute force ---------------------------------------------------------------------------
+
+
+def plane(seed: int) -> tuple[Any, Any]:
+    """A random three-class f in the plane, and its exact p(c; x) at level σ by quadrature."""
+    rng = np.random.default_rng(seed)
+    centres, classes = rng.uniform(-1.5, 1.5, (6, 2)), rng.integers(0, 3, 6)
+    nodes = norm.ppf((np.arange(200) + 0.5) / 200)
+    grid = np.stack(np.meshgrid(nodes, nodes), -1).reshape(-1, 2)
+
+    def f(z: np.ndarray) -> Any:
+        return classes[((z[:, None] - centres) ** 2).sum(-1).argmin(1)]
+
+    def p(x: np.ndarray, sigma: float) -> np.ndarray:
+        return np.bincount(f(x + sigma * grid), minlength=3) / len(grid)
+
+    return f, p
+
+
+def answer(p: Any, x: np.ndarray, stages: Stages) -> int:
+    for s, tau in zip(stages.levels, stages.thresholds, strict=True):
+        shares = p(x, s)
+        if shares.max() >= tau:
+            return int(shares.argmax())
+    return ABSTAIN
+
+
+def radius_of(p: Any, x: np.ndarray, stages: Stages, a: int) -> float:
+    best, floor = -np.inf, np.inf
+    for s, tau in zip(stages.levels, stages.thresholds, strict=True):
+        shares = np.clip(p(x, s), 0.01, 0.99)  # what the quadrature can tell
+        best = max(best, min(s * (norm.ppf(shares[a]) - norm.ppf(tau)), floor))
+        floor = min(floor, s * (norm.ppf(tau) - norm.ppf(np.delete(shares, a).max())))
+    return best
+
+
+def violations(points: int, forget_earlier: bool = False) -> tuple[int, int]:
+    """Points x' inside the radius of x that get another class; and points looked at."""
+    stages = Stages((1.0, 0.5, 0.25), (0.6, 0.5, 0.5))
+    rng, wrong, seen = np.random.default_rng(0), 0, 0
+    while seen < points:
+        _, p = plane(int(rng.integers(10_000)))
+        x = rng.uniform(-1, 1, 2)
+        a = answer(p, x, stages)
+        rule = Stages(stages.levels[-1:], stages.thresholds[-1:]) if forget_earlier else stages
+        radius = radius_of(p, x, rule, a) if a != ABSTAIN else 0.0
+        if radius < 0.05:
+            continue
+        angle = rng.uniform(0, 2 * np.pi)
+        other = x + 0.95 * radius * np.array([np.cos(angle), np.sin(angle)])
+        wrong += answer(p, other, stages) != a
+        seen += 1
+    return wrong, seen
+
+
+def test_no_point_inside_the_radius_gets_another_class() -> None:
+    assert violations(150) == (0, 150)
+
+
+def test_forgetting_earlier_stages_would_be_seen() -> None:
+    assert violations(150, forget_earlier=True)[0] > 0
+
+
+# --- coverage ------------------------------------------------------------------------------
+
+COPIES = 5000
+
+
+def false_rate_is_at_most(false: int, trials: int, alpha: float) -> None:
+    assert binom.sf(false - 1, trials, alpha) > 1e-6, f"{false} of {trials} false at {alpha}"
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [
+        {1.0: (0.45, 0.35, 0.2), 0.5: (0.9, 0.08, 0.02)},  # an earlier stage decides
+        {1.0: (0.45, 0.30, 0.25), 0.5: (0.7, 0.2, 0.1)},  # the answering stage decides
+    ],
+)
+def test_certified_radii_are_too_large_at_most_as_often_as_alpha(
+    shares: dict[float, tuple[float, float, float]],
+) -> None:
+    truth, g = true_radius(shares, [0.5, 0.5]), cascade(shares, [0.5, 0.5])
+    x = point(0.5, copies=COPIES)
+    found = certify(g, x, n=100, n0=30, alpha=0.1, seed=4)
+    truths = np.array([truth if c.prediction == 0 else 0.0 for c in found])
+    false = int((found.radius.numpy() > truths).sum())
+    false_rate_is_at_most(false, COPIES, 0.1)
+    assert false > 0.01 * COPIES  # or the test would have no power
+
+
+def test_certify_at_is_false_at_most_as_often_as_alpha() -> None:
+    shares = {1.0: (0.45, 0.35, 0.2), 0.5: (0.9, 0.08, 0.02)}
+    truth, g = true_radius(shares, [0.5, 0.5]), cascade(shares, [0.5, 0.5])
+    x = point(0.5, copies=COPIES)
+    found = certify_at(g, x, 1.0001 * truth, alpha=0.1, n0=30, n_max=400, seed=4)
+    false = sum(found.certified)
+    false_rate_is_at_most(false, COPIES, 0.1)
+    assert false > 0.005 * COPIES
+
+
+def test_the_deployed_rule_errs_at_most_as_often_as_alpha_inside_the_radius() -> None:
+    shares = {1.0: (0.45, 0.35, 0.2), 0.5: (0.9, 0.08, 0.02)}
+    truth, g = true_radius(shares, [0.5, 0.5]), cascade(shares, [0.5, 0.5])
+    x = point(0.5 - 0.999 * truth, copies=COPIES)  # where class 1 nearly reaches τ at stage 1
+    found = predict(g, x, n=200, alpha=0.3, seed=4)
+    wrong = int(((found.prediction != 0) & (found.prediction != ABSTAIN)).sum())
+    false_rate_is_at_most(wrong, COPIES, 0.3)
+    assert wrong > 0.01 * COPIES
