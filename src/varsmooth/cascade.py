@@ -163,7 +163,7 @@ def make_plan(stages: Stages, selection: Integers, n0: int, n: int, a: float) ->
     selection: counts (S, classes) of n0 selection draws at each of the first S stages. Stage k*
     gets n votes; an earlier one as few as should keep X̂_j above the radius (`_enough_votes`).
     """
-    radius = expected_radii(stages, selection, n0, n, a)
+    radius = cascade_radii(stages, *expected_quantiles(selection, n0, n, a))
     stage, candidate = (int(i) for i in np.unravel_index(radius.argmax(), radius.shape))
     goal = float(radius[stage, candidate])
     others = np.delete(selection, candidate, axis=1).max(axis=1, initial=0)
@@ -172,18 +172,6 @@ def make_plan(stages: Stages, selection: Integers, n0: int, n: int, a: float) ->
         for j in range(stage)
     ]
     return Plan(candidate, (*early, n))
-
-
-def expected_radii(stages: Stages, selection: Integers, n0: int, n: int, a: float) -> Floats:
-    """R = min(H_k, min_{j<k} X_j) to expect from n votes, for every k and A: (..., S, classes).
-
-    selection: counts (..., S, classes) of n0 draws at each of the first S stages.
-    """
-    answering, excluding = _expected(stages, selection, n0, n, a)
-    radius = answering.copy()
-    floor = np.minimum.accumulate(excluding, axis=-2)  # min_{i ≤ j} X_i
-    radius[..., 1:, :] = np.minimum(answering[..., 1:, :], floor[..., :-1, :])
-    return radius
 
 
 def can_improve(
@@ -195,25 +183,55 @@ def can_improve(
         float(bounds.class_radius(n, n, s, a, tau))
         for s, tau in zip(stages.levels[seen:], stages.thresholds[seen:], strict=True)
     )
-    excluding = _expected(stages, selection, n0, n, a)[1].min(axis=-2).max(axis=-1)
-    best = expected_radii(stages, selection, n0, n, a).max(axis=(-2, -1))
+    lower, upper = expected_quantiles(selection, n0, n, a)
+    best = cascade_radii(stages, lower, upper).max(axis=(-2, -1))
+    excluding = _excluding(stages, upper).min(axis=-2).max(axis=-1)
     improves: NDArray[np.bool_] = np.minimum(largest, excluding) > best
     return improves
 
 
-def _expected(
-    stages: Stages, selection: Integers, n0: int, n: int, a: float
-) -> tuple[Floats, Floats]:
-    """H_k and X_j to expect from n votes with every class as A: each (..., S, classes)."""
-    share = (selection + 0.5) / (n0 + 1)
-    levels = np.asarray(stages.levels[: share.shape[-2]])[:, None]
-    taus = np.asarray(stages.thresholds[: share.shape[-2]])[:, None]
-    ordered = np.sort(np.concatenate([np.zeros_like(share[..., :1]), share], axis=-1), axis=-1)
+def cascade_radii(stages: Stages, lower: Floats, upper: Floats) -> Floats:
+    """R = min(H_k, min_{j<k} X_j) for every stage k and class A: (..., S, classes).
+
+    lower: Φ⁻¹ of a lower bound on p_k(A); upper: Φ⁻¹ of an upper bound on the most likely other
+    class at stage k; each (..., S, classes), for the first S stages.
+    """
+    levels, taus = _columns(stages, lower.shape[-2])
+    radius: Floats = levels * (lower - taus)  # H_k
+    floor = np.minimum.accumulate(_excluding(stages, upper), axis=-2)  # min_{i ≤ j} X_i
+    radius[..., 1:, :] = np.minimum(radius[..., 1:, :], floor[..., :-1, :])
+    return radius
+
+
+def _excluding(stages: Stages, upper: Floats) -> Floats:
+    """X_j of every stage and class A."""
+    levels, taus = _columns(stages, upper.shape[-2])
+    return levels * (taus - upper)
+
+
+def _columns(stages: Stages, seen: int) -> tuple[Floats, Floats]:
+    """s_j and Φ⁻¹(τ_j) of the first stages, as columns."""
+    levels = np.asarray(stages.levels[:seen])[:, None]
+    return levels, bounds.normal_quantile(stages.thresholds[:seen])[:, None]
+
+
+def expected_quantiles(selection: Integers, n0: int, n: int, a: float) -> tuple[Floats, Floats]:
+    """The quantiles that n votes should give, as `cascade_radii` takes them.
+
+    selection: counts (..., classes) of n0 draws.
+    """
+    return vote_quantiles(n * (selection + 0.5) / (n0 + 1), n, a)
+
+
+def vote_quantiles(counts: Integers | Floats, n: int, a: float) -> tuple[Floats, Floats]:
+    """Φ⁻¹(CP⁻) of each class and Φ⁻¹(CP⁺) of the largest other one, from counts (..., classes)."""
+    none = np.zeros_like(counts[..., :1])
+    ordered = np.sort(np.concatenate([none, counts], axis=-1), axis=-1)
     largest, second = ordered[..., -1:], ordered[..., -2:-1]
-    other = np.where(share == largest, second, largest)  # the most likely class that is not A
+    other = np.where(counts == largest, second, largest)
     return (
-        bounds.class_radius(n * share, n, levels, a, taus),
-        bounds.exclusion_radius(n * other, n, levels, a, taus),
+        bounds.normal_quantile(bounds.clopper_pearson_lower(counts, n, a)),
+        bounds.normal_quantile(bounds.clopper_pearson_upper(other, n, a)),
     )
 
 

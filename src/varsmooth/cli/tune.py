@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from varsmooth.data import ImageDataset
+    from varsmooth.smoothing import SmoothedClassifier
     from varsmooth.training.tuning import Tuning
 
 
 def tune(
     model: str,
-    goal: Literal["clean", "certified", "radius"] = "radius",
+    goal: Literal["clean", "certified", "radius", "cascade"] = "radius",
     radius: float = 0.0,
     data: str | None = None,
     split: str = "val",
@@ -36,10 +38,12 @@ def tune(
       varsmooth tune runs/cpu/h-0.25
       varsmooth tune my_model --goal certified --radius 0.5 --images 1000
       varsmooth tune cifar10-0.25 --goal clean --out my_tuned
+      varsmooth tune cifar10-universal-1.00 --goal cascade --n 1000 --out my_cascade
 
     Args:
         model: folder or released name of a classifier with its selector
-        goal: clean accuracy, accuracy certified soundly at a radius, or average certified radius
+        goal: of the selector: clean accuracy, accuracy certified soundly at a radius, or average
+            certified radius; cascade: the stages of a cascade, for every λ
         radius: the radius of goal `certified`
         data: name or path of the data set (default: the one the model was trained on)
         split: its held-out split
@@ -69,6 +73,13 @@ def tune(
     from varsmooth.training.tuning import tune as choose
 
     loaded = load_checkpoint(model, trust or ())
+    if goal == "cascade":
+        known = loaded.description
+        g = smoothed(loaded, Settings(sigma=known.default_sigma)).to(device)
+        held_out = load_dataset(data or known.dataset, split, root)[:images]
+        fitting = fitted(held_out, g, known.class_names, known.image_shape)
+        _tune_cascade(model, g, fitting, n, seed, batch_size, out)
+        return
     require(loaded.selector is not None, f"{model} has no selector to tune; train one first")
     g, known = smoothed(loaded, Settings(protect=False)).to(device), loaded.description
     images_of = load_dataset(data or known.dataset, split, root)[:images]
@@ -120,3 +131,31 @@ def verdict(chosen: "Tuning", model: str, folder: Path) -> str:
         "one σ for all images is at least as good here and simpler; next: "
         f"varsmooth certify --model {model} --sigma {chosen.fixed_sigma:.4g} --out runs/fixed"
     )
+
+
+def _tune_cascade(
+    model: str,
+    g: "SmoothedClassifier",
+    data: "ImageDataset",
+    n: int,
+    seed: int,
+    batch_size: int | None,
+    out: Path | None,
+) -> None:
+    """Write the best stages for every λ into the description, and print them beside one σ."""
+    from dataclasses import replace
+
+    from varsmooth.models.descriptions import describe, own_copy, rewrite
+    from varsmooth.training import cascades
+
+    about = describe(model)
+    table = cascades.tabulate(g, data, cascades.ladder(about), n, seed=seed, batch_size=batch_size)
+    found = list(cascades.rules(table))
+    members = cascades.family(cascades.choose(found), table)
+    folder = own_copy(model, out, "tuned")
+    rewrite(folder, replace(about, cascades=members))
+    print(f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius")
+    for line in cascades.summary(found, table):
+        print(f"  {line}")
+    print(f"written into the description of {folder}")
+    print(f"next: varsmooth certify --model {folder} --cascade tuned --lam 1 --out runs/cascade")

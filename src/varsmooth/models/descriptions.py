@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import replace_file
 from varsmooth.limits import check_limit, check_regular
-from varsmooth.models.settings import Settings
+from varsmooth.models.settings import Settings, TunedStages
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -47,7 +47,8 @@ class Description:
     sigma_a: level that f was trained at, or σ_a', the upper end of its range, if `universal`;
     selector_sigma: σ_a of h, an input of its training; sigma_t: the target level of it;
     lam_range: the λ it was trained with; recommended: settings chosen on held-out images,
-    any of sigma, lam, sigma_m, clip, levels; image_shape: (channels, height, width) of the
+    any of sigma, lam, sigma_m, clip, levels; cascades: the stages chosen there, by rising λ from
+    0 on; image_shape: (channels, height, width) of the
     images it was trained on.
     """
 
@@ -59,6 +60,7 @@ class Description:
     sigma_t: float | None = None
     lam_range: tuple[float, float] | None = None
     recommended: dict[str, Any] = field(default_factory=dict)
+    cascades: tuple[TunedStages, ...] = ()
     pixel_range: tuple[float, float] = (0.0, 1.0)
     image_shape: tuple[int, int, int] | None = None
     classifier: Part | None = None
@@ -170,6 +172,10 @@ def parse(values: Mapping[str, Any], path: Path) -> Description:
     for name in ("classifier", "selector"):
         if arguments.get(name) is not None:
             arguments[name] = Part(**_checked(Part, arguments[name], f"{name} in {path}"))
+    members = arguments.get("cascades", ())
+    arguments["cascades"] = tuple(
+        TunedStages(**_checked(TunedStages, member, f"cascades in {path}")) for member in members
+    )
     about = Description(**arguments)
     count = len(about.class_names)
     check_limit("CLASSES", count, f"{path} names {count:,} classes")
@@ -221,7 +227,7 @@ def _fits(value: Any, kind: Any) -> bool:
             and (kinds is None or len(kinds) == len(value))
             and all(map(_fits, value, kinds or inner[:1] * len(value)))
         )
-    if origin is dict or kind is Part:
+    if origin is dict or kind in (Part, TunedStages):
         return isinstance(value, dict)
     if isinstance(value, bool):
         return kind is bool

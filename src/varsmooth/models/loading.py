@@ -6,12 +6,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from varsmooth.cascade import CascadeSelector, SoftmaxGate
 from varsmooth.defaults import N_SELECT
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
-from varsmooth.models.settings import Settings
-from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
-from varsmooth.smoothing import SmoothedClassifier
+from varsmooth.models.settings import Settings, read_stages, stages_for
+from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector
+from varsmooth.smoothing import Selector, SmoothedClassifier
 
 
 def load(
@@ -27,7 +28,8 @@ def load(
         name_or_path: as for `varsmooth.models.checkpoints.load_checkpoint`
         trusted: import paths of your own networks that the model may build
         settings: take precedence over what the model recommends: sigma (one fixed level instead
-            of a selector), lam, sigma_a, sigma_m, clip, levels (0: no grid), n_median,
+            of a selector), cascade ("1.0:0.6,0.5,0.25", or "tuned") with gate, lam, sigma_a,
+            sigma_m, clip, levels (0: no grid), n_median,
             protect=False (h evaluated once on x + ε, ε ~ N(0, σ_a² I)), lattice; see
             `varsmooth.models.settings.Settings`
 
@@ -49,9 +51,12 @@ def smoothed(model: Checkpoint, settings: Settings) -> SmoothedClassifier:
     return SmoothedClassifier(model.classifier, selector, lattice=settings.lattice).eval()
 
 
-def selector_of(model: Checkpoint, settings: Settings) -> NoiseSelector:
+def selector_of(model: Checkpoint, settings: Settings) -> Selector:
     """Who chooses the level: these settings first, then what the description recommends."""
     about, given = model.description, settings.of_selector()
+    if settings.cascade is not None:
+        return _cascade(model, settings)
+    require(settings.gate is None, "gate belongs to a cascade; give cascade too, or leave it out")
     if settings.sigma is not None or model.selector is None:
         require(
             not given and settings.protect,
@@ -78,3 +83,31 @@ def selector_of(model: Checkpoint, settings: Settings) -> NoiseSelector:
         clip=None if clip is None else (clip[0], clip[1]),
         levels=None if levels == 0 else levels,
     )
+
+
+def named_cascade(settings: Settings) -> CascadeSelector:
+    """The cascade whose stages were named."""
+    assert settings.cascade is not None
+    require(settings.cascade != "tuned", "only a tuned model has a tuned cascade; name its stages")
+    require(settings.lam is None, "lam chooses among tuned stages; use cascade=tuned")
+    gate = None if settings.gate is None else SoftmaxGate(settings.gate)
+    return CascadeSelector(*read_stages(settings.cascade), gate=gate)
+
+
+def _cascade(model: Checkpoint, settings: Settings) -> CascadeSelector:
+    """The stages that were named, or those that `tune` found for λ."""
+    assert settings.cascade is not None
+    given = settings.of_selector().keys() - {"lam"} | ({"sigma"} if settings.sigma else set())
+    require(
+        not given and settings.protect,
+        f"a cascade needs no {', '.join(sorted(given)) or 'protect'}; leave it out",
+    )
+    if settings.cascade != "tuned":
+        return named_cascade(settings)
+    gate = None if settings.gate is None else SoftmaxGate(settings.gate)
+    family = model.description.cascades
+    require(len(family) > 0, "this model has no tuned cascade; run varsmooth tune, or name stages")
+    chosen = stages_for(family, 1.0 if settings.lam is None else settings.lam)
+    if gate is None and chosen.gate is not None:
+        gate = SoftmaxGate(chosen.gate)
+    return CascadeSelector(chosen.levels, chosen.thresholds, gate)

@@ -1,7 +1,10 @@
 """What a caller may set when a model becomes a smoothed classifier; importable without torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from varsmooth.errors import VarsmoothError, require
 
 SELECTOR_SETTINGS = ("lam", "sigma_a", "sigma_m", "clip", "levels", "n_median")
 """The settings that only a selector can use."""
@@ -13,7 +16,11 @@ class Settings:
 
     Args:
         sigma: one fixed noise level instead of a selector (conventional smoothing)
-        lam: λ of the selector: near 0 for accuracy, near 1 for large levels
+        cascade: stages LEVEL:THRESHOLD,… in which f's own votes choose the level, as in
+            1.0:0.6,0.5,0.25 (threshold 0.5 where none is given); or tuned, the stages that
+            `varsmooth tune` found for --lam
+        gate: with a cascade, count a vote only where f's softmax reaches this
+        lam: λ: near 0 for accuracy, near 1 for large radii
         sigma_a: σ_a, an input of the selector
         sigma_m: level of the noise in the selector's median smoothing
         clip: LOW,HIGH: bounds of the selector's level
@@ -25,6 +32,8 @@ class Settings:
     """
 
     sigma: float | None = None
+    cascade: str | None = None
+    gate: float | None = None
     lam: float | None = None
     sigma_a: float | None = None
     sigma_m: float | None = None
@@ -38,3 +47,41 @@ class Settings:
         """The selector's settings that were given."""
         values = {name: getattr(self, name) for name in SELECTOR_SETTINGS}
         return {name: value for name, value in values.items() if value is not None}
+
+
+def read_stages(text: str) -> tuple[list[float], list[float]]:
+    """Levels and thresholds of a cascade.
+
+    >>> read_stages("1.0:0.6,0.5,0.25")
+    ([1.0, 0.5, 0.25], [0.6, 0.5, 0.5])
+    """
+    levels, thresholds = [], []
+    for stage in text.strip("[]").split(","):
+        level, _, threshold = stage.partition(":")
+        try:
+            levels.append(float(level))
+            thresholds.append(float(threshold or 0.5))
+        except ValueError:
+            raise VarsmoothError(
+                f"a cascade is written LEVEL:THRESHOLD,… as in 1.0:0.6,0.5,0.25, not {text!r}"
+            ) from None
+    return levels, thresholds
+
+
+@dataclass(frozen=True)
+class TunedStages:
+    """A cascade that `varsmooth tune` found: the stages to use from this λ on.
+
+    gate: the confidence from which a vote counts; None: every vote does.
+    """
+
+    lam: float
+    levels: tuple[float, ...]
+    thresholds: tuple[float, ...]
+    gate: float | None = None
+
+
+def stages_for(family: Sequence[TunedStages], lam: float) -> TunedStages:
+    """The member of a tuned family for λ: the last whose own λ is not larger."""
+    require(0 <= lam <= 1, f"lam must lie in [0, 1], not {lam}")
+    return [member for member in family if member.lam <= lam][-1]

@@ -10,7 +10,7 @@ from torch import nn
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import load_checkpoint
-from varsmooth.models.loading import smoothed
+from varsmooth.models.loading import named_cascade, smoothed
 from varsmooth.models.networks.registry import imported
 from varsmooth.runs.options import ModelOptions, options_in
 from varsmooth.selectors import FixedSelector
@@ -77,7 +77,8 @@ def _own(options: ModelOptions, path: str) -> Model:
     names = tuple(getattr(found, "class_names", ()))
     used = list(options.of_selector())
     if isinstance(found, SmoothedClassifier):
-        used += ["sigma"] * (options.sigma is not None) + ["lattice"] * options.lattice
+        given = {"sigma": options.sigma, "cascade": options.cascade, "lattice": options.lattice}
+        used += [name for name, value in given.items() if value]
         require(not used, f"{path} comes with its own selector; leave out {', '.join(used)}")
         return Model(found, names)
     require(
@@ -85,7 +86,9 @@ def _own(options: ModelOptions, path: str) -> Model:
         f"{path} must return an nn.Module or a SmoothedClassifier, not {type(found).__name__}",
     )
     require(not used, f"{path} has no selector; leave out {', '.join(used)} and give --sigma")
-    if options.sigma is None:
-        raise VarsmoothError(f"{path} has no selector; choose a fixed noise level with --sigma")
-    selector = FixedSelector(options.sigma)
+    require(
+        (options.sigma is None) != (options.cascade is None),
+        f"{path} has no selector; choose a fixed noise level with --sigma, or --cascade",
+    )
+    selector = FixedSelector(options.sigma) if options.sigma else named_cascade(options)
     return Model(SmoothedClassifier(found, selector, lattice=options.lattice), names)

@@ -1,0 +1,216 @@
+"""Choosing the stages of a cascade on held-out images, as a function of λ.
+
+The votes of f are counted once, by level, class and confidence. Every rule is then scored offline,
+by the arithmetic that `certify` uses: class and stage from the selection draws, radius from the
+votes.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from varsmooth.bounds import Floats
+from varsmooth.cascade import Stages, cascade_radii, expected_quantiles, vote_quantiles
+from varsmooth.data import ImageDataset
+from varsmooth.defaults import ALPHA, N0
+from varsmooth.errors import require
+from varsmooth.models.descriptions import Description
+from varsmooth.models.settings import TunedStages
+from varsmooth.noise import NoiseStream
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+
+Integers = NDArray[np.int64]
+
+CONFIDENCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
+"""Confidences from which a vote may count; 0 is no gate."""
+
+THRESHOLDS = (0.5, 0.55, 0.6, 0.7, 0.8)
+LAMBDAS = tuple(round(0.1 * k, 1) for k in range(11))
+
+
+@dataclass(frozen=True)
+class ConfidentVotes:
+    """Votes for each image, level, class and confidence: the gate at c leaves counts[..., c].
+
+    counts (N, L, classes, C) of n draws, selection the same of n0 draws, labels (N,).
+    """
+
+    levels: tuple[float, ...]
+    confidences: tuple[float, ...]
+    counts: Integers
+    selection: Integers
+    labels: Integers
+    n: int
+    n0: int
+
+    @cached_property
+    def quantiles(self) -> list[tuple[tuple[Floats, Floats], tuple[Floats, Floats]]]:
+        """Of the radii to expect and of those that the votes give, for every confidence."""
+        return [
+            (
+                expected_quantiles(self.selection[..., c], self.n0, self.n, ALPHA),
+                vote_quantiles(self.counts[..., c], self.n, ALPHA),
+            )
+            for c in range(len(self.confidences))
+        ]
+
+    def outcomes(
+        self, columns: Sequence[int], thresholds: Sequence[float], gate: int = 0
+    ) -> tuple[Floats, Integers]:
+        """Radius (N,), negative where nothing is certified, and class (N,) of every image."""
+        stages = Stages(tuple(self.levels[j] for j in columns), tuple(thresholds))
+        expected, found = (
+            cascade_radii(stages, *(q[:, list(columns)] for q in pair)).reshape(
+                len(self.labels), -1
+            )
+            for pair in self.quantiles[gate]
+        )  # each (N, S·classes)
+        best = expected.argmax(axis=1)
+        return found[np.arange(len(best)), best], best % self.counts.shape[2]
+
+
+def ladder(about: Description) -> tuple[float, ...]:
+    """Levels to choose from, in steps of √2: the range f was trained for, without its ends."""
+    top = about.sigma_a if about.universal else 2 * about.sigma_a
+    return tuple(round(top * 2 ** (-k / 2), 3) for k in range(1, 7))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Stages and gate, with certified accuracy at 0 and average certified radius."""
+
+    columns: tuple[int, ...]
+    thresholds: tuple[float, ...]
+    gate: int
+    accuracy: float
+    radius: float
+
+
+def tabulate(
+    g: SmoothedClassifier,
+    data: ImageDataset,
+    levels: Sequence[float],
+    n: int = 1000,
+    n0: int = N0,
+    confidences: Sequence[float] = CONFIDENCES,
+    seed: int = 0,
+    batch_size: int | None = None,
+) -> ConfidentVotes:
+    """The votes of f on every image of `data` at every level: the draws `certify` would take."""
+    require(data.labels is not None, f"{data.name} has no labels, so nothing can be scored on it")
+    assert data.labels is not None
+    device = next(g.classifier.parameters()).device
+    tables: dict[str, list[list[Tensor]]] = {"votes": [], "class-selection": []}
+    wanted = {"votes": n, "class-selection": n0}
+    with torch.no_grad(), evaluation_mode(g):
+        for x, _, ids in tqdm(list(data.batches(20)), desc="votes", unit="batch", disable=None):
+            noise = g.noise(len(x), seed, ids)
+            for purpose, table in tables.items():
+                table.append(
+                    [
+                        _count(g, x.to(device), s, noise, purpose, wanted[purpose], confidences)
+                        for s in levels
+                    ]
+                )
+    counts, selection = (
+        torch.cat([torch.stack(batch, dim=1) for batch in tables[purpose]]).numpy()
+        for purpose in ("votes", "class-selection")
+    )
+    return ConfidentVotes(tuple(levels), tuple(confidences), counts, selection, data.labels, n, n0)
+
+
+def _count(
+    g: SmoothedClassifier,
+    x: Tensor,
+    sigma: float,
+    noise: NoiseStream,
+    purpose: str,
+    n: int,
+    confidences: Sequence[float],
+) -> Tensor:
+    """Votes (B, classes, C) whose softmax reaches each of the confidences."""
+    needed = torch.tensor(confidences, device=x.device)
+    level = torch.full((len(x),), sigma, device=x.device)
+    counts = torch.empty(0)
+    for rows, epsilon in noise.batches(x, purpose, n):
+        logits = g.logits(noise.perturb(x[rows], level[rows], epsilon), level[rows])
+        sure, vote = logits.softmax(dim=1).max(dim=1)
+        if counts.numel() == 0:
+            counts = torch.zeros(len(x), logits.shape[1], len(needed), dtype=torch.int64)
+        counts.index_put_((rows, vote), (sure[:, None] >= needed).long(), accumulate=True)
+    return counts
+
+
+def rules(
+    table: ConfidentVotes, stages: int = 3, thresholds: Sequence[float] = THRESHOLDS
+) -> Iterator[Rule]:
+    """Every rule of up to `stages` levels, large to small; the last stage answers from ½ on."""
+    falling = sorted(range(len(table.levels)), key=lambda j: -table.levels[j])
+    for count in range(1, stages + 1):
+        for columns in itertools.combinations(falling, count):
+            for early in itertools.product(thresholds, repeat=count - 1):
+                for gate in range(len(table.confidences)):
+                    yield _scored(table, columns, (*early, 0.5), gate)
+
+
+def _scored(
+    table: ConfidentVotes, columns: tuple[int, ...], thresholds: tuple[float, ...], gate: int
+) -> Rule:
+    radius, answer = table.outcomes(columns, thresholds, gate)
+    earned = np.where(answer == table.labels, np.maximum(radius, 0), 0)
+    return Rule(columns, thresholds, gate, float((earned > 0).mean()), float(earned.mean()))
+
+
+def choose(found: Sequence[Rule], lams: Sequence[float] = LAMBDAS) -> list[tuple[float, Rule]]:
+    """The best rule for each λ: the largest (1−λ) · accuracy / best + λ · radius / best.
+
+    λ = 1 is the largest average radius of all rules with τ = ½ and no gate, which are never
+    below σ = s_1; no other member may exceed it, so that more λ never means less radius, nor
+    less λ less accuracy.
+    """
+    plain = [r for r in found if set(r.thresholds) == {0.5} and r.gate == 0]
+    top = max(plain, key=lambda r: (r.radius, r.accuracy))
+    allowed = [r for r in found if r.radius <= top.radius]
+    most = max(r.accuracy for r in allowed)
+
+    def score(rule: Rule, lam: float) -> float:
+        return (1 - lam) * rule.accuracy / most + lam * rule.radius / top.radius
+
+    chosen = [(lam, max(allowed, key=lambda r: (score(r, lam), r.radius))) for lam in lams]
+    return [(lam, top if lam == 1 else rule) for lam, rule in chosen]
+
+
+def family(chosen: Sequence[tuple[float, Rule]], table: ConfidentVotes) -> tuple[TunedStages, ...]:
+    """The chosen rules as a model's description keeps them; a rule stands once."""
+    members: list[TunedStages] = []
+    for lam, rule in chosen:
+        gate = table.confidences[rule.gate] or None
+        levels = tuple(table.levels[j] for j in rule.columns)
+        member = TunedStages(lam, levels, rule.thresholds, gate)
+        same = members and members[-1].__dict__ | {"lam": lam} == member.__dict__
+        if not same:
+            members.append(member)
+    return tuple(members)
+
+
+def summary(found: Sequence[Rule], table: ConfidentVotes) -> list[str]:
+    """The best single σ and the chosen cascades, a line each."""
+    single = max((r for r in found if len(r.columns) == 1 and not r.gate), key=lambda r: r.radius)
+    lines = [
+        f"one σ = {table.levels[single.columns[0]]:g}: {single.accuracy:.3f}, {single.radius:.4f}"
+    ]
+    for lam, rule in choose(found):
+        stages = ",".join(
+            f"{table.levels[j]:g}:{tau:g}"
+            for j, tau in zip(rule.columns, rule.thresholds, strict=True)
+        )
+        gate = f" gate {table.confidences[rule.gate]:g}" if rule.gate else ""
+        lines.append(f"λ = {lam:g}: {rule.accuracy:.3f}, {rule.radius:.4f}  {stages}{gate}")
+    return lines

@@ -1,0 +1,120 @@
+"""Tuning of cascades: scores are those of `certify`, and λ turns what it promises."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.small_models import run, table, write_pair
+from varsmooth import CascadeSelector, SmoothedClassifier, certify, load, load_dataset
+from varsmooth.errors import VarsmoothError
+from varsmooth.models.descriptions import describe
+from varsmooth.models.settings import TunedStages, read_stages, stages_for
+from varsmooth.training import cascades
+from varsmooth.training.cascades import ConfidentVotes
+
+LEVELS = (0.5, 0.25, 0.125)
+
+
+@pytest.fixture(scope="module")
+def votes() -> ConfidentVotes:
+    g = load("cifar10-universal-1.00", sigma=0.5)
+    data = load_dataset("cifar10-sample", "val")[:8]
+    return cascades.tabulate(g, data, LEVELS, n=96, n0=32, confidences=(0.0, 0.5))
+
+
+def test_scores_are_those_of_certify(votes: ConfidentVotes) -> None:
+    classifier = load("cifar10-universal-1.00", sigma=0.5).classifier
+    data = load_dataset("cifar10-sample", "val")[:8]
+    x, _, ids = data.batch(slice(None))
+    for columns, thresholds in (((0,), (0.5,)), ((2,), (0.6,)), ((0, 2), (0.55, 0.5))):
+        stages = [LEVELS[j] for j in columns]
+        g = SmoothedClassifier(classifier, CascadeSelector(stages, thresholds))
+        found = certify(g, x, n=96, n0=32, seed=0, ids=ids)
+        radius, answer = votes.outcomes(columns, thresholds)
+        for i, one in enumerate(found):
+            assert one.votes[0].candidate == answer[i]
+            if all(level.n == 96 for level in one.votes):  # no early stage got fewer votes
+                assert one.radius == pytest.approx(max(radius[i], 0), abs=1e-12)
+    assert {len(c.votes) for c in found} == {1, 2}
+
+
+def test_the_gate_leaves_the_confident_votes(votes: ConfidentVotes) -> None:
+    assert (votes.counts[..., 0].sum(axis=-1) == 96).all()
+    assert (votes.counts[..., 1] <= votes.counts[..., 0]).all()
+    assert votes.counts[..., 1].sum() < votes.counts[..., 0].sum()
+    x, _, ids = load_dataset("cifar10-sample", "val")[:8].batch(slice(None))
+    g = load("cifar10-universal-1.00", cascade="0.5", gate=0.5)
+    counted = g.votes(x, 96, sigma=torch.full((8,), 0.5), noise=g.noise(8, 0, ids))
+    np.testing.assert_array_equal(counted[:, :-1].numpy(), votes.counts[:, 0, :, 1])
+
+
+def test_more_lambda_is_not_less_radius_nor_more_accuracy(votes: ConfidentVotes) -> None:
+    found = list(cascades.rules(votes, stages=2))
+    chosen = [rule for _, rule in cascades.choose(found)]
+    radii, accuracies = [r.radius for r in chosen], [r.accuracy for r in chosen]
+    assert radii == sorted(radii)
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert (set(chosen[-1].thresholds), chosen[-1].gate) == ({0.5}, 0)
+    plain = [r for r in found if set(r.thresholds) == {0.5} and r.gate == 0]
+    assert chosen[-1].radius == max(r.radius for r in plain)
+    assert chosen[0].accuracy == max(r.accuracy for r in found if r.radius <= radii[-1])
+
+
+def test_stages_are_read_and_chosen_by_lambda() -> None:
+    assert read_stages("1.0:0.6,0.5") == ([1.0, 0.5], [0.6, 0.5])
+    with pytest.raises(VarsmoothError, match="LEVEL:THRESHOLD"):
+        read_stages("1.0;0.5")
+    family = [TunedStages(0.0, (0.25,), (0.5,)), TunedStages(0.6, (1.0,), (0.5,))]
+    assert [stages_for(family, lam).lam for lam in (0, 0.5, 0.6, 1)] == [0.0, 0.0, 0.6, 0.6]
+    with pytest.raises(VarsmoothError, match="lam"):
+        stages_for(family, 1.5)
+
+
+def test_load_takes_stages_and_refuses_what_does_not_fit() -> None:
+    g = load("cifar10-universal-1.00", cascade="1.0:0.6,0.5,0.25")
+    assert isinstance(g.selector, CascadeSelector)
+    assert g.selector.stages.thresholds == (0.6, 0.5, 0.5)
+    for settings, words in (
+        ({"cascade": "0.5", "clip": (0.1, 0.5)}, "clip"),
+        ({"cascade": "0.5", "lam": 0.5}, "tuned"),
+        ({"gate": 0.5}, "cascade"),
+    ):
+        with pytest.raises(VarsmoothError, match=words):
+            load("cifar10-universal-1.00", **settings)
+    with pytest.raises(VarsmoothError, match="tune"):
+        load("cifar10-0.25", cascade="tuned")
+
+
+def test_from_tune_to_a_verified_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, out = write_pair(tmp_path), tmp_path / "tuned"
+    words = f"--data cifar10-sample --images 6 --n 40 --out {out}"
+    assert run(f"tune {model} --goal cascade {words}") == 0
+    assert "λ = 1" in capsys.readouterr().out
+    members = describe(out).cascades
+    assert members[0].lam == 0
+    assert dataclasses.replace(members[-1], lam=0).gate is None
+    few = "--n 60 --n0 20 --subset :6"
+    assert run(f"certify --model {out} --cascade tuned --lam 0.5 {few} --out {tmp_path / 'a'}") == 0
+    certify_words = f"certify --model {out} --cascade 0.3:0.6,0.1 {few} --out {tmp_path / 'b'}"
+    assert run(certify_words) == 0
+    rows = table(tmp_path / "b")
+    assert {row["evidence"]["method"] for row in rows} == {"cascade"}
+    assert run(f"verify {tmp_path / 'b'} --resample 2") == 0
+    assert run(f"attack --against {tmp_path / 'b'} --steps 2 --n 40 --out {tmp_path / 'c'}") == 0
+    words = f"predict --model {out} --cascade 0.3:0.6,0.1 --n 60 --subset :6"
+    assert run(f"{words} --out {tmp_path / 'd'}") == 0
+    assert run(f"report {tmp_path / 'b'} --out {tmp_path / 'page'}") == 0
+
+
+def test_verify_catches_stages_that_were_changed(tmp_path: Path) -> None:
+    model, out = write_pair(tmp_path), tmp_path / "a"
+    few = "--n 60 --n0 20 --subset :6"
+    assert run(f"certify --model {model} --cascade 0.3:0.6,0.1 {few} --out {out}") == 0
+    (rows,) = out.glob("rows-*.jsonl")
+    text = rows.read_text()
+    assert '"thresholds":[0.6,0.5]' in text
+    rows.write_text(text.replace('"thresholds":[0.6,0.5]', '"thresholds":[0.5,0.5]', 1))
+    assert run(f"verify {out}") == 1
