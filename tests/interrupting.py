@@ -4,8 +4,11 @@
 
 Every attempt is a process of its own, forked after the imports. An ending ["kill", bytes] waits
 until the rows have grown by so many bytes, then sends SIGKILL (likewise "term" and "int");
-["disk", bytes] lets files grow by so many bytes only, as a full disk does. The last attempt is
-left alone. Prints the exit codes (negative: the signal).
+["late", milliseconds] sends SIGKILL after that time; ["disk", bytes] lets files grow by so many
+bytes only, as a full disk does. The last attempt is left alone. Prints the exit codes (negative:
+the signal).
+
+The command `train JSON` trains a classifier as that configuration says.
 """
 
 import json
@@ -18,12 +21,31 @@ from pathlib import Path
 
 import varsmooth.runs.certifying  # noqa: F401  before the forks, so that they start at once
 from varsmooth.cli import main
+from varsmooth.training import ClassifierConfig, train_classifier
 
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}
 
 
 def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("rows-*.jsonl"))
+
+
+def command(words: list[str]) -> int:
+    if words[0] != "train":
+        return main(words)
+    train_classifier(ClassifierConfig(**json.loads(words[1])))
+    return 0
+
+
+def killed_after(child: int, seconds: float) -> int:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(0.001)
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def attempt(words: list[str], folder: Path, ending: str, growth: int) -> int:
@@ -33,7 +55,9 @@ def attempt(words: list[str], folder: Path, ending: str, growth: int) -> int:
     if child == 0:
         if ending == "disk":
             resource.setrlimit(resource.RLIMIT_FSIZE, (before + growth,) * 2)
-        os._exit(main(words))
+        os._exit(command(words))
+    if ending == "late":
+        return killed_after(child, growth / 1000)
     while ending in SIGNALS and size_of(folder) < before + growth:
         time.sleep(0.001)
         if os.waitpid(child, os.WNOHANG) != (0, 0):

@@ -18,7 +18,7 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write a file in one step: after a crash or a power loss it is the old one or the new one."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     with _writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
             with part.open("wb") as file:
                 file.write(content)
@@ -45,6 +45,14 @@ def append_lines(path: Path, lines: bytes) -> None:
             sync_folder(path.parent)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; they are on the disk when this returns."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Bring the names in a folder to the disk, so that a file made there is found again."""
     if sys.platform != "win32":
@@ -65,7 +73,7 @@ def only_writer(folder: Path) -> Iterator[None]:
     """
     path = folder / LOCK
     with _writing(path):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         file, free = _lock_file(path)
     with file:
         me = {"pid": os.getpid(), "host": socket.gethostname()}

@@ -16,7 +16,7 @@ HEAD: dict[str, Any] = {
     "name": "a run",
     "config": {"n": 100, "alpha": 0.001, "batch_size": 128, "device": "cpu"},
     "environment": {"torch": "2"},
-    "fingerprints": {"classifier": "abc", "selector": "def"},
+    "fingerprints": {"classifier": "2-abc", "selector": "2-def"},
     "dataset": {"name": "zoo", "size": 5},
     "selector": {"selector": "fixed", "sigma": 0.25},
 }
@@ -154,13 +154,13 @@ def test_other_settings_are_refused_and_the_difference_named(tmp_path: Path) -> 
     Run.create(tmp_path, HEAD).append([row(0)])
     changed = json.loads(json.dumps(HEAD))
     changed["config"]["alpha"] = 0.01
-    changed["fingerprints"]["classifier"] = "xyz"
+    changed["fingerprints"]["classifier"] = "2-xyz"
     with pytest.raises(VarsmoothError) as refusal:
         Run.create(tmp_path, changed)
     assert "--alpha 0.001 there, 0.01 now" in str(refusal.value)
     assert "--model is another network or has other weights" in str(refusal.value)
     assert "batch-size" not in str(refusal.value)
-    assert "xyz" not in str(refusal.value), "a hash tells nobody anything"
+    assert "2-xyz" not in str(refusal.value), "a hash tells nobody anything"
 
 
 def test_where_and_how_fast_may_change(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import replace_file
-from varsmooth.identity import digest, fingerprint
+from varsmooth.identity import fingerprint, matches
 from varsmooth.limits import check_limit, check_regular
 from varsmooth.models.descriptions import (
     CONFIG,
@@ -65,7 +65,7 @@ def save(
         stored = {key: _rounded(value, precision) for key, value in kept.items()}
         loaded = {key: value.to(kept[key].dtype) for key, value in stored.items()}
         tensors |= {f"{name}.{key}": value for key, value in stored.items()}
-        parts[name]["fingerprint"] = digest(type(module).__name__, loaded)
+        parts[name]["fingerprint"] = fingerprint(module, loaded)
     require(bool(tensors), "a model needs a classifier, a selector or both")
     folder = Path(folder)
     about = parse(parts, folder / CONFIG)
@@ -137,7 +137,7 @@ def _module(
     require(_shapes(wanted) == _shapes(found), misfit)
     module.load_state_dict({key: found[key].to(wanted[key].dtype) for key in wanted})
     require(
-        fingerprint(module) == part.fingerprint,
+        matches(part.fingerprint, module),
         f"the {name} in {folder} is not the one its {CONFIG} describes (the fingerprints differ); "
         "copy both files from one place",
     )

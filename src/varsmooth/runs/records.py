@@ -18,6 +18,7 @@ from typing import Any
 from varsmooth.certificates import Certificate
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import append_lines, replace_file
+from varsmooth.identity import covers_architecture
 
 FORMAT = 1
 HEADER = "run.json"
@@ -204,8 +205,14 @@ def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     now = json.loads(json.dumps(now))
     found = [] if there["verb"] == now["verb"] else [f"{there['verb']} there, {now['verb']} now"]
     found += _changed(_options(there), _options(now), "--")
-    if there.get("fingerprints") != now.get("fingerprints"):
-        found.append("--model is another network or has other weights")
+    prints = there.get("fingerprints", {})
+    if prints != now.get("fingerprints"):
+        known = all(map(covers_architecture, prints.values()))
+        found.append(
+            "--model is another network or has other weights"
+            if known
+            else "started by an older varsmooth, which recorded no architecture of the model"
+        )
     if not found:  # the options are the same; has what they name changed?
         found += _changed(there.get("selector", {}), now.get("selector", {}), "the selector's ")
     if not found and there.get("dataset") != now.get("dataset"):

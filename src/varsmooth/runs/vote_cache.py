@@ -9,6 +9,7 @@ would have drawn: same weights, pixels, level, number and noise.
 import hashlib
 import json
 import secrets
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,8 @@ import torch
 from torch import Tensor
 
 from varsmooth.errors import require
-from varsmooth.identity import fingerprint
+from varsmooth.files import append_lines, make_folder
+from varsmooth.identity import earlier_fingerprint, fingerprint
 from varsmooth.noise import NoiseStream
 from varsmooth.smoothing import SmoothedClassifier
 
@@ -40,13 +42,14 @@ class VoteKey(NamedTuple):
 class VoteStore:
     """Counts of one classifier's votes in a folder: one append-only file per process.
 
-    Every process writes a file of its own and reads everybody's when it starts. A line that a
-    crash tore is skipped: a lost count is computed again, nothing else depends on it.
+    Every process writes a file of its own, so that runs may share the folder at the same time,
+    and reads everybody's when it starts. A line that a crash tore, or whose counts do not sum to
+    n, is skipped: a lost count is computed again, nothing else depends on it.
     """
 
     def __init__(self, folder: str | Path, classifier: str) -> None:
         self.folder = Path(folder) / classifier[:32]
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         self.file = self.folder / f"votes-{secrets.token_hex(8)}.jsonl"
         self.counts: dict[VoteKey, tuple[int, ...]] = {}
         for path in sorted(self.folder.glob("votes-*.jsonl")):
@@ -55,8 +58,10 @@ class VoteStore:
 
     def _remember(self, line: bytes) -> None:
         try:
-            *key, counts = json.loads(line)
-            self.counts[VoteKey(*key)] = tuple(counts)
+            *values, counts = json.loads(line)
+            key = VoteKey(*values)
+            if sum(counts) == key.n:
+                self.counts[key] = tuple(counts)
         except (ValueError, TypeError):
             pass  # a torn line
 
@@ -64,15 +69,14 @@ class VoteStore:
         """Keep these counts, here and on the disk."""
         self.counts |= found
         lines = "".join(json.dumps([*key, counts]) + "\n" for key, counts in found.items())
-        with self.file.open("ab") as file:
-            file.write(lines.encode())
+        append_lines(self.file, lines.encode())
 
 
 class RememberingClassifier(SmoothedClassifier):
     """A smoothed classifier that asks f only for votes that the store does not have.
 
-    f is told from others by its fingerprint: class name and weights. Whatever else decides what
-    an f of your own answers must be in its `state_dict`, or have a store of its own.
+    f is known by its fingerprint: architecture and weights. Whatever else decides what an f of
+    your own answers must be in its `state_dict`, or have a store of its own.
     """
 
     def __init__(self, g: SmoothedClassifier, folder: str | Path) -> None:
@@ -89,6 +93,13 @@ class RememberingClassifier(SmoothedClassifier):
             lattice=g.lattice,
         )
         self.store = VoteStore(folder, fingerprint(g.classifier))
+        earlier = Path(folder) / earlier_fingerprint(g.classifier)[:32]
+        if earlier.is_dir():
+            warnings.warn(
+                f"{earlier} holds votes of an older varsmooth, which recorded no architecture, and "
+                f"is not used; if they are this model's, rename it to {self.store.folder.name}",
+                stacklevel=2,
+            )
 
     def votes(
         self,
