@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help env demo test lint slow browser bench reproduce docs clean
+.PHONY: help env demo test lint slow campaign browser bench reproduce docs clean
 
 help:            ## what can be made here
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -31,6 +31,9 @@ test: lint       ## lint, types, and every test but the slow ones
 
 slow: env        ## statistical and end-to-end checks, many minutes
 	$(BIN)/python -m pytest -m slow
+
+campaign: env    ## hard kills and power losses, with their counts
+	$(BIN)/python -m pytest -q -m slow tests/runs/test_crash.py
 
 browser: env     ## the page in a real browser; needs chromium
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \

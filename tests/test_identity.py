@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from varsmooth import LearnedSelector, MedianSelector, load
 from varsmooth.identity import covers_architecture, earlier_fingerprint, fingerprint, matches
-from varsmooth.models.checkpoints import describe, released_names
+from varsmooth.models.descriptions import describe, released_names
 from varsmooth.models.networks import AttentionSelector, ConfidenceSelector, Conv4, ResNet20
 from varsmooth.smoothing import evaluation_mode
 

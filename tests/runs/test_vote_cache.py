@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tests.oracles import LinearSelector
 from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, certify
+from varsmooth.cascade import CascadeSelector, SoftmaxGate
 from varsmooth.certificates import Certificates
 from varsmooth.errors import VarsmoothError
 from varsmooth.identity import earlier_fingerprint
@@ -125,6 +126,15 @@ def test_options_that_leave_no_trace_in_the_weights_have_other_votes(tmp_path: P
     certified(RememberingClassifier(dual(one), tmp_path))
     found = certified(RememberingClassifier(dual(other), tmp_path))
     assert found.items == certified(dual(other)).items != certified(dual(one)).items
+
+
+def test_gated_votes_are_kept_apart(tmp_path: Path) -> None:
+    """A gate turns votes of f into "pass" votes, so its counts are others."""
+    selectors = [CascadeSelector([0.5, 0.25], gate=gate) for gate in (None, SoftmaxGate(0.6))]
+    selectors.append(CascadeSelector([0.5, 0.25], gate=SoftmaxGate(0.7)))
+    for selector in selectors:
+        g = SmoothedClassifier(Counting(), selector)
+        assert certified(RememberingClassifier(g, tmp_path)).items == certified(g).items
 
 
 def test_votes_under_an_earlier_fingerprint_are_named_and_not_used(tmp_path: Path) -> None:

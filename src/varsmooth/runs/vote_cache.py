@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from varsmooth.cascade import Gate, describe_gate
 from varsmooth.errors import require
 from varsmooth.files import append_lines, make_folder
 from varsmooth.identity import earlier_fingerprint, fingerprint
@@ -36,7 +37,7 @@ class VoteKey(NamedTuple):
     purpose: str
     n: int
     sigma: float
-    noise: str  # kind of noise, device and precision: each has a stream of its own
+    noise: str  # kind of noise, device and precision, which have streams of their own; the gate
 
 
 class VoteStore:
@@ -101,52 +102,38 @@ class RememberingClassifier(SmoothedClassifier):
                 stacklevel=2,
             )
 
-    def votes(
+    def _count(
         self,
         x: Tensor,
         n: int,
-        *,
-        sigma: Tensor | None = None,
-        noise: NoiseStream | None = None,
-        purpose: str = "votes",
-        start: int = 0,
-        batch_size: int | None = None,
+        sigma: Tensor,
+        noise: NoiseStream,
+        purpose: str,
+        start: int,
+        batch_size: int | None,
     ) -> Tensor:
-        """As `SmoothedClassifier.votes`, the same counts."""
-        known = sigma is not None and noise is not None and noise.scope == ()
-        if not known or purpose not in PURPOSES or start != 0:
-            return super().votes(
-                x,
-                n,
-                sigma=sigma,
-                noise=noise,
-                purpose=purpose,
-                start=start,
-                batch_size=batch_size,
-            )
-        assert sigma is not None
-        assert noise is not None
-        keys = vote_keys(x, n, sigma, noise, purpose)
+        """The counts of `SmoothedClassifier`, from the store where it has them."""
+        if noise.scope or purpose not in PURPOSES or start != 0:
+            return super()._count(x, n, sigma, noise, purpose, start, batch_size)
+        keys = vote_keys(x, n, sigma, noise, purpose, self.gate)
         missing = [row for row, key in enumerate(keys) if key not in self.store.counts]
         if missing:
-            drawn = super().votes(
-                x[missing],
-                n,
-                sigma=sigma[missing],
-                noise=noise.rows(missing),
-                purpose=purpose,
-                batch_size=batch_size,
+            counts = super()._count(
+                x[missing], n, sigma[missing], noise.rows(missing), purpose, start, batch_size
             )
-            counts = [tuple(row) for row in drawn.tolist()]
-            self.store.add({keys[row]: count for row, count in zip(missing, counts, strict=True)})
+            found = zip(missing, counts.tolist(), strict=True)
+            self.store.add({keys[row]: tuple(count) for row, count in found})
         return torch.tensor([self.store.counts[key] for key in keys], device=x.device)
 
 
 def vote_keys(
-    x: Tensor, n: int, sigma: Tensor, noise: NoiseStream, purpose: str
+    x: Tensor, n: int, sigma: Tensor, noise: NoiseStream, purpose: str, gate: Gate | None = None
 ) -> Sequence[VoteKey]:
     """What each image's votes are stored under."""
     kind = f"{'lattice' if noise.lattice else 'gaussian'} {x.device.type} {x.dtype}"
+    if gate is not None:  # it turns votes into "pass", so that it decides the counts too
+        network = fingerprint(gate) if isinstance(gate, nn.Module) else ""
+        kind += f" {json.dumps(describe_gate(gate))} {network}"
     return [
         VoteKey(_digest(image), id, noise.seed, purpose, n, level, kind)
         for image, id, level in zip(x, noise.ids, sigma.tolist(), strict=True)
