@@ -3,6 +3,7 @@
 from typing import Any
 
 from reproduce.ablation import ABLATION
+from reproduce.cascade import CASCADE
 from reproduce.certification import CERTIFIED, CLEAN, TRADEOFF
 from reproduce.experiment import Experiment
 from reproduce.robustness import (
@@ -30,5 +31,6 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         UNIVERSAL,
         UNIVERSAL_EXTENDED,
         ABLATION,
+        CASCADE,
     )
 }

@@ -1,0 +1,50 @@
+"""The cascade experiment: a table of votes gives the certificates that `certify` gives."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reproduce.__main__ import main
+from reproduce.cascade import CASCADE, CascadeScale, at_equal_total, certify_with, votes_of
+from reproduce.context import Context
+from reproduce.results import judge_again
+from varsmooth import certify, load, load_dataset
+from varsmooth.models.settings import TunedStages
+
+SCALE = CascadeScale(data="cifar10-sample", levels=(0.5, 0.125), images=6, n=128)
+RULE = TunedStages(1.0, (0.5, 0.125), (0.55, 0.5))
+
+
+def test_the_table_certifies_as_certify_does(tmp_path: Path) -> None:
+    table = votes_of(Context(tmp_path), SCALE, "test", 128, 6)
+    found = certify_with(table, RULE, 128, seed=0)
+    g = load("cifar10-universal-1.00", cascade="0.5:0.55,0.125")
+    x, _, ids = load_dataset("cifar10-sample")[:6].batch(slice(None))
+    direct = certify(g, x, n=128, seed=0, ids=ids)
+    assert found.samples == np.mean([c.samples for c in direct])
+    assert found.sigmas == pytest.approx(direct.sigma.tolist())
+    for i, one in enumerate(direct):
+        if len(one.votes) == 1 or all(level.n == 128 for level in one.votes):
+            assert found.radii[i] == one.radius
+            assert found.predictions[i] == one.prediction
+    assert {len(c.votes) for c in direct} == {1, 2}
+    cheaper = at_equal_total(table, RULE, seed=0)
+    assert cheaper.samples <= 100 + 128 < found.samples
+
+
+def test_the_experiment_runs_resumes_and_is_judged_again(tmp_path: Path) -> None:
+    sizes = "--data cifar10-sample --images 6 --held-out 6 --n 64 --deep-images 3 --deep-n 96"
+    words = f"cascade {sizes} --levels 0.5,0.25 --lams 0,1 --store {tmp_path / 'store'}"
+    assert main([*words.split(), "--out", str(tmp_path / "out")]) == 0
+    blocks = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
+    assert len(blocks) == 3
+    page = (tmp_path / "out" / "cascade-64.md").read_text()
+    assert "cascade, λ = 1, same total" in page
+    assert main([*words.split(), "--out", str(tmp_path / "again")]) == 0
+    assert blocks == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
+    for name in ("cascade-64.md", "cascade-96.csv", "claims.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+    before = (tmp_path / "out" / "claims.json").read_bytes()
+    judge_again(CASCADE, tmp_path / "out")
+    assert (tmp_path / "out" / "claims.json").read_bytes() == before
