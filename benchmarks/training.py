@@ -1,6 +1,7 @@
 """One training step of h against a loop over samples, written from Algorithm 1 of the paper."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ QUICK = Size(batch=4, rounds=1)
 
 
 def run(size: Size) -> dict[str, Any]:
-    config = SelectorConfig(classifier="", output="", lam=LAM)
+    config = SelectorConfig(classifier="", out=Path("."), lam=LAM)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         h = build("attention")

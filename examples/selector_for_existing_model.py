@@ -19,7 +19,7 @@ def save_my_classifier(folder: str) -> None:
     save(
         folder,
         Description(
-            dataset="cifar10-sample",
+            data="cifar10-sample",
             class_names=released.description.class_names,
             sigma_a=0.25,  # the level of noise it was trained with
             classifier=Part(network="conv4", options={"classes": 10, "channels": 3}),
@@ -32,9 +32,9 @@ def main() -> None:
     save_my_classifier("my-classifier")
     train_selector(
         SelectorConfig(
-            output="my-pair",
+            out="my-pair",
             classifier="my-classifier",
-            dataset="cifar10-sample",
+            data="cifar10-sample",
             train_split="test",
             held_out_split="val",
             held_out_images=50,

@@ -277,12 +277,12 @@ def trained(context: Context, scale: AblationScale, changes: Mapping[str, Any]) 
     if not (folder / CONFIG).is_file():
         train_selector(
             SelectorConfig(
-                output=str(folder),
+                out=folder,
                 classifier=classifier,
-                data_root=None if context.root is None else str(context.root),
+                root=context.root,
                 batch_size=min(64, scale.images_per_epoch),
                 learning_rate=2e-3,
-                accelerator="cpu" if context.device == "cpu" else "auto",
+                device="cpu" if context.device == "cpu" else "auto",
                 **values,
             )
         )

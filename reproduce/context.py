@@ -149,17 +149,17 @@ class Context:
 
         require(self.models is not None, "say where trained models go with --models")
         assert self.models is not None
-        overrides: dict[str, Any] = {"data_root": None if self.root is None else str(self.root)}
+        overrides: dict[str, Any] = {"root": None if self.root is None else str(self.root)}
         folder = self.models / f"f-{need.level}"
         if not (folder / CONFIG).is_file():
             preset = f"{self.train}/f-{need.level}"
-            wishes = overrides | {"output": str(folder)}
+            wishes = overrides | {"out": str(folder)}
             train_classifier(read_config(ClassifierConfig, preset, wishes))
         if need.selector:
             preset = f"{self.train}/h-{need.level}"
             wishes = overrides | {"classifier": str(folder)}
             folder = self.models / f"h-{need.level}"
-            wishes["output"] = str(folder)
+            wishes["out"] = str(folder)
             train_selector(read_config(SelectorConfig, preset, wishes))
         return str(folder)
 
@@ -175,7 +175,7 @@ class Context:
         self, name: str, model: ModelOptions, data: DataOptions, settings: CertifyOptions
     ) -> Run:
         """An ordinary certification run; its votes are shared with all others."""
-        settings = replace(settings, votes=self.store / "votes")
+        settings = replace(settings, vote_cache=self.store / "votes")
         options = self._options("certify", name, model, data, settings)
         return certify_dataset(model, data, settings, options)
 
@@ -208,7 +208,7 @@ class Context:
             "recommended": _in_use(about.recommended, model) if steered else {},
             "model": asdict(replace(model, model=None, trust=listed(model.trust))),
             "data": asdict(replace(data, root=None)),
-            "settings": {k: v for k, v in asdict(settings).items() if k != "votes"},
+            "settings": {k: v for k, v in asdict(settings).items() if k != "vote_cache"},
         }
         text = json.dumps(values, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:20]

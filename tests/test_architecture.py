@@ -15,6 +15,7 @@ PACKAGE = Path(varsmooth.__file__).parent
 ROOMS = [
     "errors",
     "files",
+    "typed",
     "rounding",
     "defaults",
     "limits",
@@ -38,7 +39,6 @@ ROOMS = [
     "training",
     "runs",
     "report",
-    "demo",
     "app",
     "cli",
 ]

@@ -17,3 +17,6 @@ ALPHA_SELECT = 1e-5
 
 BATCH_SIZE = 128
 """Noisy images per forward pass; changes no result."""
+
+MODEL = "cifar10-0.25"
+"""The released model that the demo and the page begin with."""

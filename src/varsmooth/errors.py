@@ -1,5 +1,6 @@
 """The one error a user can cause, and the checks at the public edge that raise it."""
 
+import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,12 @@ def require(condition: bool, sentence: str) -> None:
     """Raise `VarsmoothError(sentence)` unless the condition holds."""
     if not condition:
         raise VarsmoothError(sentence)
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """The end of an error sentence: the known word nearest to this one."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
+    return f"; did you mean {close[0]}?" if close else f"; choose from {', '.join(known)}"
 
 
 def check_images(x: "Tensor") -> None:

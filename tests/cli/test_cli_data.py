@@ -1,14 +1,11 @@
 """The command line as a user meets it: what is printed where, and the exit code."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from varsmooth import cli
 from varsmooth.cli import main
 
 
@@ -63,31 +60,6 @@ def test_failure_is_one_sentence_and_exit_code_1(
     assert sentence in captured.err
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["data"],
-        ["data", "info"],
-        ["data", "fetch", "mnist"],
-        ["data", "fetch", "cifar10", "--source", "ftp"],
-        ["data", "list", "--colour"],
-        ["nonsense"],
-    ],
-)
-def test_wrong_usage_is_exit_code_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    assert "usage: varsmooth" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("verb", ["fetch", "list", "info"])
-def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", verb, "--help"]) == 0
-    assert f"  varsmooth data {verb}" in capsys.readouterr().out
-
-
 def test_fetch_passes_its_options_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,24 +90,9 @@ def test_interruption_and_trouble_of_the_machine(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def call(verbs: object, words: object) -> None:
+    def fetch_cifar10(root: Path, source: str) -> Path:
         raise error
 
-    monkeypatch.setattr(cli, "call", call)
-    assert main(["data", "list"]) == code
+    monkeypatch.setattr("varsmooth.data.fetch_cifar10", fetch_cifar10)
+    assert main(["data", "fetch", "cifar10"]) == code
     assert sentence in capsys.readouterr().err
-
-
-def test_python_m_varsmooth_and_quick_help() -> None:
-    """Help loads no verb's machinery; a fresh process shows it."""
-    program = (
-        "import runpy, sys\n"
-        "sys.argv = ['varsmooth', '--help']\n"
-        "try:\n    runpy.run_module('varsmooth', run_name='__main__')\n"
-        "except SystemExit as end:\n    code = end.code\n"
-        "assert 'varsmooth.data' not in sys.modules\n"
-        "sys.exit(code)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "usage: varsmooth" in done.stdout

@@ -126,14 +126,14 @@ def test_half_a_block_is_completed_to_the_same_table(
 
 def test_a_second_certificate_costs_only_the_selector(model: Path, tmp_path: Path) -> None:
     votes = tmp_path / "votes"
-    command = f"certify {QUICK} --subset 0:4 --model {model} --votes {votes}"
+    command = f"certify {QUICK} --subset 0:4 --model {model} --vote-cache {votes}"
     assert run(command, "--out", tmp_path / "first") == 0
     stored = {path: path.read_bytes() for path in votes.rglob("*.jsonl")}
     assert len(stored) == 1
     assert run(command, "--out", tmp_path / "second", "--lam", 0.2) == 0
     assert {path: path.read_bytes() for path in votes.rglob("*.jsonl")} == stored
     assert table(tmp_path / "first") == table(tmp_path / "second")
-    plain = command.partition(" --votes")[0]
+    plain = command.partition(" --vote-cache")[0]
     assert run(plain, "--out", tmp_path / "plain") == 0
     assert table(tmp_path / "first") == table(tmp_path / "plain")
 

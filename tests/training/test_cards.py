@@ -124,7 +124,7 @@ def test_measure_writes_description_and_card(
     folder = tmp_path / "pair"
     save(folder, about, build("conv4", small), build("attention", {"width": 8}))
     before = (folder / "model.safetensors").read_bytes()
-    options = ["--split", "test", "--images", "12", "--votes", "16", "--samples", "3"]
+    options = ["--split", "test", "--images", "12", "--n", "16", "--n-select", "3"]
     assert main(["measure", str(folder), *options]) == 0
     assert "Accuracy of f without noise" in capsys.readouterr().out
     found = describe(folder)
@@ -147,8 +147,8 @@ def test_measure_writes_description_and_card(
 def test_measure_refuses_what_it_cannot_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["measure", "cifar10-0.25", "--samples", "4"]) == 1
-    assert "samples must be odd" in capsys.readouterr().err
+    assert main(["measure", "cifar10-0.25", "--n-select", "4"]) == 2
+    assert "--n-select must be an odd number" in capsys.readouterr().err
     data = images()
     bare = ImageDataset("toy", "val", data.images, None, data.ids, data.class_names)
     with pytest.raises(VarsmoothError, match="no labels"):

@@ -26,26 +26,26 @@ TINY = {"widths": [8, 8, 16, 16]}
 def classifier_config(output: Path, **changes: Any) -> ClassifierConfig:
     """A few seconds of training on real images; nothing is ever chosen from the outcome."""
     small = ClassifierConfig(
-        output=str(output),
+        out=output,
         sigma=0.25,
-        dataset="cifar10-sample",
+        data="cifar10-sample",
         train_split="test",
         network_options=TINY,
         epochs=2,
         images_per_epoch=200,
         batch_size=50,
         held_out_images=20,
-        votes=16,
-        accelerator="cpu",
+        n=16,
+        device="cpu",
     )
     return replace(small, **changes)
 
 
 def selector_config(output: Path, classifier: Path, **changes: Any) -> SelectorConfig:
     small = SelectorConfig(
-        output=str(output),
+        out=output,
         classifier=str(classifier),
-        dataset="cifar10-sample",
+        data="cifar10-sample",
         train_split="test",
         epochs=1,
         images_per_epoch=100,
@@ -53,7 +53,7 @@ def selector_config(output: Path, classifier: Path, **changes: Any) -> SelectorC
         selector_samples=3,
         classifier_samples=4,
         held_out_images=20,
-        accelerator="cpu",
+        device="cpu",
     )
     return replace(small, **changes)
 
@@ -179,7 +179,7 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
         "import json, sys; from varsmooth.training import *; "
         "train_classifier(ClassifierConfig(**json.loads(sys.argv[1])))"
     )
-    arguments = [sys.executable, "-c", script, json.dumps(vars(config))]
+    arguments = [sys.executable, "-c", script, json.dumps(vars(config), default=str)]
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -189,7 +189,7 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "killed" / "config.json").exists()
     resumed = train_classifier(config)
-    through = train_classifier(replace(config, output=str(tmp_path / "through")))
+    through = train_classifier(replace(config, out=tmp_path / "through"))
     assert weights(resumed) == weights(through)
 
 
@@ -239,7 +239,7 @@ def test_crops_and_flips_only_move_pixels() -> None:
 
 
 def test_conv4_is_what_presets_train() -> None:
-    assert isinstance(build(ClassifierConfig(output="", sigma=1.0).network), Conv4)
+    assert isinstance(build(ClassifierConfig(out=Path("here"), sigma=1.0).network), Conv4)
 
 
 def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,17 +34,17 @@ def test_two_processes_train_one_network(tmp_path: Path, launcher: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     options = {
-        "output": str(tmp_path / "model"),
+        "out": str(tmp_path / "model"),
         "sigma": 0.25,
-        "dataset": "cifar10-sample",
+        "data": "cifar10-sample",
         "train_split": "test",
         "network_options": {"widths": [8, 8, 8, 8], "norm": "batch"},
         "epochs": 2,
         "images_per_epoch": 200,
         "batch_size": 50,
         "held_out_images": 10,
-        "votes": 16,
-        "accelerator": "cpu",
+        "n": 16,
+        "device": "cpu",
         "devices": 2,
     }
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

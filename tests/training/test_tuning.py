@@ -138,7 +138,7 @@ def test_the_command_writes_its_choice(tmp_path: Path, capsys: pytest.CaptureFix
     save(tmp_path / "pair", about, classifier, selector)
     command = [
         "tune", str(tmp_path / "pair"), "--images", "8", "--n", "20",
-        "--n-select", "21", "--goal", "clean", "--lams", "[0,0.3]", "--levels", "3",
+        "--n-select", "21", "--goal", "clean", "--lams", "0,0.3", "--levels", "3",
     ]  # fmt: skip
     assert main(command) == 0
     assert "fixed σ" in capsys.readouterr().out

@@ -1,6 +1,6 @@
 """What happens when something is pressed: plain values in, pieces of HTML out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from varsmooth.app.runs import OpenRun
 from varsmooth.app.uploads import open_upload
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.data.fitting import renumbered
-from varsmooth.demo import choose_model
+from varsmooth.defaults import MODEL
 from varsmooth.errors import require
 from varsmooth.models.descriptions import released_names
 
@@ -29,7 +29,8 @@ class Desk:
     """The models, sample images and runs that a page offers, and the work on them.
 
     model: the first to be shown, a released name or a folder; data: where samples come from;
-    run: a run folder to offer; any_run: whether a visitor may name another.
+    run: a run folder to offer; any_run: whether a visitor may name another;
+    trust: import paths of networks that the models may load.
     """
 
     def __init__(
@@ -38,8 +39,10 @@ class Desk:
         data: str = "cifar10-sample",
         run: Path | None = None,
         any_run: bool = True,
+        trust: Collection[str] = (),
     ) -> None:
-        self.first_model = choose_model(model)
+        self.trust = trust
+        self.first_model = model or MODEL
         self.models = list(dict.fromkeys([self.first_model, *released_names()]))
         self.run = run
         self.any_run = any_run
@@ -50,7 +53,7 @@ class Desk:
 
     def _load(self, name: str) -> Model:
         require(name in self.models, f"{name} was not offered when the page was started")
-        return Model.load(name)
+        return Model.load(name, self.trust)
 
     def sample(self, number: int) -> ImageDataset:
         """One of the sample images."""

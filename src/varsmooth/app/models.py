@@ -1,6 +1,7 @@
 """A model and its smoothed classifiers, which differ in who chooses σ."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from varsmooth.app.knobs import LAM, SIGMA, Knobs, Range
@@ -23,8 +24,8 @@ class Model:
     checkpoint: Checkpoint
 
     @classmethod
-    def load(cls, name: str) -> "Model":
-        checkpoint = load_checkpoint(name)
+    def load(cls, name: str, trust: Collection[str] = ()) -> "Model":
+        checkpoint = load_checkpoint(name, trust)
         require(checkpoint.classifier is not None, f"{name} is a selector without its classifier")
         return cls(name, checkpoint)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from varsmooth.cli import (
     app,
-    completion,
     data,
     demo,
     evaluate,
@@ -20,8 +19,10 @@ from varsmooth.cli import (
     train,
     tune,
 )
-from varsmooth.cli.parser import Group, Verbs, WrongUsage, call
+from varsmooth.cli.parser import Group, Verbs, WrongUsage, parse
 from varsmooth.errors import VarsmoothError
+
+ABOUT = "Per-input noise levels for randomized smoothing, with certificates that hold."
 
 VERBS: Verbs = {
     "data": Group(
@@ -31,7 +32,7 @@ VERBS: Verbs = {
     "models": models.models,
     "train": Group(
         "Train a classifier, or a selector for it: varsmooth train classifier cpu/f-0.25",
-        {"classifier": train.classifier, "selector": train.selector},
+        {"classifier": train.classifier, "selector": train.selector, "presets": train.presets},
     ),
     "tune": tune.tune,
     "measure": measure.measure,
@@ -51,16 +52,13 @@ VERBS: Verbs = {
     ),
     "demo": demo.demo,
     "app": app.app,
-    "completion": completion.completion,
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["train"]:  # its options are those of the configuration, however nested
-        return exit_code(lambda: train.train(words[1:]))
-    return exit_code(lambda: call(VERBS, words))
+    return exit_code(lambda: parse(VERBS, words, description=ABOUT)())
 
 
 def exit_code(command: Callable[[], None]) -> int:
@@ -72,7 +70,7 @@ def exit_code(command: Callable[[], None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print("\ninterrupted; run the same command again to continue", file=sys.stderr)
+        print("\ninterrupted; rerun the same command to resume", file=sys.stderr)
         return 130
     except (VarsmoothError, OSError) as error:
         print(f"varsmooth: {error}", file=sys.stderr)

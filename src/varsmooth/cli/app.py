@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
+from varsmooth.typed import Port
+
 
 def app(
+    *,
     model: str | None = None,
     run: Path | None = None,
     data: str = "cifar10-sample",
     host: str = "127.0.0.1",
-    port: int = 7860,
+    port: Port = 7860,
+    trust: list[str] | None = None,
 ) -> None:
     """Open a page in the browser: turn λ on an image, certify it, attack it, browse a run.
 
@@ -25,6 +29,7 @@ def app(
         data: where the sample images come from: a name from `varsmooth data list`, or a path
         host: the address to listen at; 0.0.0.0 lets other machines use the page, unprotected
         port: the port to listen at; 0 takes a free one
+        trust: import paths of your own networks that the model may load: package.module:Class,...
     """
     from varsmooth.app import require_gradio
 
@@ -32,5 +37,5 @@ def app(
     from varsmooth.app.desk import Desk
     from varsmooth.app.server import is_local, serve
 
-    desk = Desk(model, data, run, any_run=is_local(host))
+    desk = Desk(model, data, run, any_run=is_local(host), trust=trust or ())
     serve(desk, host, port, lambda address: print(f"open {address}  (Ctrl-C ends it)", flush=True))

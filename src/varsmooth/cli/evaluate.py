@@ -2,8 +2,9 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from varsmooth.cli.feedback import announce, conclude
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError
@@ -15,38 +16,38 @@ from varsmooth.runs.options import (
     PredictOptions,
     RunOptions,
 )
+from varsmooth.typed import Count, Device, NonNegative
 
 
 def predict(
     images: list[str],
+    /,
+    *,
     model: ModelOptions,
     data: DataOptions,
     settings: PredictOptions,
     out: Path | None = None,
     name: str | None = None,
-    batch_size: int = BATCH_SIZE,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    devices: int = 1,
+    batch_size: Count = BATCH_SIZE,
+    device: Device = "auto",
+    devices: Count = 1,
 ) -> None:
-    """Say what images show, by a vote under noise, or abstain.
+    """Predict the class of images by majority vote under noise, or abstain.
 
-    With --out the answers become a run, and the same command continues an interrupted one.
+    With --out the predictions become a run; rerun the same command to resume it.
 
     examples:
-      varsmooth predict photo.png --model f-0.25 --resize 32
+      varsmooth predict photo.png --model cifar10-0.25 --resize 32
       varsmooth predict --model my_model/ --data cifar10 --out runs/predictions
 
     Args:
         images: your own images or folders, instead of --data
-        out: the folder of a run; without it the answers are printed and not kept
+        out: the folder of a run; without it the predictions are printed and not kept
         name: what tables and legends call the run (default: the folder's name)
         batch_size: noisy images per forward pass
         device: where to compute
         devices: number of processes of a run, each with its own device
     """
-    from varsmooth.report.statements import result
-    from varsmooth.runs.predicting import predict_dataset
-
     _need_model(model)
     chosen = [replace(data, data=path) for path in images] or [data]
     if out is None:
@@ -56,10 +57,13 @@ def predict(
         return
     if len(chosen) > 1:
         raise WrongUsage("a run has one data set; put the images into one folder")
-    run = predict_dataset(
-        model, chosen[0], settings, RunOptions(out, name, batch_size, device, devices)
-    )
-    _tell(result(run))
+    from varsmooth.report.statements import result
+    from varsmooth.runs.predicting import predict_dataset
+
+    options = RunOptions(out, name, batch_size, device, devices)
+    _announce("predict", model, chosen[0], options, n=settings.n, alpha=settings.alpha)
+    found = predict_dataset(model, chosen[0], settings, options)
+    conclude(result(found), f"varsmooth report {out}")
 
 
 def _print_predictions(
@@ -67,7 +71,7 @@ def _print_predictions(
     chosen: list[DataOptions],
     settings: PredictOptions,
     batch_size: int,
-    device: str,
+    device: Device,
 ) -> None:
     from varsmooth.processes import choose_device
     from varsmooth.runs.building import build
@@ -81,32 +85,36 @@ def _print_predictions(
             best = max(answer.counts)
             print(
                 f"{file}  {'abstains' if number < 0 else name}  σ {answer.sigma:.3g}  "
-                f"{best} of {sum(answer.counts)} votes for the first"
+                f"{best} of {sum(answer.counts)} votes"
             )
 
 
 def certify(
-    model: ModelOptions, data: DataOptions, settings: CertifyOptions, run: RunOptions
+    *, model: ModelOptions, data: DataOptions, settings: CertifyOptions, run: RunOptions
 ) -> None:
     """Certify every image: a class and an ℓ2 radius within which it cannot change.
 
-    Interrupted, the same command continues where it stopped.
+    Rerun the same command to resume an interrupted run.
 
     examples:
-      varsmooth certify --model f-0.25 --sigma 0.25 --out runs/fixed
+      varsmooth certify --model cifar10-0.25 --sigma 0.25 --out runs/fixed
       varsmooth certify --model my_model/ --lam 0.5 --clip 0.12,0.5 --levels 8 --out runs/dual
       varsmooth certify --model zoo:make --sigma 0.5 --data photos/ --subset 0:100 --out runs/own
       varsmooth certify --model my_model/ --data cifar10 --devices 4 --out runs/four
       torchrun --nproc-per-node 4 -m -- varsmooth certify --model my_model/ --out runs/four
     """
+    _need_model(model)
+    asked = {name: getattr(settings, name) for name in ("method", "n", "alpha")}
+    _announce("certify", model, data, run, **asked)
     from varsmooth.report.statements import result
     from varsmooth.runs.certifying import certify_dataset
 
-    _need_model(model)
-    _tell(result(certify_dataset(model, data, settings, run)))
+    found = certify_dataset(model, data, settings, run)
+    conclude(result(found), f"varsmooth report {run.out}", f"varsmooth verify {run.out}")
 
 
 def attack(
+    *,
     model: ModelOptions,
     data: DataOptions,
     settings: AttackOptions,
@@ -121,8 +129,8 @@ def attack(
     share of them may be.
 
     examples:
-      varsmooth attack --model f-0.25 --eps 0.25,0.5 --steps 40 --out runs/strong
-      varsmooth attack --model f-0.25 --eps 0.3 --kind weak --save-images true --out runs/weak
+      varsmooth attack --model cifar10-0.25 --eps 0.25,0.5 --steps 40 --out runs/strong
+      varsmooth attack --model cifar10-0.25 --eps 0.3 --kind weak --save-images true --out runs/weak
       varsmooth attack --against runs/dual --restarts 3 --out runs/search
 
     Args:
@@ -131,13 +139,17 @@ def attack(
     if against is not None:
         _search(against, model, data, settings, run)
         return
+    _need_model(model)
+    if settings.eps is None:
+        raise WrongUsage("give the attack a budget with --eps, or a run to search with --against")
+    _announce(
+        "attack", model, data, run, eps=settings.eps, kind=settings.kind, steps=settings.steps
+    )
     from varsmooth.report.statements import result
     from varsmooth.runs.attacking import attack_dataset
 
-    _need_model(model)
-    if settings.eps is None:
-        raise WrongUsage("say how far the attack may go with --eps, or what to search: --against")
-    _tell(result(attack_dataset(model, data, settings, run)))
+    found = attack_dataset(model, data, settings, run)
+    conclude(result(found), f"varsmooth report {run.out}")
 
 
 def _search(
@@ -147,15 +159,16 @@ def _search(
     settings: AttackOptions,
     run: RunOptions,
 ) -> None:
+    changed = _changed(replace(model, model=None, trust=None)) + _changed(data)
+    changed += ["--eps"] * (settings.eps is not None)
+    if changed:
+        raise WrongUsage(f"--against takes these from its run; leave out {', '.join(changed)}")
+    announce(f"attack the certificates of {against}", steps=settings.steps, out=run.out)
     from varsmooth.report.statements import result
     from varsmooth.runs.searching import search_run, violations
 
-    changed = _changed(replace(model, model=None, trust=None)) + _changed(data)
-    changed += ["eps"] * (settings.eps is not None)
-    if changed:
-        raise WrongUsage(f"--against takes these from its run; leave out {', '.join(changed)}")
     found = search_run(against, settings, run, model.model, model.trust)
-    _tell(result(found))
+    conclude(result(found), f"varsmooth report {run.out}")
     false = [row["id"] for row in violations(found) if row["guarantee"] == "sound"]
     if false:
         ids = ", ".join(map(str, false[:10])) + (" and more" if len(false) > 10 else "")
@@ -164,12 +177,14 @@ def _search(
 
 def verify(
     run: Path,
-    resample: int = 0,
+    /,
+    *,
+    resample: NonNegative = 0,
     model: str | None = None,
-    trust: str | list[str] | None = None,
-    seed: int | None = None,
-    batch_size: int = BATCH_SIZE,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    trust: list[str] | None = None,
+    seed: NonNegative | None = None,
+    batch_size: Count = BATCH_SIZE,
+    device: Device = "auto",
 ) -> None:
     """Check that every certificate of a run follows from its evidence, its model and its images.
 
@@ -191,19 +206,21 @@ def verify(
         batch_size: noisy images per forward pass
         device: where to compute
     """
+    announce(f"verify {run}", model=model, resample=resample or None, device=device)
     from varsmooth.runs.verifying import FALSE_ALARM, verify_run
 
     found = verify_run(run, resample, model, trust, seed, batch_size, device)
     if found.problems:
         more = f"; and {len(found.problems) - 5} more" if len(found.problems) > 5 else ""
         raise VarsmoothError(f"{run} is not right: {'; '.join(found.problems[:5])}{more}")
-    print(f"{found.rows} rows follow from their evidence; model and images are those of the run")
+    said = [f"{found.rows} rows follow from their evidence; model and images are those of the run"]
     if found.p_values:
-        print(
+        said.append(
             f"{found.resampled} images repeated with fresh noise: {len(found.p_values)} tests, "
             f"smallest p-value {min(found.p_values.values()):.2g}, none below the alarm at "
             f"{found.threshold:.2g} (a false alarm has probability ≤ {FALSE_ALARM:g})"
         )
+    conclude(said, f"varsmooth report {run}")
 
 
 def _need_model(model: ModelOptions) -> None:
@@ -212,13 +229,14 @@ def _need_model(model: ModelOptions) -> None:
 
 
 def _changed(options: Any) -> list[str]:
-    """The options that are not as they are by default."""
-    return [o.name for o in fields(options) if getattr(options, o.name) != o.default]
+    """The options that are not as they are by default, as they are typed."""
+    names = [o.name for o in fields(options) if getattr(options, o.name) != o.default]
+    return [f"--{name.replace('_', '-')}" for name in names]
 
 
-def _tell(lines: list[str]) -> None:
-    """Print in the first of several processes only."""
-    import os
-
-    if os.environ.get("RANK", "0") == "0":
-        print("\n".join(lines))
+def _announce(
+    verb: str, model: ModelOptions, data: DataOptions, run: RunOptions, **settings: object
+) -> None:
+    images = f"{data.data} {data.split} {data.subset or ''}".rstrip()
+    where = {"device": run.device, "out": run.out}
+    announce(f"{verb} {images} with {model.model}", **settings, **where)

@@ -2,17 +2,22 @@
 
 from pathlib import Path
 
+from varsmooth.cli.feedback import announce, conclude
+from varsmooth.typed import Count, Device, NonNegative, Odd
+
 
 def measure(
     model: str,
+    /,
+    *,
     data: str | None = None,
     split: str = "val",
     root: Path | None = None,
-    images: int = 500,
-    votes: int = 100,
-    samples: int = 31,
-    seed: int = 0,
-    device: str = "cpu",
+    images: Count = 500,
+    n: Count = 100,
+    n_select: Odd = 31,
+    seed: NonNegative = 0,
+    device: Device = "auto",
     out: Path | None = None,
     trust: list[str] | None = None,
 ) -> None:
@@ -31,33 +36,34 @@ def measure(
         split: images that the model was not trained on
         root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
         images: how many of its images are used
-        votes: votes of f per image and level
-        samples: samples of h per image and λ; odd
+        n: votes of f per image and level
+        n_select: samples of h per image and λ; odd
         seed: of the noise
         device: where to compute
         out: folder for a copy of the model with the results (default: the model's own folder,
             or for a released model NAME-measured)
-        trust: import paths of your own networks that the model may build
+        trust: import paths of your own networks that the model may load: package.module:Class,...
     """
+    announce(f"measure {model}", images=f"{images} of {split}", n=n, device=device)
     from varsmooth.data import load_dataset
     from varsmooth.data.fitting import fitted
-    from varsmooth.errors import require
     from varsmooth.models.checkpoints import load_checkpoint
     from varsmooth.models.descriptions import CONFIG, own_copy, rewrite
     from varsmooth.models.loading import smoothed
     from varsmooth.models.settings import Settings
+    from varsmooth.processes import choose_device
     from varsmooth.training import cards
 
-    require(samples % 2 == 1, f"samples must be odd, not {samples}, so that one is the median")
-    loaded = load_checkpoint(model, trust or ())
+    loaded, where = load_checkpoint(model, trust or ()), choose_device(device)
     about = loaded.description
-    g = smoothed(loaded, Settings(sigma=about.default_sigma)).to(device)
+    g = smoothed(loaded, Settings(sigma=about.default_sigma)).to(where)
     if loaded.selector is not None:
-        loaded.selector.to(device)
+        loaded.selector.to(where)
     chosen = load_dataset(data or about.dataset, split, root)[:images]
     chosen = fitted(chosen, g, about.class_names, about.image_shape)
-    measured = cards.measure(loaded, chosen, votes, samples, seed)
+    measured = cards.measure(loaded, chosen, n, n_select, seed)
     folder = own_copy(model, out, "measured")
     text = cards.write_card(folder, rewrite(folder, measured))
     print(text.partition("<details>")[0].rstrip())
-    print(f"\nwritten into {folder / CONFIG} and {folder / cards.CARD}")
+    where_to = f"written into {folder / CONFIG} and {folder / cards.CARD}"
+    conclude(["", where_to], f"varsmooth models {folder}")

@@ -1,7 +1,7 @@
 """`varsmooth models`: what models there are, and what they can do."""
 
 
-def models(names: list[str]) -> None:
+def models(names: list[str], /) -> None:
     """Show the released models, or the cards of some models.
 
     examples:

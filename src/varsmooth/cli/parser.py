@@ -1,32 +1,34 @@
-"""From a table of verbs to a parser, and from arguments to a call.
+"""One parser for every verb: from typed functions to options, and from words to a call.
 
-A verb is a typed function. Its docstring is its help. A parameter that is a dataclass stands for
-one option per field; a parameter `list[str]` takes all the words that are no options.
+A verb is a typed function and its docstring is its help. Parameters before `/` are plain words,
+the others are options; a dataclass stands for one option per field.
 """
 
 import argparse
 import inspect
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, get_type_hints
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import partial
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
-from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
-
-from varsmooth.errors import VarsmoothError
+from varsmooth import __version__
+from varsmooth.errors import VarsmoothError, nearest
+from varsmooth.typed import OptionError, read
 
 Verb = Callable[..., None]
 
 
 class WrongUsage(VarsmoothError):
-    """Options that do not go together, or one that is missing."""
+    """Words on the command line that do not fit, or do not go together."""
 
 
 @dataclass(frozen=True)
 class Group:
     """Verbs that belong together: `varsmooth data fetch`, `varsmooth data list`.
 
-    default: the verb that goes without saying: `varsmooth report RUN` is `report make RUN`.
+    default: the verb that may be left out: `varsmooth report RUN` is `report make RUN`.
     """
 
     help: str
@@ -36,45 +38,207 @@ class Group:
 
 Verbs = Mapping[str, Verb | Group]
 
-_NUMBERS = re.compile(r"(--[a-z-]+=)?([-+.\de]+(?:,[-+.\de]+)+)")
+
+@dataclass(frozen=True)
+class Option:
+    """One word of the command line: a parameter of a verb, or a field of one of its dataclasses."""
+
+    name: str
+    hint: Any
+    default: Any
+    help: str
+    plain: bool = False
+    title: str = ""
+
+    @property
+    def spelled(self) -> str:
+        return self.name.upper() if self.plain else "--" + self.name.replace("_", "-")
+
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        """To argparse every option is text that may be missing; `arguments_of` reads it."""
+        choices = ("true", "false") if self.hint is bool else get_args(self.hint)
+        flags: dict[str, Any] = {"default": argparse.SUPPRESS}
+        if self.plain:
+            flags["nargs"] = "*" if self.hint == list[str] else "?"
+        elif get_origin(self.hint) is dict:
+            flags |= {"action": "append", "metavar": "NAME=VALUE"}
+        elif self.hint is bool or get_origin(self.hint) is Literal:
+            flags["metavar"] = "{" + ",".join(choices) + "}"
+        text = self.help.replace("%", "%%")
+        if self.default is MISSING and not self.plain:
+            text += " (required)"
+        elif self.default not in (None, MISSING, [], {}):
+            text += f" (default: {str(self.default).lower()})"
+        name = self.name if self.plain else self.spelled
+        action = parser.add_argument(name, help=text, **flags)
+        if "{" in flags.get("metavar", ""):
+            action.completer = lambda **_: choices  # type: ignore[attr-defined]
 
 
-class Formatter(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
-    """Keeps the lines of the examples as they are written; says what is needed and the default."""
+class Parser(argparse.ArgumentParser):
+    """Argparse whose complaints are one sentence each."""
 
-    def _get_help_string(self, action: argparse.Action) -> str:
-        text, default = action.help or "", action.default
-        if action.required and action.option_strings:
-            return f"{text} (required)"
-        if default in (None, argparse.SUPPRESS) or not action.option_strings:
-            return text
-        return f"{text} (default: {str(default).lower() if isinstance(default, bool) else default})"
+    def error(self, message: str) -> NoReturn:
+        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            known = found[2].replace("'", "").split(", ")
+            raise WrongUsage(f"there is no verb {found[1]!r}{nearest(found[1], known)}")
+        needs = re.sub(r"argument (\S+): expected one argument", r"\1 needs a value", message)
+        raise WrongUsage(f"{needs}; see {self.prog} --help")
 
 
-def build_parser(
-    verbs: Verbs,
-    prog: str = "varsmooth",
-    description: str = "Per-input noise levels for randomized smoothing, certificates that hold.",
-) -> ArgumentParser:
+def build_parser(verbs: Verbs, prog: str, description: str) -> Parser:
     """The parser of the whole command line."""
-    parser = _parser(description, prog=prog)
+    parser = Parser(prog=prog, usage=f"{prog} VERB [--option VALUE ...]", description=description)
+    parser.add_argument("--version", action="version", version=f"varsmooth {__version__}")
     _add_verbs(parser, verbs)
     return parser
 
 
-def call(verbs: Verbs, argv: Sequence[str], **parser: str) -> None:
-    """Run the verb that the arguments name."""
-    words = _with_default(verbs, [_bracketed(word) for word in argv])
-    config = build_parser(verbs, **parser).parse_args(words)
-    verb = verbs[config.subcommand]
-    config = config[config.subcommand]
-    if isinstance(verb, Group):
-        verb, config = verb.verbs[config.subcommand], config[config.subcommand]
-    verb(**_arguments(verb, config))
+def _add_verbs(parser: argparse.ArgumentParser, verbs: Verbs) -> None:
+    inner = parser.add_subparsers(title="verbs", dest=parser.prog, prog=parser.prog, metavar="")
+    for name, verb in verbs.items():
+        options = [] if isinstance(verb, Group) else list(options_of(verb))
+        text = verb.help if isinstance(verb, Group) else _doc(verb).partition("\nArgs:")[0]
+        words = [option.spelled for option in options if option.plain]
+        words += ["VERB"] if isinstance(verb, Group) else []
+        child = inner.add_parser(
+            name,
+            help=text.partition("\n")[0],
+            description=text,
+            usage=" ".join([parser.prog, name, *words, "[--option VALUE ...]"]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,  # examples keep their lines
+            allow_abbrev=False,
+        )
+        if isinstance(verb, Group):
+            _add_verbs(child, verb.verbs)
+        sections: dict[str, Any] = {"": child}
+        for option in options:
+            if option.title not in sections:
+                sections[option.title] = child.add_argument_group(option.title)
+            option.add_to(sections[option.title])
+
+
+def options_of(verb: Verb) -> Iterator[Option]:
+    """Every word that a verb understands."""
+    texts = _texts(verb)
+    hints = get_type_hints(verb, include_extras=True)
+    for name, parameter in inspect.signature(verb).parameters.items():
+        if is_dataclass(hints[name]):
+            yield from _options_in(hints[name])
+        else:
+            plain = parameter.kind is parameter.POSITIONAL_ONLY
+            default = MISSING if parameter.default is parameter.empty else parameter.default
+            yield Option(name, hints[name], default, texts.get(name, ""), plain)
+
+
+def _options_in(kind: Any) -> Iterator[Option]:
+    hints = get_type_hints(kind, include_extras=True)
+    title = _doc(kind).partition("\n")[0].rstrip(".")
+    texts = {name: text for base in reversed(kind.__mro__) for name, text in _texts(base).items()}
+    for field in fields(kind):
+        made = None if field.default_factory is not MISSING else field.default
+        yield Option(field.name, hints[field.name], made, texts.get(field.name, ""), title=title)
+
+
+def _doc(thing: Any) -> str:
+    return inspect.cleandoc(thing.__doc__ or "")
+
+
+def _texts(thing: Any) -> dict[str, str]:
+    """What the docstring says about each name under `Args:`."""
+    texts: dict[str, str] = {}
+    name = ""
+    for line in _doc(thing).partition("\nArgs:\n")[2].partition("\n\n")[0].splitlines():
+        if found := re.match(r" {4}(\w+): (.*)", line):
+            name, texts[found[1]] = found[1], found[2]
+        else:
+            texts[name] += " " + line.strip()
+    return texts
+
+
+def parse(
+    verbs: Verbs, argv: Sequence[str], prog: str = "varsmooth", description: str = ""
+) -> partial[None]:
+    """The call of the verb that the words name, with every option read and checked."""
+    parser = build_parser(verbs, prog, description)
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    words, unknown = parser.parse_known_args(_joined(_with_default(verbs, list(argv))))
+    given = vars(words)
+    here: Any = verbs
+    while isinstance(here, Mapping):
+        name = given.get(prog)
+        if name is None:
+            raise WrongUsage(f"give a verb: {', '.join(here)}; see {prog} --help")
+        prog, here = f"{prog} {name}", here[name]
+        here = here.verbs if isinstance(here, Group) else here
+    spelled = {option.name: option.spelled for option in options_of(here)}
+    if unknown:
+        word = next((word for word in unknown if word.startswith("-")), unknown[0])
+        near = nearest(word.partition("=")[0], list(spelled.values()))
+        kind = "option" if word.startswith("-") else "place for the word"
+        raise WrongUsage(f"there is no {kind} {word}{near}")
+    try:
+        plain, options = arguments_of(here, given)
+    except OptionError as error:
+        raise WrongUsage(f"{spelled.get(error.name, error.name)} {error.problem}") from error
+    except VarsmoothError as error:
+        raise WrongUsage(str(error)) from error
+    return partial(here, *plain, **options)
+
+
+def arguments_of(verb: Verb, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a verb from the text of its options; an `OptionError` where one misfits."""
+    plain, options = [], {}
+    hints = get_type_hints(verb, include_extras=True)
+    for name, parameter in inspect.signature(verb).parameters.items():
+        kind = hints[name]
+        if is_dataclass(kind):
+            options[name] = _made(kind, given, "preset" in hints)
+            continue
+        if name not in given and parameter.default is parameter.empty and kind != list[str]:
+            raise OptionError(name, "must be given")
+        default = [] if kind == list[str] else parameter.default
+        value = read(name, kind, given[name]) if name in given else default
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            plain.append(value)
+        else:
+            options[name] = value
+    return plain, options
+
+
+def _made(kind: Any, given: Mapping[str, Any], preset: bool) -> Any:
+    """A dataclass from the options that are its fields, and from a preset where a verb has one."""
+    values = {field.name: given[field.name] for field in fields(kind) if field.name in given}
+    for name, hint in get_type_hints(kind).items():
+        if name in values and get_origin(hint) is dict:
+            values[name] = dict(map(_entry, values[name]))
+    if preset:
+        from varsmooth.training.configuration import read_config
+
+        return read_config(kind, given.get("preset"), values)
+    for field in fields(kind):
+        needed = field.default is MISSING and field.default_factory is MISSING
+        if needed and field.name not in values:
+            raise OptionError(field.name, "must be given")
+    return kind(**values)
+
+
+def _entry(text: str) -> tuple[str, Any]:
+    """`width=64` of a group of options, as YAML means it; numbers with commas are a list."""
+    import yaml  # type: ignore[import-untyped]
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise WrongUsage(f"{text} needs a value: NAME=VALUE")
+    several = "," in value and value[0] not in "[{"
+    return name, yaml.safe_load(f"[{value}]" if several else value)
 
 
 def _with_default(verbs: Verbs, words: list[str]) -> list[str]:
-    """Say the verb that goes without saying."""
+    """Put in the verb that was left out."""
     group = verbs.get(words[0]) if words else None
     if not isinstance(group, Group) or group.default is None:
         return words
@@ -82,76 +246,14 @@ def _with_default(verbs: Verbs, words: list[str]) -> list[str]:
     return words if said else [words[0], group.default, *words[1:]]
 
 
-def _parser(description: str, **options: Any) -> ArgumentParser:
-    return ArgumentParser(
-        description=description, formatter_class=Formatter, allow_abbrev=False, **options
-    )
-
-
-def _add_verbs(parser: ArgumentParser, verbs: Verbs) -> None:
-    subcommands = parser.add_subcommands()
-    for name, verb in verbs.items():
-        text = verb.help if isinstance(verb, Group) else _description(verb)
-        inner = _parser(text)
-        subcommands.add_subcommand(name, inner, help=text.partition("\n")[0])
-        if isinstance(verb, Group):
-            _add_verbs(inner, verb.verbs)
+def _joined(words: list[str]) -> list[str]:
+    """`--n -3` as `--n=-3`, which argparse takes for a value, and `--group.name 3` likewise."""
+    joined: list[str] = []
+    for word in words:
+        last = joined[-1] if joined else ""
+        waits = last.startswith("--") and "=" not in last
+        if waits and (re.match(r"-[\d.]", word) or ("." in last and word[:2] != "--")):
+            joined[-1] = f"{last}={word}"
         else:
-            _add_options(inner, verb)
-
-
-def _description(verb: Verb) -> str:
-    return (inspect.getdoc(verb) or "").partition("\nArgs:")[0]
-
-
-def _add_options(parser: ArgumentParser, verb: Verb) -> None:
-    special: set[str | int] = set()
-    for name, kind in _parameters(verb).items():
-        if kind == list[str]:
-            parser.add_argument(name, nargs="*", help=_help_of(verb, name))
-            special.add(name)
-        elif is_dataclass(kind):
-            parser.add_class_arguments(kind)
-            special.add(name)
-    parser.add_function_arguments(verb, skip=special, as_positional=True)
-    for action in parser._actions:
-        _hyphenate(parser, action)
-
-
-def _parameters(verb: Verb) -> dict[str, Any]:
-    return {name: kind for name, kind in get_type_hints(verb).items() if name != "return"}
-
-
-def _help_of(verb: Verb, name: str) -> str:
-    found = re.search(rf"^ +{name}: (.+)$", inspect.getdoc(verb) or "", re.MULTILINE)
-    return found.group(1) if found else ""
-
-
-def _hyphenate(parser: ArgumentParser, action: argparse.Action) -> None:
-    """--n_select is spelled --n-select, and only so; lists have no second spelling with +."""
-    for spelling in action.option_strings:
-        del parser._option_string_actions[spelling]
-    action.option_strings = [
-        spelling.replace("_", "-")
-        for spelling in action.option_strings
-        if not spelling.endswith("+")
-    ]
-    for spelling in action.option_strings:
-        parser._option_string_actions[spelling] = action
-
-
-def _bracketed(word: str) -> str:
-    """Numbers with commas are a list: --clip 0.12,1.0 means --clip [0.12,1.0]."""
-    found = _NUMBERS.fullmatch(word)
-    return f"{found[1] or ''}[{found[2]}]" if found else word
-
-
-def _arguments(verb: Verb, config: Namespace) -> dict[str, Any]:
-    """The verb's arguments from flat options."""
-    values = config.as_dict()
-    return {
-        name: kind(**{field.name: values[field.name] for field in fields(kind)})
-        if is_dataclass(kind) and isinstance(kind, type)
-        else values[name]
-        for name, kind in _parameters(verb).items()
-    }
+            joined.append(word)
+    return [re.sub(r"^(--[\w-]+)\.([\w]+)=", r"\1=\2=", word) for word in joined]

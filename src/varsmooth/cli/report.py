@@ -4,18 +4,21 @@ from pathlib import Path
 from typing import Literal
 
 from varsmooth.cli.parser import WrongUsage
+from varsmooth.typed import Positive, Probability, Weight
 
 
 def make(
     runs: list[str],
+    /,
+    *,
     out: Path = Path("report"),
-    radii: list[float] | None = None,
+    radii: list[Weight] | None = None,
     envelope: str | None = None,
 ) -> None:
     """Make a page, figures and tables of one or several runs.
 
     Runs are of one verb: certify, predict or attack. Those that share images are compared image
-    by image, each with the first one. The word `make` goes without saying.
+    by image, each with the first one. The word `make` may be left out.
 
     examples:
       varsmooth report runs/dual
@@ -39,7 +42,7 @@ def make(
 
 
 def export(
-    run: Path, to: Literal["csv", "parquet", "tsv"] = "csv", out: Path | None = None
+    run: Path, /, *, to: Literal["csv", "parquet", "tsv"] = "csv", out: Path | None = None
 ) -> None:
     """Write the table of a run for other programs, one row per image.
 
@@ -62,12 +65,14 @@ def export(
 
 def import_tsv(
     file: Path,
+    /,
+    *,
     out: Path | None = None,
-    sigma: float | None = None,
+    sigma: Positive | None = None,
     guarantee: Literal["sound", "conditional", "heuristic"] | None = None,
-    alpha: float | None = None,
+    alpha: Probability | None = None,
     name: str | None = None,
-    dataset: str = "imported",
+    data: str = "imported",
     split: str = "test",
 ) -> None:
     """Turn a tab-separated file of other scripts into a run, to compare it with one's own.
@@ -77,7 +82,7 @@ def import_tsv(
 
     examples:
       varsmooth report import-tsv cohen.tsv --out runs/cohen --sigma 0.25 --alpha 0.001
-      varsmooth report import-tsv dual.tsv --guarantee conditional --dataset cifar10
+      varsmooth report import-tsv dual.tsv --guarantee conditional --data cifar10
 
     Args:
         file: the tab-separated file
@@ -86,7 +91,7 @@ def import_tsv(
         guarantee: what the radii mean, if it was not
         alpha: the failure probability per image that was used, if it is known
         name: what tables and legends call the run (default: the folder's name)
-        dataset: the data set's name; runs on the same one are compared image by image
+        data: the data set's name; runs on the same one are compared image by image
         split: the data set's split
     """
     from varsmooth.report import import_tsv
@@ -98,13 +103,13 @@ def import_tsv(
         guarantee=guarantee,
         alpha=alpha,
         name=name,
-        dataset=dataset,
+        dataset=data,
         split=split,
     )
     print(f"{made.header['dataset']['size']} images in {made.folder}")
 
 
-def recompute(run: Path, alpha: float | None = None, out: Path | None = None) -> None:
+def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> None:
     """Compute the radii of a run at another alpha from its evidence, without sampling.
 
     Noise levels that were not visited count as unknown, so the radii stay true.
@@ -115,12 +120,10 @@ def recompute(run: Path, alpha: float | None = None, out: Path | None = None) ->
 
     Args:
         run: the folder of a certify run
-        alpha: the failure probability allowed per image; must be given
+        alpha: the failure probability allowed per image
         out: the folder of the new run (default: beside the run, with alpha in its name)
     """
     from varsmooth.report import recompute
 
-    if alpha is None:
-        raise WrongUsage("choose the new failure probability per image with --alpha")
     made = recompute(run, alpha, out)
     print(f"{len(made.rows())} radii at alpha {alpha:g} in {made.folder}")

@@ -1,78 +1,72 @@
-"""`varsmooth train`: a preset, and any option of its configuration as an override.
+"""`varsmooth train`: a preset, and any option of its configuration on top of it."""
 
-The options are the fields of the configuration, dotted where they are nested, so they are read
-from it and not listed here.
-"""
-
-import inspect
-from collections.abc import Sequence
-from typing import Any
-
-from varsmooth.cli.parser import WrongUsage
+from varsmooth.cli.feedback import announce, conclude
+from varsmooth.training.configuration import ClassifierConfig, SelectorConfig
 
 
-def classifier(preset: str | None = None) -> None:
-    """Train a classifier under noise; see varsmooth train --help for every option."""
-    train(["classifier", *([preset] if preset else [])])
+def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> None:
+    """Train a classifier f under Gaussian noise.
+
+    A preset (varsmooth train presets) or a YAML file of yours sets the options; those given here
+    come first. Rerun the same command to resume, to the same weights.
+
+    examples:
+      varsmooth train classifier cpu/f-0.25
+      varsmooth train classifier cpu/f-0.25 --epochs 3 --network-options.norm batch --out runs/bn
+      varsmooth train classifier --sigma 0.25 --data my_photos/ --out runs/mine
+
+    Args:
+        preset: a name from `varsmooth train presets`, or a YAML file
+    """
+    _announce(f"train a classifier at σ = {config.sigma:g}", config)
+    from varsmooth.training import train_classifier
+
+    out = train_classifier(config)
+    conclude(
+        [f"the classifier is in {out}"],
+        f"varsmooth certify --model {out} --data {config.data} --out runs/certified",
+        f"varsmooth train selector --classifier {out} --data {config.data} --out {out}-h",
+    )
 
 
-def selector(preset: str | None = None) -> None:
-    """Train a selector for a classifier; see varsmooth train --help for every option."""
-    train(["selector", *([preset] if preset else [])])
+def selector(preset: str | None = None, /, *, config: SelectorConfig) -> None:
+    """Train a selector h for a classifier f that stays as it is.
+
+    A preset (varsmooth train presets) or a YAML file of yours sets the options; those given here
+    come first. Rerun the same command to resume, to the same weights.
+
+    examples:
+      varsmooth train selector cpu/h-0.25
+      varsmooth train selector --classifier runs/mine --out runs/mine-h
+
+    Args:
+        preset: a name from `varsmooth train presets`, or a YAML file
+    """
+    _announce(f"train a selector for {config.classifier}", config)
+    from varsmooth.training import train_selector
+
+    out = train_selector(config)
+    command = f"varsmooth tune {out} --data {config.data}"
+    conclude([f"classifier and selector are in {out}"], command)
 
 
-def train(words: Sequence[str]) -> None:
-    """Train as `[kind, preset, --option, value, ...]` says, and tell where the model is."""
-    from varsmooth.training.configuration import nearest, overrides_from_arguments, read_config
+def presets() -> None:
+    """List the presets.
 
-    if not words or {"-h", "--help"} & set(words):
-        print(usage())
-        return
-    kind, *rest = words
-    kinds = _kinds()
-    if kind not in kinds:
-        raise WrongUsage(f"say what to train: {' or '.join(kinds)}{nearest(kind, [*kinds])}")
-    preset = rest.pop(0) if rest and not rest[0].startswith("--") else None
-    config_type, run = kinds[kind]
-    folder = run(read_config(config_type, preset, overrides_from_arguments(rest)))
-    print(f"the finished {kind} is in {folder}")
+    examples:
+      varsmooth train presets
+    """
+    from varsmooth.training import preset_names
+
+    print("\n".join(preset_names()))
 
 
-def usage() -> str:
-    """What can be said on the command line."""
-    from varsmooth.training.configuration import TrainingConfig, preset_names
-
-    lines = [
-        "usage: varsmooth train classifier|selector [PRESET] [--option VALUE ...]",
-        "",
-        "Train a classifier f under Gaussian noise, or a selector h for a trained classifier.",
-        "A preset is one of those below or a YAML file of yours; options override it. The same",
-        "command continues an interrupted run to the same weights.",
-        "",
-        "examples:",
-        "  varsmooth train classifier cpu/f-0.25",
-        "  varsmooth train selector cpu/h-0.25",
-        "  varsmooth train classifier --sigma 0.25 --dataset my_photos/ --output runs/mine",
-        "",
-        "presets: " + " ".join(preset_names()),
-    ]
-    for config in (TrainingConfig, *(config for config, _ in _kinds().values())):
-        about, _, options = (inspect.getdoc(config) or "").partition("\n\nArgs:\n")
-        lines += ["", about, *(_as_option(line) for line in options.split("\n"))]
-    return "\n".join(lines)
-
-
-def _as_option(line: str) -> str:
-    """A line of a docstring as help: a field's name is spelled as an option."""
-    name, colon, text = line.strip().partition(": ")
-    starts = line.startswith("    ") and colon and name.isidentifier()
-    return f"  --{name.replace('_', '-')}: {text}" if starts else line
-
-
-def _kinds() -> dict[str, tuple[type[Any], Any]]:
-    from varsmooth import training
-
-    return {
-        "classifier": (training.ClassifierConfig, training.train_classifier),
-        "selector": (training.SelectorConfig, training.train_selector),
-    }
+def _announce(doing: str, config: ClassifierConfig | SelectorConfig) -> None:
+    announce(
+        doing,
+        data=f"{config.data} {config.train_split}",
+        epochs=config.epochs,
+        network=config.network,
+        device=config.device,
+        out=config.out,
+    )

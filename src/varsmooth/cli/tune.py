@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from varsmooth.cli.feedback import announce
+from varsmooth.typed import Count, Device, NonNegative, Positive, Probability, Share, Weight
+
 if TYPE_CHECKING:
     from varsmooth.data import ImageDataset
     from varsmooth.smoothing import SmoothedClassifier
@@ -11,21 +14,23 @@ if TYPE_CHECKING:
 
 def tune(
     model: str,
+    /,
+    *,
     goal: Literal["clean", "certified", "radius", "cascade"] = "radius",
-    radius: float = 0.0,
+    radius: Weight = 0.0,
     data: str | None = None,
     split: str = "val",
     root: Path | None = None,
-    images: int = 500,
-    lams: list[float] | None = None,
-    sigma_ms: list[float] | None = None,
-    levels: int = 9,
-    n: int = 500,
-    n_select: int = 301,
-    unclipped: float = 0.9,
-    seed: int = 0,
-    batch_size: int | None = None,
-    device: str = "cpu",
+    images: Count = 500,
+    lams: list[Share] | None = None,
+    sigma_ms: list[Positive] | None = None,
+    levels: Count = 9,
+    n: Count = 500,
+    n_select: Count = 301,
+    unclipped: Probability = 0.9,
+    seed: NonNegative = 0,
+    batch_size: Count | None = None,
+    device: Device = "auto",
     out: Path | None = None,
     trust: list[str] | None = None,
 ) -> None:
@@ -36,7 +41,7 @@ def tune(
 
     examples:
       varsmooth tune runs/cpu/h-0.25
-      varsmooth tune my_model --goal certified --radius 0.5 --images 1000
+      varsmooth tune my_model/ --goal certified --radius 0.5 --images 1000
       varsmooth tune cifar10-0.25 --goal clean --out my_tuned
       varsmooth tune cifar10-universal-1.00 --goal cascade --n 1000 --out my_cascade
 
@@ -49,7 +54,7 @@ def tune(
         split: its held-out split
         root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
         images: how many of its images are used
-        lams: values of λ to try, as [0,0.1,0.2]
+        lams: values of λ to try, 0,0.1,0.2
         sigma_ms: values of σ_m to try (default: half, once and twice the selector's σ_a)
         levels: levels of the ladder from which grids are cut
         n: votes of f per image and level
@@ -60,8 +65,9 @@ def tune(
         device: where to compute
         out: folder for a copy of the model with the settings (default: the model's own folder,
             or for a released model NAME-tuned)
-        trust: import paths of your own networks that the model may build
+        trust: import paths of your own networks that the model may load: package.module:Class,...
     """
+    announce(f"tune {model} for {goal}", images=f"{images} of {split}", n=n, device=device)
     from varsmooth.data import load_dataset
     from varsmooth.data.fitting import fitted
     from varsmooth.errors import require
@@ -69,19 +75,20 @@ def tune(
     from varsmooth.models.descriptions import describe, find, own_copy, recommend
     from varsmooth.models.loading import smoothed
     from varsmooth.models.settings import Settings
+    from varsmooth.processes import choose_device
     from varsmooth.training.cards import has_card, write_card
     from varsmooth.training.tuning import tune as choose
 
-    loaded = load_checkpoint(model, trust or ())
+    loaded, where = load_checkpoint(model, trust or ()), choose_device(device)
     if goal == "cascade":
         known = loaded.description
-        g = smoothed(loaded, Settings(sigma=known.default_sigma)).to(device)
+        g = smoothed(loaded, Settings(sigma=known.default_sigma)).to(where)
         held_out = load_dataset(data or known.dataset, split, root)[:images]
         fitting = fitted(held_out, g, known.class_names, known.image_shape)
         _tune_cascade(model, g, fitting, n, seed, batch_size, out)
         return
     require(loaded.selector is not None, f"{model} has no selector to tune; train one first")
-    g, known = smoothed(loaded, Settings(protect=False)).to(device), loaded.description
+    g, known = smoothed(loaded, Settings(protect=False)).to(where), loaded.description
     images_of = load_dataset(data or known.dataset, split, root)[:images]
     chosen = choose(
         g,

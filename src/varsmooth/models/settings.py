@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.typed import NonNegative, Odd, Positive, Probability, Share, Typed
 
 SELECTOR_SETTINGS = ("lam", "sigma_a", "sigma_m", "clip", "levels", "n_median")
 """The settings that only a selector can use."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Typed):
     """Who chooses the noise level, and how; None leaves the model's recommendation.
 
     Args:
@@ -31,15 +32,15 @@ class Settings:
         lattice: noise on the lattice of 8-bit images, exact in floating point
     """
 
-    sigma: float | None = None
+    sigma: Positive | None = None
     cascade: str | None = None
-    gate: float | None = None
-    lam: float | None = None
-    sigma_a: float | None = None
-    sigma_m: float | None = None
-    clip: tuple[float, float] | None = None
-    levels: int | list[float] | None = None
-    n_median: int | None = None
+    gate: Probability | None = None
+    lam: Share | None = None
+    sigma_a: Positive | None = None
+    sigma_m: Positive | None = None
+    clip: tuple[Positive, Positive] | None = None
+    levels: NonNegative | list[Positive] | None = None
+    n_median: Odd | None = None
     protect: bool = True
     lattice: bool = False
 

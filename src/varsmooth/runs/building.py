@@ -44,7 +44,7 @@ def build(options: ModelOptions, device: torch.device | str = "cpu") -> Model:
 
 
 def stored_model(
-    config: Mapping[str, Any], model: str | None, trust: str | list[str] | None
+    config: Mapping[str, Any], model: str | None, trust: list[str] | None
 ) -> ModelOptions:
     """The model that the configuration of a stored run names, or `model` if it was moved.
 

@@ -7,7 +7,6 @@ from varsmooth.cascade import CascadeSelector
 from varsmooth.certificates import Certificate, Certificates
 from varsmooth.certification import certify, certify_as_paper
 from varsmooth.data import Batch
-from varsmooth.errors import require
 from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.runs.records import Row, Run
 from varsmooth.runs.runner import Setup, Task, labels_of, run
@@ -31,15 +30,15 @@ class Certifying(Task):
     verb = "certify"
 
     def config(self) -> dict[str, Any]:
-        votes = self.settings.votes
-        return asdict(self.settings) | {"votes": None if votes is None else str(votes.resolve())}
+        cache = self.settings.vote_cache
+        return asdict(self.settings) | {"vote_cache": cache and str(cache.resolve())}
 
     def block(self, batch_size: int) -> int:
         return images_per_block(self.settings.n, batch_size)
 
     def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
-        votes = self.settings.votes
-        return g if votes is None else RememberingClassifier(g, votes)
+        cache = self.settings.vote_cache
+        return g if cache is None else RememberingClassifier(g, cache)
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
         found = self._certify(setup.g, batch, setup.batch_size)
@@ -50,16 +49,11 @@ class Certifying(Task):
 
     def _certify(self, g: SmoothedClassifier, batch: Batch, batch_size: int) -> Certificates:
         settings = asdict(self.settings)
-        del settings["votes"]
+        del settings["vote_cache"]
         distance, every = settings.pop("distance"), settings.pop("every_index")
         where: dict[str, Any] = {"ids": batch.ids, "batch_size": batch_size}
         if settings["method"] != "paper":
-            require(
-                distance is None and not every,
-                "--distance and --every-index go with --method paper",
-            )
             return certify(g, batch.images, **settings, **where)
-        require(distance is not None, "--method paper needs --distance, the attack budget D")
         del settings["method"], settings["band"]
         return certify_as_paper(
             g, batch.images, distance=distance, every_index=every, **settings, **where

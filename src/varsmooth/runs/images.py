@@ -9,7 +9,7 @@ from PIL import Image
 
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.data.fitting import fitted
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import require
 from varsmooth.runs.building import Model
 from varsmooth.runs.options import DataOptions
 
@@ -18,7 +18,13 @@ def load_images(options: DataOptions, model: Model) -> ImageDataset:
     """The chosen images, with labels in the model's numbering."""
     images = load_dataset(options.data, options.split, options.root)
     if options.subset is not None:
-        images = images[slice_of(options.subset)]
+        chosen = slice_of(options.subset)
+        require(
+            len(range(len(images))[chosen]) > 0,
+            f"--subset {options.subset} selects none of the {len(images)} images of "
+            f"{images.name} {images.split}",
+        )
+        images = images[chosen]
     if options.resize is not None:
         images = resized(images, options.resize)
     return fitted(images, model.g, model.class_names, model.image_shape)
@@ -30,13 +36,7 @@ def slice_of(text: str) -> slice:
     >>> slice_of("0:10000:20"), slice_of("-100:")
     (slice(0, 10000, 20), slice(-100, None, None))
     """
-    try:
-        parts = [int(part) if part.strip() else None for part in text.split(":")]
-    except ValueError:
-        parts = []
-    if not 2 <= len(parts) <= 3 or parts[2:] == [0]:
-        raise VarsmoothError(f"a subset is START:STOP or START:STOP:STEP, not {text!r}")
-    return slice(*parts)
+    return slice(*(int(part) if part else None for part in text.split(":")))
 
 
 def resized(images: ImageDataset, side: int) -> ImageDataset:

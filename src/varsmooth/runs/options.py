@@ -1,12 +1,29 @@
-"""What can be asked of a run, as plain values. The command line makes its options from these."""
+"""Options of a run as plain values. The command line reads its own from these, without torch."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, BATCH_SIZE, N0, N_SELECT, N
 from varsmooth.models.settings import Settings
+from varsmooth.typed import (
+    Count,
+    Device,
+    NonNegative,
+    Odd,
+    OptionError,
+    Probability,
+    Rule,
+    Typed,
+    Weight,
+)
+
+SLICE = Rule(
+    "START:STOP or START:STOP:STEP",
+    lambda text: re.fullmatch(r"(-?\d+)?:(-?\d+)?(:(-?[1-9]\d*)?)?", text) is not None,
+)
 
 
 @dataclass(frozen=True)
@@ -16,15 +33,15 @@ class ModelOptions(Settings):
     Args:
         model: a released name (varsmooth models), a checkpoint folder, or module:factory of your
             own, returning an nn.Module or a SmoothedClassifier
-        trust: import paths package.module:Class of networks that a checkpoint may load
+        trust: import paths of your own networks that the model may load: package.module:Class,...
     """
 
     model: str | None = None
-    trust: str | list[str] | None = None
+    trust: list[str] | None = None
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class DataOptions(Typed):
     """The images.
 
     Args:
@@ -38,13 +55,13 @@ class DataOptions:
 
     data: str = "cifar10-sample"
     split: str = "test"
-    subset: str | None = None
-    resize: int | None = None
+    subset: Annotated[str, SLICE] | None = None
+    resize: Count | None = None
     root: Path | None = None
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunOptions(Typed):
     """Where results go and where they are computed; changes no result.
 
     Args:
@@ -57,13 +74,13 @@ class RunOptions:
 
     out: Path
     name: str | None = None
-    batch_size: int = BATCH_SIZE
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    devices: int = 1
+    batch_size: Count = BATCH_SIZE
+    device: Device = "auto"
+    devices: Count = 1
 
 
 @dataclass(frozen=True)
-class CertifyOptions:
+class CertifyOptions(Typed):
     """The certificates.
 
     Args:
@@ -79,26 +96,35 @@ class CertifyOptions:
         band: cover the deployed prediction, whose median is empirical
         runner_up: bound the runner-up class too
         seed: of all noise; a result is a function of it and the image's id
-        votes: a folder of stored votes that runs share: another λ, clip or D then costs only
-            the selector
+        vote_cache: a folder of votes that runs share: another λ, clip or D then costs only the
+            selector
     """
 
-    n: int = N
-    n0: int = N0
-    n_select: int = N_SELECT
-    alpha: float = ALPHA
-    alpha_select: float = ALPHA_SELECT
+    n: Count = N
+    n0: Count = N0
+    n_select: Count = N_SELECT
+    alpha: Probability = ALPHA
+    alpha_select: Probability = ALPHA_SELECT
     method: Literal["sound", "conditional", "paper"] = "sound"
-    distance: float | None = None
+    distance: Weight | None = None
     every_index: bool = False
     band: bool = True
     runner_up: bool = False
-    seed: int = 0
-    votes: Path | None = None
+    seed: NonNegative = 0
+    vote_cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        paper = self.method == "paper"
+        if paper and self.distance is None:
+            raise OptionError("distance", "must be given with method paper: the attack budget D")
+        for name in ("distance", "every_index"):
+            if getattr(self, name) and not paper:
+                raise OptionError(name, "belongs to method paper; leave it out")
 
 
 @dataclass(frozen=True)
-class PredictOptions:
+class PredictOptions(Typed):
     """The predictions.
 
     Args:
@@ -108,14 +134,14 @@ class PredictOptions:
         seed: of all noise (default: fresh entropy, which the guarantee needs in deployment)
     """
 
-    n: int = N
-    alpha: float | None = ALPHA
-    alpha_select: float = ALPHA_SELECT
-    seed: int | None = None
+    n: Count = N
+    alpha: Probability | None = ALPHA
+    alpha_select: Probability = ALPHA_SELECT
+    seed: NonNegative | None = None
 
 
 @dataclass(frozen=True)
-class AttackOptions:
+class AttackOptions(Typed):
     """The attack: projected gradient descent in the ℓ2 ball.
 
     Args:
@@ -132,27 +158,22 @@ class AttackOptions:
         seed: of all noise
     """
 
-    eps: float | list[float] | None = None
+    eps: Weight | list[Weight] | None = None
     kind: Literal["strong", "weak"] = "strong"
-    steps: int = 20
-    samples: int = 16
-    restarts: int = 1
-    n_median_attack: int = 11
-    n: int = N
-    alpha: float | None = None
+    steps: Count = 20
+    samples: Count = 16
+    restarts: Count = 1
+    n_median_attack: Odd = 11
+    n: Count = N
+    alpha: Probability | None = None
     save_images: bool = False
-    seed: int = 0
+    seed: NonNegative = 0
 
 
 def options_in(config: Mapping[str, Any]) -> tuple[ModelOptions, DataOptions]:
     """The model and the images that the configuration of a stored run names."""
-    values = dict(config)
-    if values["clip"] is not None:
-        values["clip"] = tuple(values["clip"])
-    if values["root"] is not None:
-        values["root"] = Path(values["root"])
     model, data = (
-        {field.name: values[field.name] for field in fields(kind)}
+        {field.name: config[field.name] for field in fields(kind)}
         for kind in (ModelOptions, DataOptions)
     )
     return ModelOptions(**model), DataOptions(**data)

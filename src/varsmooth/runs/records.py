@@ -23,7 +23,8 @@ from varsmooth.identity import covers_architecture
 FORMAT = 1
 HEADER = "run.json"
 
-EXECUTION = ("model", "data", "root", "batch_size", "device", "devices", "votes", "name", "out")
+PLACES = ("model", "data", "root", "vote_cache", "votes", "name", "out")  # votes: the cache before
+EXECUTION = (*PLACES, "batch_size", "device", "devices")
 """Options that change where and how fast, never what: a run may be resumed with others. Model and
 data are compared by their fingerprints instead of by their paths."""
 

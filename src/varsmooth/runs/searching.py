@@ -41,7 +41,7 @@ def search_run(
     settings: AttackOptions,
     options: RunOptions,
     model: str | None = None,
-    trust: str | list[str] | None = None,
+    trust: list[str] | None = None,
 ) -> Run:
     """Attack every certified image of a run within its radius, and test what was found.
 

@@ -50,7 +50,7 @@ def verify_run(
     folder: str | Path,
     resample: int = 0,
     model: str | None = None,
-    trust: str | list[str] | None = None,
+    trust: list[str] | None = None,
     seed: int | None = None,
     batch_size: int = BATCH_SIZE,
     device: str = "auto",

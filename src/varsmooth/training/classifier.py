@@ -1,5 +1,6 @@
 """Training of a classifier f under Gaussian noise: one level, or all levels at once."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,26 +59,25 @@ class ClassifierTask:
 
 
 def train_classifier(config: ClassifierConfig) -> Path:
-    """Train f as configured; returns the folder of the finished model (`config.output`)."""
+    """Train f as configured; returns the folder of the finished model (`config.out`)."""
     require(
         not config.universal or config.network_options.get("conditional", True) is True,
-        "universal training tells the network σ; remove network_options.conditional=false",
+        "a universal classifier takes σ as an input; leave out network_options.conditional",
     )
-    output = Path(config.output)
-    with writing_to(output):
-        launch(partial(_train, config), config.accelerator, config.devices)
-    return output
+    with writing_to(config.out):
+        launch(partial(_train, config), config.device, config.devices)
+    return config.out
 
 
 def _train(config: ClassifierConfig, engine: Engine) -> None:
-    data = load_dataset(config.dataset, config.train_split, config.data_root)
-    held_out = load_dataset(config.dataset, config.held_out_split, config.data_root)
+    data = load_dataset(config.data, config.train_split, config.root)
+    held_out = load_dataset(config.data, config.held_out_split, config.root)
     options = _network_options(config, data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)  # modules initialise themselves from the global generator
         module = build(config.network, options)
     if config.initial is not None:
-        initialise(module, config.initial)
+        initialise(module, config.initial, config.trust)
     module = module.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     history = fit(ClassifierTask(module, config), data, config, engine)
     if engine.rank != 0:
@@ -91,22 +91,22 @@ def _train(config: ClassifierConfig, engine: Engine) -> None:
         metrics={config.held_out_split: _measure(module, held_out, config)},
     )
     description = Description(
-        dataset=config.dataset,
+        dataset=config.data,
         class_names=data.class_names,
         sigma_a=config.sigma,
         image_shape=data.shape,
         universal=config.universal,
         classifier=part,
     )
-    save(config.output, description, classifier=module)
+    save(config.out, description, classifier=module)
 
 
-def initialise(module: nn.Module, source: str) -> None:
+def initialise(module: nn.Module, source: str, trust: Sequence[str] = ()) -> None:
     """Start from the classifier of another model, or from a safetensors file of plain weights."""
     if source.endswith(".safetensors"):
         weights = load_weights(source)
     else:
-        classifier = load_checkpoint(source).classifier
+        classifier = load_checkpoint(source, trust).classifier
         require(classifier is not None, f"{source} holds no classifier to start from")
         assert classifier is not None
         weights = classifier.state_dict()
@@ -131,4 +131,4 @@ def _network_options(config: ClassifierConfig, data: ImageDataset) -> dict[str, 
 def _measure(module: nn.Module, held_out: ImageDataset, config: ClassifierConfig) -> Metrics:
     levels = measured_levels(config.sigma, config.universal)
     images = held_out[: config.held_out_images]
-    return measure_classifier(module, images, levels, config.votes, config.seed)[0]
+    return measure_classifier(module, images, levels, config.n, config.seed)[0]

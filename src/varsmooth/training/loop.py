@@ -4,7 +4,6 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,7 +46,7 @@ def fit(
     """
     batches = Batches(data, config, engine)
     optimizer = _optimizer(task.module, config)
-    path = Path(config.output) / "state.pt"
+    path = config.out / "state.pt"
     history: list[dict[str, float]] = []
     if config.resume:
         history = restore_state(path, task.module, optimizer, config, engine.device)
@@ -194,4 +193,4 @@ def _tensorboard(config: TrainingConfig) -> Any:
         raise VarsmoothError(
             "TensorBoard logs need tensorboard; install it with: pip install 'varsmooth[logs]'"
         ) from error
-    return SummaryWriter(config.output)
+    return SummaryWriter(str(config.out))

