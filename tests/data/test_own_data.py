@@ -1,6 +1,10 @@
 """The user's own images and arrays."""
 
+import hashlib
+import io
+import os
 import struct
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -43,12 +47,13 @@ def test_train_val_and_test_folders_are_splits_not_classes(tmp_path: Path) -> No
     for split, n in (("train", 3), ("test", 2)):
         for i in range(n):
             picture(tmp_path / split / "cat" / f"{i}.png")
-    assert len(load_dataset(tmp_path, "train")) == 3
     test = load_dataset(tmp_path)
     assert (test.name, test.split, len(test)) == (tmp_path.name, "test", 2)
     assert test.class_names == ("cat",)
-    with pytest.raises(VarsmoothError, match="no folder 'val'"):
-        load_dataset(tmp_path, "val")
+    assert (len(load_dataset(tmp_path, "val")), len(load_dataset(tmp_path, "train"))) == (1, 2)
+    picture(tmp_path / "val" / "cat" / "9.png")
+    assert load_dataset(tmp_path, "val").files == ("cat/9.png",)
+    assert len(load_dataset(tmp_path, "train")) == 3
 
 
 def test_bare_images_and_a_single_image_are_unlabelled(tmp_path: Path) -> None:
@@ -61,9 +66,8 @@ def test_bare_images_and_a_single_image_are_unlabelled(tmp_path: Path) -> None:
     assert single.labels is None
     assert single.files == ("b.png",)
     np.testing.assert_array_equal(single.images, b[None])
-    for path in (tmp_path, tmp_path / "b.png"):
-        with pytest.raises(VarsmoothError, match="no split 'train'"):
-            load_dataset(path, "train")
+    with pytest.raises(VarsmoothError, match="one image and has no split 'train'"):
+        load_dataset(tmp_path / "b.png", "train")
 
 
 def test_grey_stays_grey_only_if_all_images_are(tmp_path: Path) -> None:
@@ -105,16 +109,17 @@ def test_folders_that_cannot_work(tmp_path: Path) -> None:
         load_dataset(tmp_path / "model.pt")
 
 
+def png_chunk(kind: bytes, data: bytes) -> bytes:
+    check = zlib.crc32(kind + data)
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+
+
 def huge_png(width: int, height: int) -> bytes:
     """A file of a few bytes that claims to be a very large picture."""
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        check = zlib.crc32(kind + data)
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
-
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + body
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*part) for part in parts)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +128,8 @@ def huge_png(width: int, height: int) -> bytes:
         (b"", "cannot be read as an image"),
         (b"GIF89a" + bytes(100), "cannot be read as an image"),
         (huge_png(8, 8), "cannot be read as an image"),
-        (huge_png(8_000, 8_000), "50 million pixels"),
-        (huge_png(10_000, 10_000), "50 million pixels"),
+        (huge_png(8_000, 8_000), "64,000,000 pixels, above the limit of 50,000,000"),
+        (huge_png(10_000, 10_000), "raise it with VARSMOOTH_MAX_PIXELS"),
         (huge_png(60_000, 60_000), "too large"),
     ],
 )
@@ -136,10 +141,87 @@ def test_damaged_and_hostile_images_are_refused(
         load_dataset(tmp_path)
 
 
-def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
-    Image.fromarray(np.zeros((4, 4), np.uint16)).save(tmp_path / "x.png")
-    with pytest.raises(VarsmoothError, match="8 bits"):
+def deep_png(colour: int, channels: int) -> bytes:
+    """A PNG of 4×4 pixels with 16 bits per channel."""
+    row = bytes(1 + 4 * 2 * channels)
+    header = struct.pack(">IIBBBBB", 4, 4, 16, colour, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(4 * row)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*part) for part in parts)
+
+
+@pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
+def test_sixteen_bits_are_refused(colour: int, channels: int, tmp_path: Path) -> None:
+    (tmp_path / "x.png").write_bytes(deep_png(colour, channels))
+    with pytest.raises(VarsmoothError, match="more than 8 bits per channel"):
         load_dataset(tmp_path)
+
+
+def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.png")
+    (tmp_path / "endless.png").symlink_to("/dev/zero")
+    for name in ("x.png", "endless.png"):
+        with pytest.raises(VarsmoothError, match="neither a file"):
+            load_dataset(tmp_path / name)
+    with pytest.raises(VarsmoothError, match="a device; give a regular file"):
+        load_dataset(tmp_path)
+    (tmp_path / "endless.png").unlink()
+    with pytest.raises(VarsmoothError, match="a pipe"):
+        load_dataset(tmp_path)
+
+
+def test_more_pixels_than_fit_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(3):
+        picture(tmp_path / f"{i}.png")
+    np.savez(tmp_path / "a.npz", images=np.zeros((3, 6, 8, 3), np.uint8))
+    assert 3 * 6 * 8 * 3 == 432
+    monkeypatch.setenv("VARSMOOTH_MAX_BYTES", "431")
+    for path in (tmp_path, tmp_path / "a.npz"):
+        with pytest.raises(VarsmoothError, match="above the limit of 431; raise it with"):
+            load_dataset(path)
+    monkeypatch.setenv("VARSMOOTH_MAX_BYTES", "many")
+    with pytest.raises(VarsmoothError, match="must be an integer"):
+        load_dataset(tmp_path)
+
+
+def labelled(tmp_path: Path) -> Path:
+    for name, n in (("cat", 10), ("dog", 7), ("owl", 1)):
+        for i in range(n):
+            picture(tmp_path / name / f"{i}.png")
+    return tmp_path
+
+
+def test_sets_without_splits_are_split_by_a_fixed_rule(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = labelled(tmp_path / "zoo")
+    everything, train, val = (load_dataset(folder, split) for split in ("test", "train", "val"))
+    assert capsys.readouterr().err.count("5 of its 18 images") == 1  # stated, once
+    assert (len(everything), len(train), len(val)) == (18, 13, 5)
+    assert sorted([*train.files, *val.files]) == sorted(everything.files)
+    assert val.labels is not None
+    assert np.bincount(val.labels).tolist() == [2, 2, 1]
+    assert (train.split, val.split, val.class_names) == ("train", "val", everything.class_names)
+    for part in (train, val):  # an image is the same image, with the same noise, in every split
+        for i, file in zip(part.ids.tolist(), part.files, strict=True):
+            assert everything.files[i] == file
+    digests = {f: hashlib.sha256(f.encode()).hexdigest() for f in everything.files}
+    cats = sorted((f for f in digests if f.startswith("cat")), key=digests.__getitem__)
+    assert {f for f in val.files if f.startswith("cat")} == set(cats[:2])
+    with pytest.raises(VarsmoothError, match="no split 'valid'; choose train, val or test"):
+        load_dataset(folder, "valid")
+
+
+def test_arrays_are_split_too(tmp_path: Path) -> None:
+    images = RNG.integers(0, 256, (10, 6, 8, 3), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", images=images, labels=np.arange(10) % 2)
+    train, val = (load_dataset(tmp_path / "a.npz", split) for split in ("train", "val"))
+    assert (len(train), len(val)) == (8, 2)
+    np.testing.assert_array_equal(val.images, images[val.ids])
+    np.savez(tmp_path / "b.npz", images=images[:1])
+    with pytest.raises(VarsmoothError, match="too few for a split 'train'"):
+        load_dataset(tmp_path / "b.npz", "train")
 
 
 IMAGES = RNG.integers(0, 256, (5, 6, 8, 3), dtype=np.uint8)
@@ -218,3 +300,60 @@ def test_an_object_array_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(VarsmoothError, match="cannot be read as plain arrays"):
         load_dataset(tmp_path / "a.npy")
+
+
+def damaged(kind: str) -> bytes:
+    """An .npz that is wrong in one way."""
+    file = io.BytesIO()
+    np.savez_compressed(file, images=IMAGES, labels=LABELS)
+    content = bytearray(file.getvalue())
+    central = content.index(b"PK\x01\x02")
+    if kind == "encrypted":
+        content[6] |= 1
+        content[central + 8] |= 1
+    elif kind == "unknown method":
+        content[8:10] = content[central + 10 : central + 12] = struct.pack("<H", 77)
+    elif kind == "broken stream":
+        middle = content.index(b"PK\x03\x04", 4) // 2
+        content[middle : middle + 20] = bytes(20)
+    elif kind == "truncated":
+        content = content[: len(content) // 2]
+    return bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["encrypted", "unknown method", "broken stream", "truncated"])
+def test_damaged_archives_are_one_sentence(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(damaged(kind))
+    with pytest.raises(VarsmoothError, match="cannot be read as plain arrays"):
+        load_dataset(tmp_path / "a.npz")
+
+
+def claiming(shape: str) -> bytes:
+    """A .npy file of a few bytes whose header claims any shape."""
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + header.encode() + bytes(10)
+
+
+@pytest.mark.parametrize("shape", ["(10**12, 32, 32, 3)", "(1000000000, 3, 32, 32)", "(-1, 2)"])
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_arrays_that_claim_more_than_they_hold(shape: str, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "npy":
+        path.write_bytes(claiming(shape))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("images.npy", claiming(shape))
+    with pytest.raises(VarsmoothError):
+        load_dataset(path)
+
+
+def test_labels_beyond_any_number_of_classes_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", images=IMAGES, labels=LABELS.astype(np.int64) + 2**60)
+    with pytest.raises(VarsmoothError, match="VARSMOOTH_MAX_CLASSES"):
+        load_dataset(tmp_path / "a.npz")
+
+
+def test_a_class_folder_needs_a_printable_name(tmp_path: Path) -> None:
+    picture(tmp_path / "cat\x1b[2J" / "1.png")
+    with pytest.raises(VarsmoothError, match="printable name"):
+        load_dataset(tmp_path)

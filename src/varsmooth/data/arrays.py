@@ -1,16 +1,18 @@
 """The user's own arrays: `.npz` with `images` and `labels`, or `.npy` with a sibling of labels."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import ZipFile, ZipInfo, is_zipfile
 
 import numpy as np
 from numpy.lib.format import open_memmap
-from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from varsmooth.data.dataset import ImageDataset
+from varsmooth.data.splitting import split_off
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.limits import check_limit
 
 
 def load_arrays(path: Path, split: str) -> ImageDataset:
@@ -25,28 +27,46 @@ def load_arrays(path: Path, split: str) -> ImageDataset:
         images, labels = _read_npz(path) if path.suffix.lower() == ".npz" else _read_npy(path)
     except VarsmoothError:
         raise
-    except (BadZipFile, EOFError, OSError, ValueError) as error:
+    except Exception as error:  # a damaged archive may raise anything
         raise VarsmoothError(f"{path} cannot be read as plain arrays: {error}") from error
     classes = 0 if labels is None else _check_labels(path, labels)
-    return ImageDataset(
+    everything = ImageDataset(
         name=path.stem,
-        split=split,
+        split="test",
         images=_channels_last(path, images),
         labels=None if labels is None else labels.astype(np.int64),
         ids=np.arange(len(images), dtype=np.int64),
         class_names=tuple(str(i) for i in range(classes)),
     )
+    return split_off(everything, split)
 
 
 def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    with path.open("rb") as file:
-        archive = np.load(file, allow_pickle=False)
-        names = list(archive.files) if isinstance(archive, NpzFile) else ["one array"]
+    """The arrays of a zip archive, each held against what the archive says of its size."""
+    if not is_zipfile(path):
+        with path.open("rb") as file:
+            np.load(file, allow_pickle=False)  # says what is wrong, unless it is a single array
+        raise VarsmoothError(f"{path} should hold the arrays images and labels, not one array")
+    with ZipFile(path) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         require(
-            "images" in names and set(names) <= {"images", "labels"},
-            f"{path} should hold the arrays images and labels, not {', '.join(names)}",
+            "images" in members and members.keys() <= {"images", "labels"},
+            f"{path} should hold the arrays images and labels, not {', '.join(members)}",
         )
-        return archive["images"], archive["labels"] if "labels" in names else None
+        for info in members.values():
+            check_limit(
+                "BYTES", info.file_size, f"{info.filename} in {path} has {info.file_size:,} bytes"
+            )
+        images = _read_member(archive, members["images"])
+        return images, _read_member(archive, members["labels"]) if "labels" in members else None
+
+
+def _read_member(archive: ZipFile, info: ZipInfo) -> NDArray[Any]:
+    with archive.open(info) as file:
+        content = file.read(info.file_size + 1)
+    require(len(content) == info.file_size, f"{info.filename} is longer than the archive says")
+    array: NDArray[Any] = np.load(BytesIO(content), allow_pickle=False)
+    return array
 
 
 def _read_npy(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
@@ -75,4 +95,6 @@ def _check_labels(path: Path, labels: NDArray[Any]) -> int:
         labels.ndim == 1 and labels.dtype.kind in "iu" and labels.size > 0,
         f"the labels of {path} should be integers of shape (N,), not {labels.dtype} {labels.shape}",
     )
-    return int(labels.max()) + 1
+    classes = int(labels.max()) + 1
+    check_limit("CLASSES", classes, f"the labels of {path} go up to {classes - 1:,}")
+    return classes

@@ -31,7 +31,8 @@ def load_dataset(
       directory `root` (default: $VARSMOOTH_DATA, else the platform's usual place);
     - `cifar10-sample`: embedded in the package, splits test (1,000) and val (200);
     - a folder of class sub-folders, a folder of images, an image, or a `.npz` / `.npy` file.
-      These are one set, served as `test`, unless a folder has sub-folders train, val, test.
+      A folder may have sub-folders train, val, test. Without them `test` is the whole set, `val`
+      a fixed fifth of each class and `train` the rest.
 
     >>> sample = load_dataset("cifar10-sample")
     >>> sample.images.shape, sample.class_names[3], sample[0:10:5].ids.tolist()
@@ -48,7 +49,6 @@ def load_dataset(
         path.is_file(),
         f"{name_or_path} is neither a file, a folder nor one of the data sets {', '.join(NAMES)}",
     )
-    require(split == "test", f"{path} is one set and has no split {split!r}; leave the split out")
     return _loader(path)(path, split)
 
 

@@ -17,7 +17,7 @@ Indices = slice | Sequence[int] | NDArray[np.integer]
 class Batch(NamedTuple):
     """What a model eats: `images, labels, ids = batch`."""
 
-    images: Tensor  # (B,C,H,W) float32 in [0,1], channels-last in memory
+    images: Tensor  # (B,C,H,W) float32 in [0,1], contiguous
     labels: Tensor | None  # (B,) int64, None when the data set has no labels
     ids: Tensor  # (B,) int64
 
@@ -98,7 +98,7 @@ class ImageDataset:
     def batch(self, indices: Indices) -> Batch:
         """The chosen images (indices may repeat) as tensors: one copy, of this batch alone."""
         pixels = torch.from_numpy(np.array(self.images[indices]))  # (B,H,W,C)
-        images = pixels.permute(0, 3, 1, 2).to(torch.float32).div_(255)  # (B,C,H,W)
+        images = pixels.permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)  # (B,C,H,W)
         labels = None if self.labels is None else torch.from_numpy(np.array(self.labels[indices]))
         return Batch(images, labels, torch.from_numpy(np.array(self.ids[indices])))
 

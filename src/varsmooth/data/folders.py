@@ -1,6 +1,7 @@
 """The user's own photographs: one image, a folder of images, a folder of class folders."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -9,10 +10,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from varsmooth.data.dataset import ImageDataset
+from varsmooth.data.splitting import split_off
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.limits import check_limit, check_regular
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
-MAX_PIXELS = 50_000_000  # of one image; a small file may claim to be a huge picture
 
 
 def load_folder(folder: Path, split: str) -> ImageDataset:
@@ -21,18 +23,23 @@ def load_folder(folder: Path, split: str) -> ImageDataset:
     - sub-folders: each is a class, numbered in the order of their sorted names;
     - no sub-folders: the images have no labels;
     - sub-folders all called train, val or test: the one called `split` is the folder.
+
+    What has no folder `val` gets one from its training images, see `split_off`.
     """
-    name, folders = folder.resolve().name, _folders_in(folder)
-    if folders and {sub.name for sub in folders} <= {"train", "val", "test"}:
-        folder = folder / split
-        require(folder.is_dir(), f"{name} has no folder {split!r} beside {folders[0].name!r}")
-        folders = _folders_in(folder)
-    else:
-        require(
-            split == "test",
-            f"{folder} is one set and has no split {split!r}; leave the split out",
-        )
-    bare = _images_in(folder)
+    own = {sub.name for sub in _folders_in(folder)}
+    if not own or not own <= {"train", "val", "test"}:
+        return split_off(_read_folder(folder, folder.resolve().name), split)
+    divided = split in ("train", "val") and "val" not in own
+    chosen = folder / ("train" if divided else split)
+    require(
+        chosen.is_dir(), f"{folder} has no folder {chosen.name!r} beside {', '.join(sorted(own))}"
+    )
+    data = _read_folder(chosen, folder.resolve().name)
+    return split_off(data, split) if divided else replace(data, split=split)
+
+
+def _read_folder(folder: Path, name: str) -> ImageDataset:
+    folders, bare = _folders_in(folder), _images_in(folder)
     require(
         not (bare and folders),
         f"{folder} has images beside its sub-folders; put every image into a class sub-folder",
@@ -43,10 +50,13 @@ def load_folder(folder: Path, split: str) -> ImageDataset:
         f"{folder} holds no image ({', '.join(sorted(SUFFIXES))}), "
         "neither by itself nor in its sub-folders",
     )
+    check_limit("CLASSES", len(folders), f"{folder} has {len(folders):,} class folders")
+    for sub in folders:
+        require(sub.name.isprintable(), f"rename {sub.name!r}: a class needs a printable name")
     classes = {sub.name: number for number, sub in enumerate(folders)}
     return ImageDataset(
         name=name,
-        split=split,
+        split="test",
         images=_read_all(paths),
         labels=np.array([classes[p.parent.name] for p in paths], np.int64) if classes else None,
         ids=np.arange(len(paths), dtype=np.int64),
@@ -57,6 +67,7 @@ def load_folder(folder: Path, split: str) -> ImageDataset:
 
 def load_image(path: Path, split: str) -> ImageDataset:
     """A single image, without a label."""
+    require(split == "test", f"{path} is one image and has no split {split!r}; leave the split out")
     return ImageDataset(
         name=path.name,
         split=split,
@@ -82,7 +93,12 @@ def _read_all(paths: list[Path]) -> NDArray[np.uint8]:
     """(N,H,W,3), or (N,H,W,1) if every image is grey."""
     images = []
     for path in paths:
-        images.append(_read(path))
+        check_regular(path)
+        with path.open("rb") as file:
+            images.append(read_image(file, str(path)))
+        if len(images) == 1:
+            total = 3 * len(paths) * images[0].shape[0] * images[0].shape[1]
+            check_limit("BYTES", total, f"{path.parent} has {total:,} bytes of pixels")
         (h, w), (h0, w0) = images[-1].shape[:2], images[0].shape[:2]
         require(
             (h, w) == (h0, w0),
@@ -94,16 +110,11 @@ def _read_all(paths: list[Path]) -> NDArray[np.uint8]:
     return np.stack([np.repeat(i[..., None], 3, axis=2) if i.ndim == 2 else i for i in images])
 
 
-def _read(path: Path) -> NDArray[np.uint8]:
-    with path.open("rb") as file:
-        return read_image(file, str(path))
-
-
 def read_image(
     file: IO[bytes],
     name: str,
     formats: tuple[str, ...] = ("PNG", "JPEG", "BMP", "WEBP"),
-    max_pixels: int = MAX_PIXELS,
+    max_pixels: int | None = None,
 ) -> NDArray[np.uint8]:
     """(H,W) if grey, otherwise (H,W,3); upright as the camera meant it, transparency dropped.
 
@@ -113,12 +124,15 @@ def read_image(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our limit is lower
             with Image.open(file, formats=formats) as image:
+                pixels = image.width * image.height
+                check_limit("PIXELS", pixels, f"{name} has {pixels:,} pixels")
                 require(
-                    image.width * image.height <= max_pixels,
-                    f"{name} has more than {max_pixels // 10**6} million pixels; make it smaller",
+                    max_pixels is None or pixels <= max_pixels,
+                    f"{name} has more than {(max_pixels or 0) // 10**6} million pixels; make it smaller",
                 )
+                raw = [str(tile[3]) for tile in image.tile]  # pillow would cut RGB;16B to 8 bits
                 require(
-                    not image.mode.startswith(("I", "F")),
+                    not image.mode.startswith(("I", "F")) and not any("16B" in r for r in raw),
                     f"{name} has more than 8 bits per channel; save it with 8 bits",
                 )
                 upright = ImageOps.exif_transpose(image)

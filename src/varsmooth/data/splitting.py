@@ -1,0 +1,55 @@
+"""Train and held-out images of a data set that has no splits of its own."""
+
+import hashlib
+import sys
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from varsmooth.data.dataset import ImageDataset
+from varsmooth.errors import VarsmoothError, require
+
+HELD_OUT = 5
+"""One of this many images of each class is held out."""
+
+
+def split_off(data: ImageDataset, split: str) -> ImageDataset:
+    """`val`: a fifth of each class, `train`: the rest, `test`: everything.
+
+    The rule is fixed: within a class, images are ordered by the SHA-256 of their file name (of
+    their number, if they have none), and the first fifth, at least one, is held out. It depends on
+    nothing else, so that training and evaluation agree; images keep their ids.
+
+    >>> from varsmooth.data import load_dataset
+    >>> sample = load_dataset("cifar10-sample")
+    >>> train, val = split_off(sample, "train"), split_off(sample, "val")
+    >>> len(train), len(val), len({*train.ids, *val.ids})
+    (800, 200, 1000)
+    """
+    if split == "test":
+        return data
+    if split not in ("train", "val"):
+        raise VarsmoothError(f"{data.name} has no split {split!r}; choose train, val or test")
+    names = data.files or tuple(map(str, data.ids))
+    order = np.argsort([hashlib.sha256(name.encode()).hexdigest() for name in names], kind="stable")
+    labels = np.zeros(len(data), np.int64) if data.labels is None else data.labels
+    held_out = np.zeros(len(data), bool)
+    for label in np.unique(labels):
+        mine = order[labels[order] == label]
+        held_out[mine[: -(-len(mine) // HELD_OUT)]] = True
+    chosen = np.flatnonzero(held_out == (split == "val"))
+    require(
+        len(chosen) > 0, f"{data.name} has one image of each class, too few for a split {split!r}"
+    )
+    _tell(data.name, int(held_out.sum()), len(data))
+    return replace(data[chosen], split=split)
+
+
+@cache  # once for a data set, however often its splits are loaded
+def _tell(name: str, held_out: int, total: int) -> None:
+    print(
+        f"{name} has no val folder of its own: {held_out} of its {total} images, a fixed fifth of "
+        "each class, are held out as val, the others are train",
+        file=sys.stderr,
+    )
