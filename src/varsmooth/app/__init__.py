@@ -1,23 +1,26 @@
-"""The interactive page: turn the knobs on one image, certify it, attack it, browse a run.
+"""The page in the browser: turn λ on an image, certify it, attack it, browse a run.
 
-knobs: what can be turned, and how far; models: a model and its three smoothed classifiers;
-uploads: a stranger's file becomes an image; jobs: one piece of work at a time, with cancel;
-looking, certifying, attacking: what is computed; runs: the records of a run folder;
-pictures: figures; fragments: results as HTML; desk: what happens when something is pressed;
-panel, page: the same as Gradio components; server: who may ask, what the browser may load.
+knobs: what can be set, and the smoothed classifiers of a model at these settings;
+one_image, several_images, browse: what is computed; drawings: figures;
+markup: the only place where HTML is written; fragments: results as HTML; layout: the page itself;
+worker: one piece of work at a time; desk: from a request to its answer;
+server: who may ask, and what a browser may load; static: style and script.
 
-Only panel, page and server know Gradio; everything else can be called and tested without a browser.
+Only server knows HTTP. It accepts no path of an upload and keeps nothing of a visitor: a picture
+travels with each request.
 """
 
 from varsmooth.errors import VarsmoothError
 
 
-def require_gradio() -> None:
+def require_extra() -> None:
     """The page needs an extra; say so before any work is done."""
     try:
-        import gradio  # noqa: F401
         import matplotlib  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
     except ImportError:
         raise VarsmoothError(
-            "the page needs Gradio and matplotlib; install them with: pip install 'varsmooth[app]'"
+            "the page needs Starlette, Uvicorn and matplotlib; "
+            "install them with: pip install 'varsmooth[app]'"
         ) from None

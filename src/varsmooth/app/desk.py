@@ -1,42 +1,63 @@
-"""What happens when something is pressed: plain values in, pieces of HTML out."""
+"""From a request to its answer: plain values in, pieces of HTML out."""
 
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+import base64
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from varsmooth.app import attacking, certifying, fragments
-from varsmooth.app.attacking import Kind
-from varsmooth.app.jobs import Bench, Job
-from varsmooth.app.knobs import Knobs
-from varsmooth.app.looking import look
-from varsmooth.app.models import Model
-from varsmooth.app.runs import OpenRun
-from varsmooth.app.uploads import open_upload
-from varsmooth.data import ImageDataset, load_dataset
-from varsmooth.data.fitting import renumbered
+from varsmooth.app import fragments, one_image, several_images
+from varsmooth.app.browse import EVERYTHING, open_run
+from varsmooth.app.drawings import png
+from varsmooth.app.knobs import Knobs, Smoothers
+from varsmooth.app.markup import tag
+from varsmooth.app.uploads import decoded, open_upload
+from varsmooth.app.worker import Job, Worker
+from varsmooth.certificates import Certificate
+from varsmooth.data import Batch, ImageDataset, load_dataset
+from varsmooth.data.fitting import fitted
 from varsmooth.defaults import MODEL
 from varsmooth.errors import require
-from varsmooth.models.descriptions import released_names
+from varsmooth.models.descriptions import Description, describe, released_names
+from varsmooth.runs.images import resized
 
-Tell = Callable[[float], None]
-"""Told which share of the work is done."""
+Answer = dict[str, Any]
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What every request about one image says."""
+
+    model: Smoothers
+    chosen: ImageDataset  # one image
+    knobs: Knobs
+    seed: int
+
+    @property
+    def image(self) -> Batch:
+        return self.chosen.batch([0])
+
+    @property
+    def label(self) -> int | None:
+        return None if self.chosen.labels is None else int(self.chosen.labels[0])
 
 
 class Desk:
     """The models, sample images and runs that a page offers, and the work on them.
 
-    model: the first to be shown, a released name or a folder; data: where samples come from;
-    run: a run folder to offer; any_run: whether a visitor may name another;
-    trust: import paths of networks that the models may load.
+    model: the first to be shown, a released name or a folder; data: where its samples come from,
+    by default its own data set; run: a run folder to open; any_run: whether a visitor may name
+    another; trust: import paths of networks that the models may load.
     """
 
     def __init__(
         self,
         model: str | None = None,
-        data: str = "cifar10-sample",
+        data: str | None = None,
         run: Path | None = None,
         any_run: bool = True,
         trust: Collection[str] = (),
@@ -44,89 +65,193 @@ class Desk:
         self.trust = trust
         self.first_model = model or MODEL
         self.models = list(dict.fromkeys([self.first_model, *released_names()]))
+        self.data = data
         self.run = run
         self.any_run = any_run
-        self.bench = Bench()
+        self.worker = Worker()
         self.model = lru_cache(maxsize=4)(self._load)
-        self.samples = few_of_each(load_dataset(data))
-        self.model(self.first_model)  # a model that cannot be loaded is told at once
+        self.samples = lru_cache(maxsize=4)(self._samples)
+        self.image = lru_cache(maxsize=32)(self._image)
+        self.deployed = lru_cache(maxsize=32)(self._deployed)
+        self.fixed_levels = lru_cache(maxsize=32)(self._fixed_levels)  # do not depend on λ
+        self.one_sigma = lru_cache(maxsize=8)(self._one_sigma)  # nor does this
+        self.samples(self.first_model)  # what cannot be loaded or does not fit is refused at once
+        if run is not None:
+            open_run(run)
+        self.answers: dict[str, Callable[[Body, Job], Answer]] = {
+            "look": self.look,
+            "curve": self.curve,
+            "certify": self.certify,
+            "attack": self.attack,
+            "several": self.several,
+            "run": self.browse,
+            "evidence": self.evidence,
+        }
 
-    def _load(self, name: str) -> Model:
+    def about(self, name: str) -> Description:
+        """The description of a model that the page offers."""
         require(name in self.models, f"{name} was not offered when the page was started")
-        return Model.load(name, self.trust)
+        return describe(name)
 
-    def sample(self, number: int) -> ImageDataset:
-        """One of the sample images."""
-        return self.samples[number : number + 1]
+    def _load(self, name: str) -> Smoothers:
+        self.about(name)
+        return Smoothers.load(name, self.trust)
 
-    def label(self, image: ImageDataset, model: Model) -> int | None:
-        """The image's label in the model's numbering."""
-        labels = renumbered(image, model.class_names).labels
-        return None if labels is None else int(labels[0])
+    def _samples(self, name: str) -> ImageDataset:
+        """Sample images for a model, of its own data set, with labels in its numbering."""
+        model = self.model(name)
+        data = self.data if name == self.first_model and self.data else own_data(model.about)
+        images, shape = few_of_each(load_dataset(data)), model.about.image_shape
+        if shape is not None and shape[1] == shape[2] != images.images.shape[1]:
+            images = resized(images, shape[1])
+        return fitted(images, model.at(model.about.default_sigma), model.class_names, shape)
 
-    def upload(self, path: str, model: str) -> tuple[ImageDataset, str]:
+    # One image
+
+    def upload(self, content: bytes, name: str, model: str) -> Answer:
         """An uploaded picture in the size that the model wants, and what was done to it."""
-        height, _, channels = self.samples.images.shape[1:]
-        shape = self.model(model).about.image_shape
-        return open_upload(path, shape[1] if shape else height, channels)
+        picture, said = open_upload(content, name, *self._shape(model))
+        encoded = base64.b64encode(png(picture.batch([0]).images[0])).decode()
+        return {"picture": encoded, "html": {"said": fragments.sentence(said)}}
 
-    def look(
-        self, owner: str, name: str, image: ImageDataset, knobs: Knobs, seed: int
-    ) -> tuple[str, str, str]:
-        """View, selector and votes of one image."""
-        model, knobs = self.model(name), knobs.check()
-        with self.bench.job(owner) as job, self._watching(job, model):
-            view = look(model, renumbered(image, model.class_names).batch([0]), knobs, seed)
+    def _shape(self, model: str) -> tuple[int, int]:
+        height, _, channels = self.samples(model).images.shape[1:]
+        return height, channels
+
+    def question(self, body: Body) -> Question:
+        """A request, read and checked."""
+        name, image = str(body.get("model")), body.get("image")
+        model = self.model(name)
+        require(isinstance(image, Mapping), "a request needs an image")
+        assert isinstance(image, Mapping)
+        picture = decoded(str(image["picture"])) if "picture" in image else None
+        chosen = self.image(name, picture, 0 if picture else image.get("sample"))
+        knobs = Knobs.read(body.get("knobs"))
+        return Question(model, chosen, knobs, whole("seed", body.get("seed", 0), 2**31))
+
+    def _image(self, name: str, picture: bytes | None, sample: Any) -> ImageDataset:
+        """A picture, or a sample image by its number, with its label in the model's numbering."""
+        if picture is not None:
+            return open_upload(picture, "the picture", *self._shape(name))[0]
+        samples = self.samples(name)
+        number = whole("sample", sample, len(samples))
+        return samples[number : number + 1]
+
+    def look(self, body: Body, job: Job) -> Answer:
+        """Prediction, σ and radius of one image; with `advanced` what is behind them."""
+        q = self.question(body)
+        model, knobs = q.model, q.knobs
+        with self._watching(job, model, one_image.most_to_look(model, knobs)):
+            view = one_image.look(model, q.image, knobs, q.seed)
+            deployed = self.deployed(model.name, q.chosen, knobs, q.seed)
         names, answer = model.class_names, view.answer
-        return (
-            fragments.view_html(view, names, self.label(image, model)),
-            fragments.levels_html(view.levels),
-            fragments.votes_html(answer.counts, names, answer.prediction, fragments.VOTES),
-        )
+        html = {
+            "answer": fragments.answer_html(view, deployed, names, q.label),
+            "grid": fragments.grid_html(model.levels(knobs), answer.sigma),
+        }
+        if body.get("advanced"):
+            html |= {
+                "noisy": fragments.view_html(view),
+                "draws": fragments.draws_html(view.draws),
+                "votes": fragments.votes_html(
+                    answer.counts, names, answer.prediction, fragments.VOTES
+                ),
+            }
+        return {"html": html}
 
-    def certify(
-        self, owner: str, name: str, image: ImageDataset, knobs: Knobs, tell: Tell | None = None
-    ) -> str:
-        """Every certificate of one image, and how the sound one is built."""
-        model, knobs = self.model(name), knobs.check()
-        most = certifying.most_images(model, knobs)
-        batch = renumbered(image, model.class_names).batch([0])
-        with self.bench.job(owner, _share(tell, most)) as job, self._watching(job, model):
-            found = certifying.certify_each_way(model, batch, knobs)
-        return fragments.certified_html(found, model.class_names, knobs.budget)
+    def curve(self, body: Body, job: Job) -> Answer:
+        """The certified radius of one image at every fixed σ, and at the level in use."""
+        q = self.question(body)
+        model, knobs = q.model, q.knobs
+        levels = one_image.curve_levels(model, knobs)
+        with self._watching(job, model, one_image.most_to_look(model, knobs)):
+            deployed = self.deployed(model.name, q.chosen, knobs, q.seed)
+            fixed = self.fixed_levels(model.name, q.chosen, levels, knobs.n, q.seed)
+        grid = model.levels(knobs)
+        shown = fragments.curve_html(fixed, grid, deployed, knobs.sigma, q.label)
+        return {"html": {"curve": shown}}
 
-    def attack(
-        self,
-        owner: str,
-        name: str,
-        image: ImageDataset,
-        knobs: Knobs,
-        steps: int,
-        kind: Kind,
-        tell: Tell | None = None,
-    ) -> str:
+    def certify(self, body: Body, job: Job) -> Answer:
+        """Every certificate of one image under fresh noise, and how the sound one is built."""
+        q = self.question(body)
+        with self._watching(job, q.model, one_image.most_to_certify(q.model, q.knobs)):
+            found = one_image.certify_each_way(q.model, q.image, q.knobs)
+        shown = fragments.certified_html(found, q.model.class_names, q.knobs.budget)
+        return {"html": {"certified": shown}}
+
+    def attack(self, body: Body, job: Job) -> Answer:
         """One image before and after an attack."""
-        model, knobs = self.model(name), knobs.check()
-        most = attacking.most_images(model, knobs, steps, kind)
-        batch = renumbered(image, model.class_names).batch([0])
-        with self.bench.job(owner, _share(tell, most)) as job, self._watching(job, model):
-            found = attacking.attack(model, batch, knobs, steps, kind)
-        return fragments.attacked_html(found, model.class_names, knobs.budget)
+        q = self.question(body)
+        kind: one_image.AttackKind = "weak" if body.get("kind") == "weak" else "strong"
+        with self._watching(job, q.model, one_image.most_to_attack(q.model, q.knobs, kind)):
+            found = one_image.attack(q.model, q.image, q.knobs, kind)
+        shown = fragments.attacked_html(found, q.model.class_names, q.knobs.budget)
+        return {"html": {"attacked": shown}}
 
-    def open_run(self, folder: str) -> OpenRun:
-        """A run by the path of its folder."""
-        require(bool(folder.strip()), "name the folder of a run, as given to --out")
-        chosen = Path(folder.strip())
+    # Several images
+
+    def several(self, body: Body, job: Job) -> Answer:
+        """A level and a radius for each of several images, in every way there is."""
+        name, knobs = str(body.get("model")), Knobs.read(body.get("knobs"))
+        model, images = self.model(name), self._many(name)
+        most = several_images.most_to_certify_several(model, knobs, len(images.ids))
+        with self._watching(job, model, most):
+            ways = several_images.by_selector(model, images, knobs)
+            ways.append(self.one_sigma(name, knobs.sigma, knobs.n))
+        return {"html": {"several": fragments.several_html(images, ways, model.class_names)}}
+
+    def _many(self, name: str) -> Batch:
+        return spread(self.samples(name), several_images.MANY).batch(slice(None))
+
+    def _one_sigma(self, name: str, sigma: float, n: int) -> several_images.Way:
+        return several_images.by_one_sigma(self.model(name), self._many(name), sigma, n)
+
+    # Runs
+
+    def browse(self, body: Body, job: Job) -> Answer:
+        """A run by the path of its folder: summary, curve and a part of its table."""
+        run = open_run(self._folder(body))
+        kind = str(body.get("kind", EVERYTHING))
+        start = whole("start", body.get("start", 0), len(run.rows) + 1)
+        html = {"table": run.table_html(kind, start)}
+        if body.get("all"):
+            kinds = [tag("option", name, value=name) for name in run.kinds()]
+            html |= {
+                "summary": run.summary_html(),
+                "runcurve": run.curve_html(),
+                "kinds": tag("select", *kinds, id="kind"),
+            }
+        return {"html": html}
+
+    def evidence(self, body: Body, job: Job) -> Answer:
+        run = open_run(self._folder(body))
+        return {"html": {"evidence": run.evidence_html(whole("row", body.get("row"), 2**31))}}
+
+    def _folder(self, body: Body) -> Path:
+        named = str(body.get("folder", "")).strip()
+        require(bool(named), "name the folder of a run, as given to --out")
         require(
-            self.any_run or chosen == self.run,
+            self.any_run or Path(named) == self.run,
             "this page shows only the run that it was started with",
         )
-        with self.bench.job("runs"):
-            return OpenRun.open(chosen)
+        return Path(named)
+
+    def _deployed(self, name: str, image: ImageDataset, knobs: Knobs, seed: int) -> Certificate:
+        return one_image.certify_deployed(self.model(name), image.batch([0]), knobs, seed)
+
+    def _fixed_levels(
+        self, name: str, image: ImageDataset, levels: tuple[float, ...], n: int, seed: int
+    ) -> tuple[Certificate, ...]:
+        return one_image.certify_levels(self.model(name), image.batch([0]), levels, n, seed)
 
     @staticmethod
-    def _watching(job: Job, model: Model) -> AbstractContextManager[None]:
-        return job.watching(model.checkpoint.classifier, model.checkpoint.selector)
+    def _watching(job: Job, model: Smoothers, most: int) -> Any:
+        return job.watching(most, model.checkpoint.classifier, model.checkpoint.selector)
+
+
+def own_data(about: Description) -> str:
+    """Images like those that a model was trained on."""
+    return "cifar10-sample" if about.dataset == "cifar10" else about.dataset
 
 
 def few_of_each(images: ImageDataset, most: int = 20) -> ImageDataset:
@@ -139,5 +264,16 @@ def few_of_each(images: ImageDataset, most: int = 20) -> ImageDataset:
     return images[np.concatenate(first)[:most]]
 
 
-def _share(tell: Tell | None, most: int) -> Callable[[int], None] | None:
-    return None if tell is None else lambda images: tell(min(1.0, images / most))
+def spread(images: ImageDataset, most: int) -> ImageDataset:
+    """At most so many images, evenly from the whole."""
+    places = np.linspace(0, len(images) - 1, min(most, len(images)))
+    return images[places.round().astype(int)]
+
+
+def whole(name: str, value: Any, end: int) -> int:
+    """A whole number 0 ≤ value < end out of a request."""
+    require(
+        isinstance(value, int) and not isinstance(value, bool) and 0 <= value < end,
+        f"{name} must be a whole number below {end}",
+    )
+    return int(value)

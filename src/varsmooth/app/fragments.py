@@ -1,24 +1,26 @@
 """Results as pieces of HTML: what a person reads on the page."""
 
 from collections.abc import Sequence
-from html import escape
 
 from torch import Tensor
 
-from varsmooth.app import pictures
-from varsmooth.app.attacking import Answer, Attacked
-from varsmooth.app.certifying import Certified
-from varsmooth.app.looking import Levels, View
+from varsmooth.app import drawings
+from varsmooth.app.markup import Markup, join, tag
+from varsmooth.app.one_image import Attacked, Certified, Reply, SelectorDraws, View
+from varsmooth.app.several_images import Way
 from varsmooth.certificates import ABSTAIN, Certificate
+from varsmooth.data import Batch
 from varsmooth.report.statements import MEANINGS
 from varsmooth.rounding import rounded
 
 CLASSIFIERS = {
     "f": "no noise",
     "g": "one fixed σ",
-    "g_v": "h chooses σ, once",
-    "g_v*": "median of h, protected",
+    "g_v": "h chooses σ from one noisy copy",
+    "g_v*": "the median of h chooses σ",
 }
+
+VOTES = "Votes of f on N noisy copies. Green: the prediction; no bar is green if g abstains."
 
 
 def class_name(prediction: int, names: Sequence[str]) -> str:
@@ -27,162 +29,263 @@ def class_name(prediction: int, names: Sequence[str]) -> str:
     return names[prediction] if prediction < len(names) else str(prediction)
 
 
-def figure(content: str | bytes, caption: str, alt: str, kind: str = "chart") -> str:
+def figure(content: str | bytes, caption: object, alt: str, kind: str = "chart") -> Markup:
     """A picture with its caption; kind: `chart`, or `pixels` for images."""
-    return (
-        f"<figure class='vs-{kind}'><img src='{pictures.data_url(content)}' alt='{escape(alt)}'>"
-        f"<figcaption>{caption}</figcaption></figure>"
+    picture = tag("img", src=drawings.data_url(content), alt=alt)
+    return tag("figure", picture, tag("figcaption", caption), cls=kind)
+
+
+def pixels(image: Tensor, caption: str, alt: str) -> Markup:
+    return figure(drawings.png(image), caption, alt, "pixels")
+
+
+def sentence(text: str, kind: str = "note") -> Markup:
+    return tag("p", text, cls=kind)
+
+
+def number(title: str, value: str, small: str, kind: str | None = None, **more: str) -> Markup:
+    return tag(
+        "div",
+        tag("span", title),
+        tag("strong", value, **more),
+        tag("small", small),
+        cls=f"number {kind or ''}".strip(),
     )
 
 
-def pixels(image: Tensor, caption: str, alt: str) -> str:
-    return figure(pictures.png(image), caption, alt, "pixels")
+# One image
 
 
-def sentence(text: str, kind: str = "note") -> str:
-    return f"<p class='vs-{kind}'>{escape(text)}</p>"
-
-
-def view_html(view: View, names: Sequence[str], label: int | None) -> str:
-    """The image, the image under noise, σ, and the answer."""
+def answer_html(
+    view: View, deployed: Certificate, names: Sequence[str], label: int | None
+) -> Markup:
+    """Prediction, σ and radius: the three numbers of the first view."""
     answer = view.answer
-    truth = "" if label is None else f"label: {escape(class_name(label, names))}"
-    if answer.prediction == ABSTAIN:
-        verdict, kind, why = "abstains", "abstain", "the votes do not settle it at α = 0.001"
-    else:
-        verdict, why = class_name(answer.prediction, names), "the smoothed classifier's answer"
-        kind = "right" if label in (None, answer.prediction) else "wrong"
-        why = "right" if label == answer.prediction else why
-        why = "wrong" if kind == "wrong" else why
-    who = "fixed for every image"
-    if view.levels is not None:
-        who = f"chosen for this image: h says {view.levels.median:.4f}"
-    return (
-        "<div class='vs-view'>"
-        + pixels(view.x, truth or "the image", "the image")
-        + pixels(view.noisy, f"x + ε at σ = {answer.sigma:.3f}", "the image under noise")
-        + "<div class='vs-numbers'>"
-        f"<div class='vs-number'><span>noise level σ</span><strong id='vs-sigma'>"
-        f"{answer.sigma:.4f}</strong><small>{who}</small></div>"
-        f"<div class='vs-number vs-{kind}'><span>prediction</span><strong id='vs-prediction'>"
-        f"{escape(verdict)}</strong><small>{escape(why)}</small></div>"
-        "</div></div>"
+    kind = outcome_kind(answer.prediction, label)
+    why = {"right": "correct", "wrong": "wrong", "abstain": "no significant majority"}[kind]
+    why = "majority vote" if label is None and kind == "right" else why
+    chosen_by = "the same for every image"
+    if view.draws is not None:
+        chosen_by = f"grid level for h’s median {view.draws.median:.4f}"
+    about = f"preview, N = {sum(answer.counts)}"
+    if deployed.prediction not in (ABSTAIN, answer.prediction):
+        about += f", for {class_name(deployed.prediction, names)}"
+    return tag(
+        "div",
+        number("prediction", class_name(answer.prediction, names), why, kind, id="prediction"),
+        number("noise level σ", f"{answer.sigma:.4f}", chosen_by, id="sigma"),
+        number("certified radius", rounded(deployed.radius), about, id="radius"),
+        cls="numbers",
     )
 
 
-def levels_html(levels: Levels | None) -> str:
-    if levels is None:
-        return sentence("This model has no selector: σ is one number for every image.")
-    low, high = levels.bounds
-    reach = (
-        f"an attacker with budget {levels.budget:g} brings the median at most from "
-        f"<b>{low:.4f}</b> to <b>{'∞' if high == float('inf') else f'{high:.4f}'}</b>"
-    )
-    if low == 0 or high == float("inf"):
-        reach += " (beyond what N_h draws can tell: raise N_h or σ_m, or lower the budget)"
-    grid = "clipped and rounded to the grid" if levels.grid else "clipped"
+def outcome_kind(prediction: int, label: int | None) -> str:
+    """A CSS class: right, wrong or abstain."""
+    if prediction == ABSTAIN:
+        return "abstain"
+    return "right" if label in (None, prediction) else "wrong"
+
+
+def grid_html(levels: Sequence[float], chosen: float) -> Markup:
+    """The levels an image may get; the one in use stands out."""
+    chips = [
+        tag("li", f"{s:.3f}", cls="chosen" if abs(s / chosen - 1) < 1e-5 else None) for s in levels
+    ]
+    return tag("ol", *chips, cls="grid", title="the noise levels this image may get")
+
+
+def curve_html(
+    curve: Sequence[Certificate],
+    grid: Sequence[float],
+    deployed: Certificate,
+    sigma: float,
+    label: int | None,
+) -> Markup:
+    best = max(curve, key=lambda c: c.radius)
     caption = (
-        f"What h says of the image under noise σ_m. Black: the median, {levels.median:.4f}. "
-        f"Red: the σ in use, {levels.chosen:.4f}, {grid}. Violet: {reach}."
+        f"Certified radius of this image at each fixed σ (best {rounded(best.radius)} at "
+        f"σ = {best.sigma:.3f}). Large dots: levels of the grid. Green: the level in use, with the "
+        "radius that holds against attacks on the level too. Violet: one σ for all images. "
+        "A cross marks a wrong class."
     )
-    drawn = pictures.svg(lambda axes: pictures.plot_levels(axes, levels))
-    return figure(drawn, caption, "histogram of the selector's levels")
+    drawn = drawings.svg(
+        lambda axes: drawings.plot_radius_curve(axes, curve, grid, deployed, sigma, label),
+        width=5.6,
+        height=2.9,
+    )
+    return figure(drawn, caption, "certified radius against σ")
 
 
-def votes_html(counts: Sequence[int], names: Sequence[str], winner: int, caption: str = "") -> str:
-    drawn = pictures.svg(lambda axes: pictures.plot_votes(axes, counts, names, winner))
+def view_html(view: View) -> Markup:
+    """The image as f sees it."""
+    return pixels(view.noisy, f"x + ε at σ = {view.answer.sigma:.3f}", "the image under noise")
+
+
+def draws_html(draws: SelectorDraws | None) -> Markup:
+    if draws is None:
+        return sentence("This model has no selector: σ is the same for every image.")
+    low, high = draws.bounds
+    beyond = low == 0 or high == float("inf")
+    caption = join(
+        f"h on noisy copies (noise σ_m). Black: the median, {draws.median:.4f}. Red: the grid "
+        f"level in use, {draws.chosen:.4f}. Violet: an attacker with budget {draws.budget:g} "
+        "moves the median at most from ",
+        tag("b", f"{low:.4f}"),
+        " to ",
+        tag("b", "∞" if high == float("inf") else f"{high:.4f}"),
+        " (N_h draws cannot bound it: raise N_h or σ_m, or lower the budget)." if beyond else ".",
+    )
+    drawn = drawings.svg(lambda axes: drawings.plot_draws(axes, draws))
+    return figure(drawn, caption, "histogram of the selector’s levels")
+
+
+def votes_html(counts: Sequence[int], names: Sequence[str], winner: int, caption: str) -> Markup:
+    drawn = drawings.svg(lambda axes: drawings.plot_votes(axes, counts, names, winner))
     return figure(drawn, caption, "votes for each class")
 
 
-VOTES = "What f says of N noisy copies. Green: the answer. None is green where the vote is unclear."
+# Certificates
 
 
-def certified_html(found: Certified, names: Sequence[str], budget: float) -> str:
-    """The picture of the radius, and beside it each certificate with its guarantee."""
+def certified_html(found: Certified, names: Sequence[str], budget: float) -> Markup:
+    """How the radius is built, and beside it each certificate with its guarantee."""
     cards = []
     if found.dual is not None:
-        cards.append(card("g_v*: selector and classifier together", found.dual, names))
+        cards.append(card("g_v*: selector and classifier attacked together", found.dual, names))
     cards.append(card(f"g: fixed σ = {found.fixed.sigma:g}", found.fixed, names))
     if found.paper is not None:
-        cards.append(card(f"the paper's three levels, D = {budget:g}", found.paper, names))
-    return (
-        "<div class='vs-certified'>"
-        + construction_html(found.best_explained)
-        + f"<div class='vs-cards'>{''.join(cards)}</div></div>"
-    )
+        cards.append(card(f"the paper’s three levels, D = {budget:g}", found.paper, names))
+    built = construction_html(found.deployed)
+    return tag("div", tag("div", *cards, cls="cards"), built, cls="certified")
 
 
-def construction_html(certificate: Certificate) -> str:
-    rows = len(pictures.construction(certificate)[0])
-    drawn = pictures.svg(
-        lambda axes: pictures.plot_construction(axes, certificate), height=1.5 + 0.3 * rows
+def construction_html(certificate: Certificate) -> Markup:
+    rows = len(drawings.construction(certificate)[0])
+    drawn = drawings.svg(
+        lambda axes: drawings.plot_construction(axes, certificate), height=1.5 + 0.3 * rows
     )
     if certificate.method == "sound":
-        caption = (
-            "Each row is a noise level (▸: this image's). "
-            "<i class='vs-key' style='background:#2a9d8f55'></i> entry distance D<sub>k</sub>: "
-            "no image nearer than this gets that level. "
-            "<i class='vs-key' style='background:#7b61c9'></i> class radius R<sub>k</sub>: nearer "
-            "than this the vote at that level is won; none where no vote was needed. "
-            "A level hurts only beyond both (dot), so R = min<sub>k</sub> max(D<sub>k</sub>, "
-            "R<sub>k</sub>) is the leftmost dot."
+        caption = join(
+            "One row for each noise level (▸: this image’s). ",
+            tag("i", cls="key entry"),
+            " Entry distance ",
+            sub("D", "k"),
+            ": no image nearer than this gets that level. ",
+            tag("i", cls="key class"),
+            " Class radius ",
+            sub("R", "k"),
+            ": nearer than this, that level answers the same class; missing where no vote was "
+            "needed. The certified radius is the leftmost dot, min",
+            tag("sub", "k"),
+            " max(",
+            sub("D", "k"),
+            ", ",
+            sub("R", "k"),
+            ").",
         )
     elif certificate.method == "paper":
-        caption = "The levels that the paper's method looks at, and their class radii."
+        caption = join("The levels of the paper’s method, and their class radii.")
     else:
-        caption = (
-            "One level for every image, so there is nothing to reach: the radius is the class "
-            "radius σ Φ⁻¹(p) of the vote."
-        )
+        caption = join("At one level the certified radius is the class radius σ Φ⁻¹(p).")
     return figure(drawn, caption, "how the certified radius is built")
 
 
-def card(title: str, certificate: Certificate, names: Sequence[str]) -> str:
-    """One certificate: its radius, its class, and what the radius is worth."""
+def card(title: str, certificate: Certificate, names: Sequence[str]) -> Markup:
+    """One certificate: its radius, its class, and what the radius means."""
     word = certificate.guarantee
     meaning = MEANINGS[word].partition(": ")[2]
-    return (
-        f"<article class='vs-card vs-{word}'><header><span>{_paper_name(escape(title))}</span>"
-        f"<mark>{word}</mark></header>"
-        f"<strong class='vs-radius'>{rounded(certificate.radius)}</strong> "
-        f"<span>{escape(class_name(certificate.prediction, names))}</span>"
-        f"<p>{escape(meaning[:1].upper() + meaning[1:])}</p></article>"
+    return tag(
+        "article",
+        tag("header", tag("span", paper_name(title)), tag("mark", word)),
+        tag("strong", rounded(certificate.radius), cls="radius"),
+        " ",
+        tag("span", class_name(certificate.prediction, names)),
+        tag("p", meaning[:1].upper() + meaning[1:]),
+        cls=f"card {word}",
     )
 
 
-def attacked_html(found: Attacked, names: Sequence[str], budget: float) -> str:
+# Several images
+
+
+def several_html(images: Batch, ways: Sequence[Way], names: Sequence[str]) -> Markup:
+    """Each image with its σ and radius in every way, and the average radius of each way."""
+    labels = None if images.labels is None else images.labels.tolist()
+    cards = []
+    for i, x in enumerate(images.images):
+        label = None if labels is None else labels[i]
+        best = max(way.radius(i, label) for way in ways)
+        lines = [
+            tag(
+                "tr",
+                tag("th", way.title, scope="row"),
+                tag("td", f"{way.certificates[i].sigma:.3f}"),
+                _radius_cell(way, i, label, best, names),
+            )
+            for way in ways
+        ]
+        caption = class_name(label, names) if label is not None else f"image {i + 1}"
+        head = tag("tr", tag("th"), tag("th", "σ"), tag("th", "radius"))
+        table = tag("table", tag("thead", head), tag("tbody", *lines))
+        cards.append(tag("article", pixels(x, caption, caption), table, cls="one"))
+    averages = [
+        number(way.title, rounded(way.average_radius(labels)), "average certified radius")
+        for way in ways
+    ]
+    return join(tag("div", *averages, cls="numbers"), tag("div", *cards, cls="many"))
+
+
+def _radius_cell(way: Way, i: int, label: int | None, best: float, names: Sequence[str]) -> Markup:
+    prediction, radius = way.certificates[i].prediction, way.radius(i, label)
+    kind = outcome_kind(prediction, label)
+    if kind != "right":
+        return tag("td", class_name(prediction, names), cls=kind)
+    return tag("td", rounded(radius), cls="right best" if 0 < radius == best else "right")
+
+
+# Attacks
+
+
+def attacked_html(found: Attacked, names: Sequence[str], budget: float) -> Markup:
     """The adversarial image, what was added to it, and every classifier before and after."""
-    difference, factor = pictures.amplified(found.x, found.adversarial)
-    rows = "".join(
-        f"<tr><th scope='row'>{_paper_name(name)}<small>"
-        f"{CLASSIFIERS[name]}</small></th>"
-        f"{_cell(found.before[name], names, found.target)}"
-        f"{_cell(found.after[name], names, found.target)}</tr>"
-        for name in found.before
-    )
-    target = escape(class_name(found.target, names))
-    return (
-        "<div class='vs-view'>"
-        + pixels(found.x, "the image", "the image")
-        + pixels(found.adversarial, f"attacked, budget {budget:g}", "the adversarial image")
-        + pixels(
-            difference,
-            f"the perturbation × {factor:.3g}, ‖δ‖₂ = {found.distance:.3f}",
-            "the perturbation, amplified",
+    difference, factor = drawings.amplified(found.x, found.adversarial)
+    enlarged = f"the perturbation × {factor:.3g}, ‖δ‖₂ = {found.distance:.3f}"
+    rows = [
+        tag(
+            "tr",
+            tag("th", paper_name(name), tag("small", CLASSIFIERS[name]), scope="row"),
+            *(_cell(said[name], names, found.target) for said in (found.before, found.after)),
         )
-        + "</div><table class='vs-answers'><thead><tr><th></th><th>before</th><th>attacked</th>"
-        f"</tr></thead><tbody>{rows}</tbody></table>"
-        f"<p class='vs-note'>The attack drives away from “{target}”. One that fails proves "
-        "nothing; one that succeeds inside a sound radius would disprove the certificate.</p>"
+        for name in found.before
+    ]
+    head = tag("tr", tag("th"), tag("th", "before"), tag("th", "attacked"))
+    return join(
+        tag(
+            "div",
+            pixels(found.x, "the image", "the image"),
+            pixels(found.adversarial, f"attacked, budget {budget:g}", "the adversarial image"),
+            pixels(difference, enlarged, "the perturbation, amplified"),
+            cls="row",
+        ),
+        tag("table", tag("thead", head), tag("tbody", *rows), cls="replies"),
+        sentence(
+            f"The attack drives away from “{class_name(found.target, names)}”. A failed attack "
+            "proves nothing; a successful one inside a sound radius would refute the certificate."
+        ),
     )
 
 
-def _paper_name(text: str) -> str:
-    return text.replace("g_v", "g<sub>v</sub>")
+def _cell(reply: Reply, names: Sequence[str], target: int) -> Markup:
+    level = None if reply.sigma is None else tag("small", f"σ {reply.sigma:.4f}")
+    kind = outcome_kind(reply.prediction, target)
+    return tag("td", class_name(reply.prediction, names), level, cls=kind)
 
 
-def _cell(answer: Answer, names: Sequence[str], target: int) -> str:
-    kind = "right" if answer.prediction == target else "wrong"
-    kind = "abstain" if answer.prediction == ABSTAIN else kind
-    level = "" if answer.sigma is None else f"<small>σ {answer.sigma:.4f}</small>"
-    return f"<td class='vs-{kind}'>{escape(class_name(answer.prediction, names))}{level}</td>"
+def paper_name(text: str) -> Markup:
+    """g_v as the paper sets it."""
+    parts = text.split("g_v")
+    return join(parts[0], *(join(sub("g", "v"), part) for part in parts[1:]))
+
+
+def sub(letter: str, index: str) -> Markup:
+    return join(letter, tag("sub", index))

@@ -1,9 +1,19 @@
-"""The knobs of the page: what can be turned, and how far."""
+"""The knobs of the page, how far each goes, and the smoothed classifiers they make of a model."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from varsmooth.errors import require
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
+from varsmooth.models.descriptions import Description
+from varsmooth.models.loading import smoothed
+from varsmooth.models.settings import Settings
+from varsmooth.smoothing import SmoothedClassifier
+
+LEVELS = 12
+"""Levels of the grid between the clip bounds, where a model recommends none."""
 
 
 class Range(NamedTuple):
@@ -32,31 +42,135 @@ STEPS = Range(1, 50, 1)
 class Knobs:
     """What a person has set.
 
-    sigma: the one level of g; lam, sigma_a, sigma_m, clip: of the selector; n: votes of f;
+    sigma: the one level of g; lam, sigma_a, sigma_m, low, high: of the selector; n: votes of f;
     n_select: draws of h behind its median and bounds; budget: the attacker's, also the D of the
-    paper's certificate.
+    paper's certificate; steps: of the attack.
     """
 
     sigma: float
     lam: float
     sigma_a: float
     sigma_m: float
-    clip: tuple[float, float]
+    low: float
+    high: float
     n: int = 200
     n_select: int = 301
     budget: float = 0.25
+    steps: int = 20
+
+    @classmethod
+    def read(cls, values: Any) -> "Knobs":
+        """From a request; refuses what takes too long or makes no sense."""
+        require(isinstance(values, Mapping), "a request needs its knobs")
+        try:
+            numbers: dict[str, Any] = {f: float(values[f]) for f in cls.__dataclass_fields__}
+            counts = {name: int(numbers[name]) for name in ("n", "n_select", "steps")}
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise VarsmoothError("every knob must be a number; reload the page") from None
+        counts["n_select"] += 1 - counts["n_select"] % 2  # a number that was typed may be even
+        return cls(**numbers | counts).check()
 
     def check(self) -> "Knobs":
-        """Refuse what would take too long or makes no sense; the page is not the only caller."""
-        SIGMA.check("σ", self.sigma)
-        LAM.check("λ", self.lam)
-        SIGMA.check("σ_a", self.sigma_a)
-        SIGMA.check("σ_m", self.sigma_m)
-        VOTES.check("N", self.n)
-        DRAWS.check("N_h", self.n_select)
-        BUDGET.check("the budget", self.budget)
-        low, high = self.clip
+        for range, name, value in (
+            (SIGMA, "σ", self.sigma),
+            (LAM, "λ", self.lam),
+            (SIGMA, "σ_a", self.sigma_a),
+            (SIGMA, "σ_m", self.sigma_m),
+            (VOTES, "N", self.n),
+            (DRAWS, "N_h", self.n_select),
+            (BUDGET, "the budget", self.budget),
+            (STEPS, "the number of steps", self.steps),
+        ):
+            range.check(name, value)
         require(
-            low < high, f"clipping needs a lower end below the upper end, not {low:g}, {high:g}"
+            0 < self.low < self.high < math.inf,
+            f"the smallest σ must lie below the largest, not at {self.low:g} and {self.high:g}",
         )
         return self
+
+    @classmethod
+    def recommended(cls, about: Description) -> "Knobs":
+        """Where the knobs of a model stand at first."""
+        wishes = about.recommended
+        usual = about.trained_sigma
+        sigma_a = float(wishes.get("sigma_a", about.sigma_of_selector))
+        levels = wishes.get("levels")
+        ends = (levels[0], levels[-1]) if isinstance(levels, list) and len(levels) > 1 else None
+        low, high = wishes.get("clip") or ends or (usual / 2, 2 * usual)
+        return cls(
+            sigma=round(about.default_sigma, 4),
+            lam=float(wishes.get("lam", 0.0)),
+            sigma_a=sigma_a,
+            sigma_m=float(wishes.get("sigma_m", sigma_a)),
+            low=math.floor(1000 * low) / 1000,  # outward: no level is lost
+            high=math.ceil(1000 * high) / 1000,
+        )
+
+
+def lam_range(about: Description) -> Range:
+    """The λ that h was trained with."""
+    low, high = about.lam_range or (LAM.low, LAM.high)
+    return Range(low, high, LAM.step)
+
+
+def sigma_range(about: Description) -> Range:
+    """One range for every σ of a model: to well above what f was trained for."""
+    first = Knobs.recommended(about)
+    high = min(SIGMA.high, max(about.sigma_a * (1 if about.universal else 3), 0.5))
+    return Range(min(SIGMA.low, first.low), max(high, first.high, first.sigma_m), 0.001)
+
+
+@dataclass(frozen=True)
+class Smoothers:
+    """A model on the page: f, h if there is one, and the smoothed classifiers made of them."""
+
+    name: str
+    checkpoint: Checkpoint
+
+    @classmethod
+    def load(cls, name: str, trust: Collection[str] = ()) -> "Smoothers":
+        checkpoint = load_checkpoint(name, trust)
+        require(checkpoint.classifier is not None, f"{name} is a selector without its classifier")
+        return cls(name, checkpoint)
+
+    @property
+    def about(self) -> Description:
+        return self.checkpoint.description
+
+    @property
+    def has_selector(self) -> bool:
+        return self.checkpoint.selector is not None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.about.class_names
+
+    def at(self, sigma: float) -> SmoothedClassifier:
+        """g: one level for every image."""
+        return smoothed(self.checkpoint, Settings(sigma=sigma))
+
+    def each(self, knobs: Knobs) -> dict[str, SmoothedClassifier]:
+        """By the paper's names: g, and with a selector g_v and g_v*."""
+        found = {"g": self.at(knobs.sigma)}
+        if self.has_selector:
+            of_h = Settings(lam=knobs.lam, sigma_a=knobs.sigma_a)
+            protected = replace(
+                of_h,
+                sigma_m=knobs.sigma_m,
+                clip=(knobs.low, knobs.high),
+                levels=self.about.recommended.get("levels") or LEVELS,
+                n_median=knobs.n_select,
+            )
+            found["g_v"] = smoothed(self.checkpoint, replace(of_h, protect=False))
+            found["g_v*"] = smoothed(self.checkpoint, protected)
+        return found
+
+    def deployed(self, knobs: Knobs) -> SmoothedClassifier:
+        """The one to use: with a protected selector if there is a selector."""
+        return list(self.each(knobs).values())[-1]
+
+    def levels(self, knobs: Knobs) -> tuple[float, ...]:
+        """The noise levels that an image may get."""
+        selector = self.deployed(knobs).selector
+        grid = getattr(selector, "grid", None)
+        return (knobs.sigma,) if grid is None else grid.levels

@@ -1,110 +1,256 @@
-"""Who may ask the page, and what a browser that shows it may load: nothing from elsewhere."""
+"""Who may ask the page, how much, and what a browser that shows it may load.
 
+A request passes `Guard`, which looks at where it comes from and how large it is. The page reads
+no path of an upload, keeps nothing of a visitor, and has no inline script or style.
+"""
+
+import asyncio
 import ipaddress
-import os
+import json
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+import traceback
+from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from varsmooth.app.desk import Desk
+from varsmooth.app.layout import page_html
 from varsmooth.app.uploads import MAX_BYTES
-from varsmooth.errors import VarsmoothError
+from varsmooth.app.worker import Cancelled, Job
+from varsmooth.errors import VarsmoothError, require
 
-# Read when Gradio is imported: no telemetry, no question whether there is a newer version.
-os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+MAX_QUESTION = 2 * 2**20
+"""Bytes of a request that is no upload: a picture in the model's size, and some numbers."""
+PATIENCE = 30.0
+"""Seconds that the body of a request may take to arrive."""
+TICK = 0.25
+"""Seconds between two reports of progress."""
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+HEADERS = {
+    b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; "
+    b"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    b"frame-ancestors 'none'",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"referrer-policy": b"no-referrer",
+    b"x-content-type-options": b"nosniff",
+    b"cache-control": b"no-store",
+}
+"""The browser itself refuses inline scripts, foreign content, and to show the page in a frame."""
 
-POLICY = (
-    "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; "
-    "base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
-)
-"""The browser itself refuses to load anything from another machine."""
 
+class Guard:
+    """Refuses requests that other sites made a browser send, and bodies that are too large.
 
-class Guarded:
-    """Adds the policy to every answer."""
+    A foreign name that resolves to this machine (DNS rebinding) shows in Host; another origin,
+    also another port of this machine, shows in Origin.
+    """
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: ASGIApp, host: str) -> None:
         self.app = app
+        self.names = {"localhost", host.lower(), socket.gethostname().lower()}
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                extra = {
-                    b"content-security-policy": POLICY.encode(),
-                    b"referrer-policy": b"no-referrer",
-                    b"x-content-type-options": b"nosniff",
-                }
-                message["headers"] = [*message.get("headers", []), *extra.items()]
+                message["headers"] = [*message.get("headers", []), *HEADERS.items()]
             await send(message)
 
-        await self.app(scope, receive, send_guarded)
+        refused = self._refusal(Request(scope))
+        await (refused or self.app)(scope, receive, send_guarded)
+        return None
+
+    def _refusal(self, request: Request) -> Response | None:
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        if not self._is_ours(host):
+            return PlainTextResponse("This page has another name.", 400)
+        if origin is not None and origin.lower() != f"http://{host}".lower():
+            return PlainTextResponse("Other sites may not use this page.", 403)
+        limit = MAX_BYTES if request.url.path == "/upload" else MAX_QUESTION
+        length = request.headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > limit:
+            return PlainTextResponse(f"At most {limit} bytes.", 413)
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether Host names this machine: by an address, which nobody can rebind, or its name."""
+        try:
+            name = urlsplit(f"http://{host}").hostname or ""
+        except ValueError:
+            return False
+        return is_address(name) or name in self.names
+
+
+async def body_of(request: Request, limit: int) -> bytes:
+    """The body of a request, never more than `limit` bytes of it in memory."""
+
+    async def read() -> bytes:
+        content = bytearray()
+        async for part in request.stream():
+            content += part
+            require(len(content) <= limit, f"a request may have at most {limit >> 20} MB")
+        return bytes(content)
+
+    return await asyncio.wait_for(read(), PATIENCE)
+
+
+class Progress(Response):
+    """One JSON line for each report of progress, and one with the answer.
+
+    A client that leaves cancels its job, at work or in line.
+    """
+
+    media_type = "application/x-ndjson"
+
+    def __init__(self, desk: Desk, work: Callable[[Job], dict[str, Any]]) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self.desk, self.work = desk, work
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def line(value: dict[str, Any], more: bool = True) -> None:
+            body = json.dumps(value).encode() + b"\n"
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        try:
+            job, future = self.desk.worker.begin(self.work)
+        except VarsmoothError as error:
+            return await line({"error": whole_sentence(error)}, more=False)
+        answer = asyncio.wrap_future(future)
+        gone = asyncio.ensure_future(disconnected(receive))
+        try:
+            while not (answer.done() or gone.done()):
+                await line({"share": round(job.share, 3)})
+                await asyncio.wait({answer, gone}, timeout=TICK, return_when="FIRST_COMPLETED")
+            if not gone.done():
+                await line(outcome(answer), more=False)
+        finally:
+            job.cancel()
+            gone.cancel()
+            answer.cancel()
+        return None
+
+
+async def disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def outcome(answer: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
+    """What the work returned, or a sentence about what went wrong."""
+    try:
+        return answer.result()
+    except Cancelled:
+        return {"error": "Cancelled."}
+    except (VarsmoothError, OSError) as error:
+        return {"error": whole_sentence(error)}
+    except Exception:
+        traceback.print_exc()
+        return {"error": "The page failed; the terminal that runs it shows why."}
+
+
+def whole_sentence(error: Exception) -> str:
+    text = str(error)
+    return text + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def application(desk: Desk, host: str) -> ASGIApp:
+    """The page as an ASGI application."""
+
+    async def show(request: Request) -> Response:
+        model = request.query_params.get("model", desk.first_model)
+        try:
+            return HTMLResponse(await asyncio.to_thread(page_html, desk, model))
+        except VarsmoothError as error:
+            return PlainTextResponse(whole_sentence(error), 404)
+
+    async def static(request: Request) -> Response:
+        name = request.url.path.lstrip("/")
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        content = (files("varsmooth.app") / "static" / name).read_bytes()
+        return Response(content, media_type=kind)
+
+    async def answer(request: Request) -> Response:
+        name = request.url.path.lstrip("/")
+        try:
+            require(
+                request.headers.get("content-type") == "application/json",
+                "a request must be application/json",
+            )
+            body = json.loads(await body_of(request, MAX_QUESTION))
+            require(isinstance(body, dict), "a request must be a JSON object")
+        except (ValueError, RecursionError, TimeoutError, ClientDisconnect) as error:
+            return JSONResponse({"error": whole_sentence(error)}, 400)
+        return Progress(desk, lambda job: desk.answers[name](body, job))
+
+    async def upload(request: Request) -> Response:
+        try:
+            content = await body_of(request, MAX_BYTES)
+        except (ValueError, TimeoutError, ClientDisconnect) as error:
+            return JSONResponse({"error": whole_sentence(error)}, 400)
+        asked = request.query_params
+        name, model = asked.get("name", "the picture"), asked.get("model", "")
+        return Progress(desk, lambda job: desk.upload(content, name, model))
+
+    routes = [
+        Route("/", show),
+        Route("/page.css", static),
+        Route("/page.js", static),
+        Route("/upload", upload, methods=["POST"]),
+        *(Route(f"/{name}", answer, methods=["POST"]) for name in desk.answers),
+    ]
+    return Guard(Starlette(routes=routes), host)
+
+
+def is_address(host: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
 
 
 def is_local(host: str) -> bool:
     """Whether only this machine can reach the page."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def application(desk: Desk, host: str) -> Any:
-    """The page as an ASGI application."""
-    import gradio as gr
-    from fastapi import FastAPI
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
-
-    from varsmooth.app.page import build_page
-
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    if is_local(host):  # another site's name that resolves to this machine is not us
-        names = [host, "localhost", "127.0.0.1"]
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=names)
-    app.add_middleware(Guarded)
-    return gr.mount_gradio_app(
-        app,
-        build_page(desk),
-        path="/",
-        server_name=host,
-        footer_links=[],
-        run_history=False,
-        ssr_mode=False,
-        mcp_server=False,
-        max_file_size=MAX_BYTES,
-        theme=gr.themes.Default(
-            primary_hue="teal",
-            neutral_hue="slate",
-            font=["system-ui", "sans-serif"],
-            font_mono=["ui-monospace", "monospace"],
-        ),
-        css=(files("varsmooth.app") / "style.css").read_text(encoding="utf-8"),
-    )
+    return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
 
 
 def serve(desk: Desk, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until interrupted; `ready` is told the address once it can be opened."""
+    """Serve until interrupted; `ready` gets the address once it can be opened."""
     import uvicorn
 
     listening = listen(host, port)
-    app = application(desk, host)
-    ready(f"http://{host}:{listening.getsockname()[1]}")
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+    name = f"[{host}]" if ":" in host else host
+    ready(f"http://{name}:{listening.getsockname()[1]}")
+    config = uvicorn.Config(
+        application(desk, host),
+        log_level="warning",
+        timeout_graceful_shutdown=1,
+        limit_concurrency=64,
+        server_header=False,
+    )
     try:
         uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:  # the way to stop it
         pass
     finally:
+        desk.worker.close()
         listening.close()
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The door of the page; port 0 takes any that is free."""
+    """The socket of the page; port 0 takes a free one."""
+    require(bool(host.strip()), "--host is empty; leave it out, or name an address such as ::1")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

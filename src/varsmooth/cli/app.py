@@ -9,14 +9,14 @@ def app(
     *,
     model: str | None = None,
     run: Path | None = None,
-    data: str = "cifar10-sample",
+    data: str | None = None,
     host: str = "127.0.0.1",
     port: Port = 7860,
     trust: list[str] | None = None,
 ) -> None:
-    """Open a page in the browser: turn λ on an image, certify it, attack it, browse a run.
+    """Serve a page for the browser: turn λ on an image, certify it, attack it, browse a run.
 
-    Works without any network and is reachable from this machine only. Ctrl-C ends it.
+    Needs no network, and only this machine can reach it. Ctrl-C stops it.
 
     examples:
       varsmooth app
@@ -25,17 +25,18 @@ def app(
 
     Args:
         model: a released name or a model folder to begin with (default: cifar10-0.25)
-        run: the folder of a run to browse
+        run: the folder of a run to open
         data: where the sample images come from: a name from `varsmooth data list`, or a path
+            (default: the data set of the model)
         host: the address to listen at; 0.0.0.0 lets other machines use the page, unprotected
         port: the port to listen at; 0 takes a free one
         trust: import paths of your own networks that the model may load: package.module:Class,...
     """
-    from varsmooth.app import require_gradio
+    from varsmooth.app import require_extra
 
-    require_gradio()
+    require_extra()
     from varsmooth.app.desk import Desk
     from varsmooth.app.server import is_local, serve
 
     desk = Desk(model, data, run, any_run=is_local(host), trust=trust or ())
-    serve(desk, host, port, lambda address: print(f"open {address}  (Ctrl-C ends it)", flush=True))
+    serve(desk, host, port, lambda address: print(f"open {address}  (Ctrl-C stops it)", flush=True))

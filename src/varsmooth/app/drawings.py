@@ -1,18 +1,18 @@
-"""The figures of the page, on axes, and pixels as pictures. The look is that of a report."""
+"""The figures of the page, on axes, and pixels as pictures, in the style of a report."""
 
 import base64
 import io
 import math
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from varsmooth.app.looking import Levels
-from varsmooth.certificates import Certificate
+from varsmooth.app.one_image import SelectorDraws
+from varsmooth.certificates import ABSTAIN, Certificate
 from varsmooth.report.figures import STYLE
 from varsmooth.rounding import rounded
 
@@ -24,8 +24,6 @@ ENTRY, CLASS, RADIUS = "#2a9d8f", "#7b61c9", "#d1495b"
 
 FAINT, INK = "#b8c0cc", "#334155"
 
-_styling = threading.Lock()  # matplotlib's settings are the whole process's
-
 
 def svg(plot: Callable[["Axes"], None], width: float = 5.2, height: float = 2.6) -> str:
     """What `plot` draws, as an SVG document whose letters need no font."""
@@ -33,7 +31,7 @@ def svg(plot: Callable[["Axes"], None], width: float = 5.2, height: float = 2.6)
     from matplotlib.figure import Figure
 
     style: Any = {**STYLE, "font.size": 9, "figure.facecolor": "none", "axes.facecolor": "none"}
-    with _styling, matplotlib.rc_context(style):
+    with matplotlib.rc_context(style):  # the worker is the only thread that draws
         figure = Figure(figsize=(width, height), layout="constrained")
         plot(figure.subplots())
         out = io.StringIO()
@@ -43,9 +41,15 @@ def svg(plot: Callable[["Axes"], None], width: float = 5.2, height: float = 2.6)
 
 def png(image: Tensor) -> bytes:
     """Pixels (C,H,W) in [0,1] as a PNG file."""
-    pixels = (255 * image.clamp(0, 1)).round().byte().permute(1, 2, 0).cpu().numpy()
-    out = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(out, "PNG")
+    return thumbnail((255 * image.clamp(0, 1)).round().byte().permute(1, 2, 0).cpu().numpy(), None)
+
+
+def thumbnail(pixels: NDArray[np.uint8], side: int | None = 160) -> bytes:
+    """Pixels (H,W,C) as a PNG file of at most side × side."""
+    picture, out = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels), io.BytesIO()
+    if side is not None:
+        picture.thumbnail((side, side))
+    picture.save(out, "PNG")
     return out.getvalue()
 
 
@@ -77,15 +81,64 @@ def plot_votes(
             axes.annotate(
                 str(counts[c]), (counts[c], place), (3, 0), textcoords="offset points", va="center"
             )
-    axes.set_yticks(places, [names[c] for c in shown])
+    axes.set_yticks(places, [names[c] for c in shown], parse_math=False)  # a name may have a $
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set(xlim=(0, 1.12 * max(1, sum(counts))), xlabel=f"votes of f, N = {sum(counts)}")
 
 
-def plot_levels(axes: "Axes", levels: Levels) -> None:
-    """What h says under noise: a histogram, the median, and where an attacker can bring it."""
+def plot_radius_curve(
+    axes: "Axes",
+    curve: Sequence[Certificate],
+    grid: Sequence[float],
+    deployed: Certificate,
+    sigma: float,
+    label: int | None,
+) -> None:
+    """The certified radius at each fixed σ, the level in use, and the one σ for all images.
+
+    A certificate of a class other than the label is drawn as a cross.
+    """
+    levels, radii = [c.sigma for c in curve], [c.radius for c in curve]
+    axes.plot(levels, radii, color=FAINT, linewidth=2, zorder=1)
+    for c in curve:
+        wrong = label is not None and c.prediction not in (label, ABSTAIN)
+        on_grid = any(math.isclose(c.sigma, s, rel_tol=1e-5) for s in grid)
+        marker, size = ("x", 6) if wrong else ("o", 6 if on_grid else 3.5)
+        axes.plot(c.sigma, c.radius, marker, color=RADIUS if wrong else INK, markersize=size)
+    at_one = next((c for c in curve if math.isclose(c.sigma, sigma, rel_tol=1e-5)), None)
+    if at_one is not None:
+        axes.plot(
+            at_one.sigma, at_one.radius, "D", color=CLASS, markersize=9, label=f"one σ = {sigma:g}"
+        )
+    axes.axvline(deployed.sigma, color=ENTRY, linewidth=1.4, linestyle=(0, (4, 2)), zorder=0)
+    axes.plot(
+        deployed.sigma,
+        deployed.radius,
+        "o",
+        color=ENTRY,
+        markersize=11,
+        label=f"this image: σ = {deployed.sigma:.3f}",
+        zorder=4,
+    )
+    top = max(0.1, *radii, deployed.radius)
+    axes.set_xscale("log")
+    axes.set_xticks(levels, [f"{s:.2f}" for s in levels], minor=False)
+    axes.xaxis.set_minor_locator(_no_ticks())
+    axes.set(xlabel="noise level σ", ylabel="certified radius", ylim=(-0.04 * top, 1.12 * top))
+    axes.grid(axis="x", visible=False)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=9)
+
+
+def _no_ticks() -> Any:
+    from matplotlib.ticker import NullLocator
+
+    return NullLocator()
+
+
+def plot_draws(axes: "Axes", levels: SelectorDraws) -> None:
+    """h under noise: a histogram, the median, and how far an attacker can move it."""
     samples = np.array(levels.samples)
     least, most = float(samples.min()), float(samples.max())
     room = max(0.15 * (most - least), 0.002 * levels.median)

@@ -1,0 +1,238 @@
+"""The page itself, as the server first sends it: every control in its place, results to come."""
+
+from typing import TYPE_CHECKING
+
+from varsmooth.app.drawings import data_url, thumbnail
+from varsmooth.app.fragments import number, sentence
+from varsmooth.app.knobs import BUDGET, DRAWS, STEPS, VOTES, Knobs, lam_range, sigma_range
+from varsmooth.app.markup import Markup, join, tag
+from varsmooth.models.descriptions import Description
+
+if TYPE_CHECKING:
+    from varsmooth.app.desk import Desk
+
+TIPS = {
+    "lam": "Low λ favours accuracy; high λ favours large noise levels, which certify further.",
+    "sigma": "One noise level for every image: conventional randomized smoothing, to compare with.",
+    "n": "Noisy copies of the image that f votes on. More votes certify further and take longer.",
+    "sigma_a": "The noise level that h reads as input; for models trained over a range of levels.",
+    "sigma_m": "Noise on the image before h sees it. More noise makes h’s median harder to move.",
+    "low": "The smallest noise level that an image may get.",
+    "high": "The largest noise level that an image may get.",
+    "n_select": "Noisy copies behind the median of h. More copies bound it more tightly.",
+    "budget": "How far an attacker may move the image (ℓ₂); also D of the paper’s certificate.",
+    "steps": "Gradient steps of the attack (PGD).",
+}
+
+
+def page_html(desk: "Desk", model: str) -> str:
+    """The whole page for one model."""
+    about = desk.about(model)
+    views = {
+        "one": ("One image", _one_image(desk, model, about)),
+        "several": ("Several images", _several(about)),
+        "run": ("A run", _run(desk)),
+    }
+    first = "run" if desk.run is not None else "one"
+    tabs = [
+        tag("button", title, role="tab", data_view=name, aria_selected=str(name == first).lower())
+        for name, (title, _) in views.items()
+    ]
+    sections = [
+        tag("section", content, id=f"view-{name}", role="tabpanel", hidden=name != first)
+        for name, (_, content) in views.items()
+    ]
+    choices = [tag("option", name, value=name, selected=name == model) for name in desk.models]
+    body = tag(
+        "body",
+        tag(
+            "header",
+            tag("h1", "varsmooth"),
+            tag("p", "A noise level for each image, and the radius it certifies."),
+            tag("label", "model ", tag("select", *choices, id="model"), cls="model"),
+        ),
+        tag("nav", *tabs, role="tablist"),
+        tag("p", id="error", role="alert", hidden=True),
+        tag("main", *sections),
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", "varsmooth"),
+        tag("link", rel="stylesheet", href="page.css"),
+        tag("link", rel="icon", href="data:,"),
+        tag("script", src="page.js", defer=True),
+    )
+    return "<!doctype html>\n" + tag("html", head, body, lang="en")
+
+
+def _one_image(desk: "Desk", model: str, about: Description) -> Markup:
+    samples = desk.samples(model)
+    names = samples.class_names
+    captions = (
+        [f"label: {names[label]}" for label in samples.labels]
+        if samples.labels is not None
+        else [f"image {i + 1}" for i in range(len(samples))]
+    )
+    thumbs = [
+        tag(
+            "button",
+            tag("img", src=data_url(thumbnail(pixels)), alt=f"sample {i + 1}"),
+            data_sample=i,
+            title=label,
+            aria_pressed=str(i == 0).lower(),
+        )
+        for i, (pixels, label) in enumerate(zip(samples.images, captions, strict=True))
+    ]
+    picker = tag(
+        "div",
+        tag("div", *thumbs, cls="samples", id="samples"),
+        tag(
+            "label",
+            "Use my own picture",
+            tag("input", type="file", accept="image/png,image/jpeg", id="upload"),
+            cls="button",
+        ),
+        slot("said"),
+        cls="picker",
+    )
+    turned = slider(about, "lam") if about.selector else slider(about, "sigma")
+    stage = tag(
+        "div",
+        tag(
+            "figure",
+            tag("img", src=data_url(thumbnail(samples.images[0])), id="image", alt="the image"),
+            tag("figcaption", captions[0], id="caption"),
+            cls="pixels",
+        ),
+        tag("div", turned, slot("grid"), cls="turned"),
+        cls="stage",
+    )
+    waiting = [
+        number(title, "…", " ") for title in ("prediction", "noise level σ", "certified radius")
+    ]
+    results = tag(
+        "div",
+        slot("answer", tag("div", *waiting, cls="numbers")),
+        slot("curve"),
+        tag("button", "Certify with fresh noise", id="certify", cls="work primary"),
+        sentence(
+            "The radius above is a preview: the noise stays the same while you turn the knobs. "
+            "Certify once, with settings chosen beforehand."
+        ),
+        slot("certified"),
+        cls="results",
+    )
+    return join(picker, tag("div", stage, results, _advanced(about), cls="column"))
+
+
+def _advanced(about: Description) -> Markup:
+    of_h = ["sigma_m", "low", "high", "n_select"] if about.selector else []
+    of_h = ["sigma_a", *of_h] if about.selector and about.universal else of_h
+    fixed = ["sigma", "n"] if about.selector else ["n"]
+    first, turned = Knobs.recommended(about), "lam" if about.selector else "sigma"
+    hidden = [
+        tag("input", type="hidden", data_knob=name, value=getattr(first, name))
+        for name in LABELS
+        if name not in (*fixed, *of_h, turned, "budget", "steps")
+    ]
+    return tag(
+        "details",
+        tag("summary", "Advanced"),
+        tag("div", *(slider(about, name) for name in (*fixed, *of_h)), *hidden, cls="knobs"),
+        tag("button", "Draw other noise", id="fresh"),
+        tag("div", slot("noisy"), slot("draws"), slot("votes"), cls="charts"),
+        tag("h3", "Attack"),
+        tag("div", slider(about, "budget"), slider(about, "steps"), cls="knobs"),
+        tag(
+            "label",
+            "gradients through ",
+            tag(
+                "select",
+                tag("option", "selector, noise and votes", value="strong"),
+                tag("option", "f alone", value="weak"),
+                id="kind-of-attack",
+            ),
+        ),
+        tag("button", "Attack", id="attack", cls="work primary"),
+        slot("attacked"),
+        id="advanced",
+    )
+
+
+def _several(about: Description) -> Markup:
+    if about.selector:
+        turned, said = slider(about, "lam"), "λ moves the selector’s level of every image."
+    else:
+        turned, said = slider(about, "sigma"), "This model has no selector: one σ for all images."
+    bar = tag("div", turned, sentence(said), cls="stage several")
+    return join(bar, slot("several"))
+
+
+def _run(desk: "Desk") -> Markup:
+    folder = tag(
+        "input",
+        type="text",
+        id="folder",
+        value=str(desk.run or ""),
+        placeholder="runs/first",
+        aria_label="folder of a run",
+        readonly=not desk.any_run,
+    )
+    return join(
+        tag(
+            "div",
+            tag("label", "Folder of a run (what --out named)", folder),
+            tag("button", "Open", id="open", cls="work primary"),
+            cls="open",
+        ),
+        slot("summary"),
+        tag(
+            "div",
+            tag("div", slot("runcurve"), slot("kinds"), slot("table")),
+            slot("evidence"),
+            cls="beside",
+        ),
+    )
+
+
+def slot(name: str, content: Markup | None = None) -> Markup:
+    """Where the answer called `name` goes."""
+    return tag("div", content, data_slot=name)
+
+
+def slider(about: Description, name: str) -> Markup:
+    """A knob: a slider, the number beside it, and what it does in plain words."""
+    sigmas = sigma_range(about)
+    ranges = {"lam": lam_range(about), "n": VOTES, "n_select": DRAWS}
+    ranges |= {"budget": BUDGET, "steps": STEPS}
+    low, high, step = ranges.get(name, sigmas)
+    value = f"{getattr(Knobs.recommended(about), name):g}"
+    common = {"min": f"{low:g}", "max": f"{high:g}", "value": value, "data_knob": name}
+    return tag(
+        "div",
+        tag("span", LABELS[name], " ", tip(TIPS[name])),
+        tag("input", type="range", step=f"{step:g}", aria_label=LABELS[name], **common),
+        tag("input", type="number", step="any", aria_label=LABELS[name], **common),
+        cls="knob",
+    )
+
+
+LABELS = {
+    "lam": "λ: accuracy ↔ large noise",
+    "sigma": "one σ for all images",
+    "n": "N: votes of f",
+    "sigma_a": "σ_a: level that h reads",
+    "sigma_m": "σ_m: noise of the median",
+    "low": "smallest σ",
+    "high": "largest σ",
+    "n_select": "N_h: draws of h",
+    "budget": "ℓ₂ budget of the attacker",
+    "steps": "steps of PGD",
+}
+
+
+def tip(text: str) -> Markup:
+    """A question mark that explains what stands before it."""
+    return tag("button", "?", type="button", cls="tip", data_tip=text, aria_label=text)

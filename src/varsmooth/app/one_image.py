@@ -1,0 +1,264 @@
+"""What is computed for one image: a view as knobs are turned, certificates, an attack."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from varsmooth import bounds
+from varsmooth.app.knobs import Knobs, Smoothers
+from varsmooth.certificates import Certificate, Prediction
+from varsmooth.certification import certify, certify_as_paper
+from varsmooth.data import Batch
+from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0
+from varsmooth.noise import NoiseStream
+from varsmooth.prediction import predict
+from varsmooth.runs.attacking import distances, find_adversarial
+from varsmooth.runs.options import AttackOptions
+from varsmooth.selectors import MedianSelector
+from varsmooth.smoothing import SmoothedClassifier
+
+CURVE = 9  # levels between the ends of the curve
+SAMPLES = 16  # noisy copies behind each gradient of an attack
+MEDIAN_DRAWS = 11  # of h behind each gradient
+
+AttackKind = Literal["strong", "weak"]
+
+
+@dataclass(frozen=True)
+class SelectorDraws:
+    """What h says of the image under noise.
+
+    samples: h(x+ε), ascending, before clip and grid; median: theirs; chosen: after both.
+    bounds: how far an attacker with the budget can move the median, before clip and grid;
+    0 and infinity where the draws are too few to tell.
+    """
+
+    samples: tuple[float, ...]
+    median: float
+    chosen: float
+    bounds: tuple[float, float]
+    clip: tuple[float, float] | None
+    grid: tuple[float, ...]
+    budget: float
+
+
+@dataclass(frozen=True)
+class View:
+    """The image, one noisy copy of it, the answer, and h's draws (None: one fixed level)."""
+
+    x: Tensor  # (C,H,W)
+    noisy: Tensor  # (C,H,W), clipped to [0,1] for the eye
+    answer: Prediction
+    draws: SelectorDraws | None
+
+
+def look(model: Smoothers, image: Batch, knobs: Knobs, seed: int) -> View:
+    """Predict one image, and keep what there is to see. The same seed draws the same noise."""
+    g = model.deployed(knobs)
+    with overheard(model.checkpoint.selector) as heard:
+        (answer,) = predict(g, image.images, n=knobs.n, alpha=ALPHA, seed=seed, ids=image.ids)
+    noise = g.noise(1, seed, image.ids)
+    _, epsilon = next(noise.batches(image.images, "picture", 1))
+    noisy = noise.perturb(image.images, torch.tensor([answer.sigma]), epsilon)
+    draws = None
+    if isinstance(g.selector, MedianSelector):
+        samples = tuple(torch.cat(heard).sort().values.tolist())
+        draws = SelectorDraws(
+            samples,
+            median=samples[len(samples) // 2],
+            chosen=answer.sigma,
+            bounds=reachable(samples, knobs.budget, g.selector.sigma_m),
+            clip=g.selector.clip,
+            grid=() if g.selector.grid is None else g.selector.grid.levels,
+            budget=knobs.budget,
+        )
+    return View(image.images[0], noisy[0].clamp(0, 1), answer, draws)
+
+
+@contextmanager
+def overheard(network: nn.Module | None) -> Iterator[list[Tensor]]:
+    """What a network answers meanwhile, so that h need not be evaluated again for a picture."""
+    heard: list[Tensor] = []
+    if network is None:
+        yield heard
+        return
+    hook = network.register_forward_hook(lambda network, inputs, output: heard.append(output))
+    try:
+        yield heard
+    finally:
+        hook.remove()
+
+
+def reachable(samples: Sequence[float], budget: float, sigma_m: float) -> tuple[float, float]:
+    """Between which values the median stays for every perturbation within the budget."""
+    low, high = bounds.order_statistics(len(samples), budget, sigma_m, ALPHA_SELECT / 2)
+    return (
+        samples[low - 1] if low >= 1 else 0.0,
+        samples[high - 1] if high <= len(samples) else float("inf"),
+    )
+
+
+# Certificates
+
+
+@dataclass(frozen=True)
+class Certified:
+    """One image, certified in every way there is: dual and paper need a selector."""
+
+    fixed: Certificate
+    dual: Certificate | None = None
+    paper: Certificate | None = None
+
+    @property
+    def deployed(self) -> Certificate:
+        """That of the classifier in use."""
+        return self.dual or self.fixed
+
+
+def curve_levels(model: Smoothers, knobs: Knobs) -> tuple[float, ...]:
+    """The σ of the curve: the grid's levels, the one σ, and some between them."""
+    levels = {*model.levels(knobs), knobs.sigma}
+    between = np.geomspace(min(knobs.low, *levels), max(knobs.high, *levels), CURVE)
+    near = [s for s in between if all(abs(s / level - 1) > 0.08 for level in levels)]
+    return tuple(sorted(float(np.float32(s)) for s in {*levels, *near}))
+
+
+def certify_levels(
+    model: Smoothers, image: Batch, levels: Sequence[float], n: int, seed: int
+) -> tuple[Certificate, ...]:
+    """The certificate of one image at each of these fixed levels."""
+    found = [certify(model.at(s), image.images, **_settings(n, seed, image)) for s in levels]
+    return tuple(certificates[0] for certificates in found)
+
+
+def certify_deployed(model: Smoothers, image: Batch, knobs: Knobs, seed: int) -> Certificate:
+    """The sound certificate of the classifier in use."""
+    settings = _settings(knobs.n, seed, image)
+    if model.has_selector:
+        settings |= {"n_select": knobs.n_select, "alpha_select": ALPHA_SELECT}
+    return certify(model.deployed(knobs), image.images, **settings)[0]
+
+
+def certify_each_way(
+    model: Smoothers, image: Batch, knobs: Knobs, seed: int | None = None
+) -> Certified:
+    """Fixed σ, the sound dual certificate, and the paper's value at D = budget.
+
+    All see the same noise, fresh unless a seed is given. Each holds by itself; quoting the
+    largest of several is a choice that costs α.
+    """
+    seed = NoiseStream.make(1, seed).seed
+    settings = _settings(knobs.n, seed, image)
+    fixed = certify(model.at(knobs.sigma), image.images, **settings)[0]
+    if not model.has_selector:
+        return Certified(fixed)
+    settings |= {"n_select": knobs.n_select, "alpha_select": ALPHA_SELECT}
+    g, x = model.deployed(knobs), image.images
+    paper = certify_as_paper(g, x, distance=knobs.budget, **settings)[0]
+    return Certified(fixed, certify_deployed(model, image, knobs, seed), paper)
+
+
+def _settings(n: int, seed: int, image: Batch) -> dict[str, Any]:
+    return {"n0": N0, "n": n, "alpha": ALPHA, "seed": seed, "ids": image.ids}
+
+
+# Attacks
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A class (−1: abstains) and the σ it was given under; f has none."""
+
+    prediction: int
+    sigma: float | None
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """The adversarial image, and the replies of f, g, g_v, g_v* before and after."""
+
+    x: Tensor  # (C,H,W)
+    adversarial: Tensor  # (C,H,W)
+    target: int  # the class that the attack drives away from
+    distance: float
+    before: dict[str, Reply]
+    after: dict[str, Reply]
+
+
+def attack(
+    model: Smoothers,
+    image: Batch,
+    knobs: Knobs,
+    kind: AttackKind = "strong",
+    seed: int | None = None,
+) -> Attacked:
+    """PGD within the budget, away from the label, or from the majority vote if there is none.
+
+    strong: gradients through selector, noise and votes of the classifier in use;
+    weak: through f alone.
+    """
+    seed = NoiseStream.make(1, seed).seed
+    g, x = model.deployed(knobs), image.images
+    (clean,) = predict(g, x, n=knobs.n, alpha=None, seed=seed, ids=image.ids)
+    target = clean.prediction if image.labels is None else int(image.labels[0])
+    settings = AttackOptions(
+        kind=kind, steps=knobs.steps, samples=SAMPLES, n_median_attack=MEDIAN_DRAWS, seed=seed
+    )
+    y, sigma = torch.tensor([target]), torch.tensor([clean.sigma])
+    found = find_adversarial(g, x, y, knobs.budget, settings, image.ids, sigma)
+    smoothed = model.each(knobs)
+    before, after = (replies(smoothed, z, knobs, clean.sigma, seed, image.ids) for z in (x, found))
+    return Attacked(x[0], found[0], target, distances(x, found)[0], before, after)
+
+
+def replies(
+    smoothed: dict[str, SmoothedClassifier],
+    x: Tensor,
+    knobs: Knobs,
+    sigma: float,
+    seed: int,
+    ids: Tensor,
+) -> dict[str, Reply]:
+    """What f says of x (1,C,H,W) without noise, and what each smoothed classifier says.
+
+    sigma: the level passed to an f that is conditional on one.
+    """
+    with torch.no_grad():
+        plain = smoothed["g"].logits(x, torch.tensor([sigma])).argmax(dim=1)
+    found = {"f": Reply(int(plain), None)}
+    for name, g in smoothed.items():
+        (answer,) = predict(g, x, n=knobs.n, alpha=ALPHA, seed=seed, ids=ids)
+        found[name] = Reply(answer.prediction, answer.sigma)
+    return found
+
+
+# How much work there is, for the progress bar: images shown to the networks at most
+
+
+def most_to_look(model: Smoothers, knobs: Knobs) -> int:
+    vote, draws = N0 + knobs.n, _draws(model, knobs)
+    curve = len(curve_levels(model, knobs)) * vote
+    return knobs.n + draws + curve + most_to_certify(model, knobs)
+
+
+def most_to_certify(model: Smoothers, knobs: Knobs) -> int:
+    vote, draws = N0 + knobs.n, _draws(model, knobs)
+    if not model.has_selector:
+        return vote
+    return vote + (2 * N0 + draws + len(model.levels(knobs)) * knobs.n) + (draws + 3 * vote)
+
+
+def most_to_attack(model: Smoothers, knobs: Knobs, kind: AttackKind) -> int:
+    draws, ways = _draws(model, knobs), 3 if model.has_selector else 1
+    gradient = SAMPLES + (MEDIAN_DRAWS + 1) * model.has_selector if kind == "strong" else 1
+    before = knobs.n + draws
+    return before + (knobs.steps + 1) * gradient + 2 * (1 + ways * (knobs.n + 1) + draws)
+
+
+def _draws(model: Smoothers, knobs: Knobs) -> int:
+    return knobs.n_select if model.has_selector else 0

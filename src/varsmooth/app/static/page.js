@@ -1,0 +1,220 @@
+// The page's behaviour: collect the knobs, ask the server, put its answers into their slots.
+"use strict";
+
+const find = (selector) => document.querySelector(selector);
+const all = (selector) => [...document.querySelectorAll(selector)];
+const slot = (name) => find(`[data-slot="${name}"]`);
+
+const state = { image: { sample: 0 }, seed: 0 };
+const running = {}; // what is being asked, by name: an AbortController each
+
+// Asking
+
+function knobs() {
+  const found = {};
+  for (const input of all("input[data-knob]")) found[input.dataset.knob] = Number(input.value);
+  return found;
+}
+
+function question(more = {}) {
+  return { model: find("#model").value, ...state, knobs: knobs(), ...more };
+}
+
+function cancel(name) {
+  running[name]?.abort();
+  delete running[name];
+}
+
+/** Ask the server; a later question of the same name takes the place of an earlier one. */
+async function ask(name, body, progress = () => {}, address = name) {
+  cancel(name);
+  const control = (running[name] = new AbortController());
+  const raw = body instanceof Blob;
+  try {
+    const response = await fetch(address, {
+      method: "POST",
+      headers: { "Content-Type": raw ? "application/octet-stream" : "application/json" },
+      body: raw ? body : JSON.stringify(body),
+      signal: control.signal,
+    });
+    if (response.status === 413) throw new Error("That file is too large.");
+    return await lines(response, progress);
+  } catch (error) {
+    if (error.name === "AbortError") return null;
+    complain(error instanceof TypeError ? "The server does not answer; is it still running?" : error.message);
+    return null;
+  } finally {
+    if (running[name] === control) delete running[name];
+  }
+}
+
+/** Read JSON lines as they arrive: reports of progress, then the answer. */
+async function lines(response, progress) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    text += value;
+    const parts = text.split("\n");
+    text = parts.pop();
+    for (const part of parts) {
+      const message = JSON.parse(part);
+      if ("share" in message) progress(message.share);
+      else return received(message);
+    }
+  }
+  return received(text ? JSON.parse(text) : { error: "The server stopped in the middle." });
+}
+
+function received(message) {
+  if (message.error) throw new Error(message.error);
+  complain("");
+  for (const [name, html] of Object.entries(message.html)) {
+    slot(name).innerHTML = html;
+    slot(name).classList.remove("stale");
+  }
+  return message;
+}
+
+function complain(text) {
+  find("#error").textContent = text;
+  find("#error").hidden = !text;
+}
+
+/** A button that works: its bar fills, and pressing it again cancels. */
+function worker(button, name, body, done = () => {}) {
+  const title = button.textContent;
+  const rest = () => {
+    button.textContent = title;
+    button.classList.remove("busy");
+    button.style.removeProperty("--share");
+  };
+  button.addEventListener("click", async () => {
+    if (button.classList.contains("busy")) return cancel(name);
+    button.classList.add("busy");
+    const answer = await ask(name, body(), (share) => {
+      button.textContent = `Cancel (${Math.floor(100 * share)} %)`;
+      button.style.setProperty("--share", share);
+    });
+    rest();
+    if (answer) done(answer);
+  });
+}
+
+// One image
+
+const LIVE = ["answer", "grid", "curve", "noisy", "draws", "votes", "several"];
+let waiting = null;
+
+/** Something was turned: whatever is on the page is of other settings now. */
+function changed() {
+  for (const name of ["look", "curve", "certify", "attack", "several"]) cancel(name);
+  for (const name of ["certified", "attacked"]) slot(name).replaceChildren();
+  for (const name of LIVE) slot(name).classList.add("stale");
+  clearTimeout(waiting);
+  waiting = setTimeout(look, 60);
+}
+
+async function look() {
+  if (find("#view-one").hidden) return several();
+  const advanced = find("#advanced").open;
+  const answer = await ask("look", question({ advanced }));
+  if (answer) await ask("curve", question());
+}
+
+async function several() {
+  if (find("#view-several").hidden) return;
+  const bar = find("#view-several .stage");
+  await ask("several", question(), (share) => bar.style.setProperty("--share", share));
+  bar.style.removeProperty("--share");
+}
+
+function choose(image, source, caption) {
+  state.image = image;
+  find("#image").src = source;
+  find("#caption").textContent = caption;
+  for (const button of all("#samples button"))
+    button.setAttribute("aria-pressed", String(Number(button.dataset.sample) === image.sample));
+  changed();
+}
+
+document.addEventListener("input", (event) => {
+  const { knob } = event.target.dataset;
+  if (!knob) return;
+  for (const twin of all(`input[data-knob="${knob}"]`))
+    if (twin !== event.target) twin.value = event.target.value;
+  changed();
+});
+
+find("#samples").addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  slot("said").replaceChildren();
+  choose({ sample: Number(button.dataset.sample) }, button.firstChild.src, button.title);
+});
+
+find("#upload").addEventListener("change", async (event) => {
+  const [file] = event.target.files;
+  event.target.value = "";
+  if (!file) return;
+  const asked = new URLSearchParams({ name: file.name, model: find("#model").value });
+  const answer = await ask("upload", file.slice(), () => {}, `upload?${asked}`);
+  if (answer) choose({ picture: answer.picture }, `data:image/png;base64,${answer.picture}`, "your picture");
+});
+
+find("#fresh").addEventListener("click", () => {
+  state.seed += 1;
+  changed();
+});
+
+find("#advanced").addEventListener("toggle", look);
+find("#model").addEventListener("change", (event) => {
+  location.search = new URLSearchParams({ model: event.target.value });
+});
+
+worker(find("#certify"), "certify", question);
+worker(find("#attack"), "attack", () => question({ kind: find("#kind-of-attack").value }));
+
+// Runs
+
+function browse(more = {}) {
+  return { folder: find("#folder").value, kind: find("#kind")?.value, ...more };
+}
+
+worker(find("#open"), "run", () => browse({ all: true, kind: undefined }), () => {
+  slot("evidence").textContent = "Choose a line of the table to see its evidence.";
+});
+find("#folder").addEventListener("keydown", (event) => {
+  if (event.key === "Enter") find("#open").click();
+});
+slot("kinds").addEventListener("change", () => ask("run", browse()));
+slot("table").addEventListener("click", (event) => {
+  const start = event.target.closest("button")?.dataset.start;
+  if (start !== undefined) return ask("run", browse({ start: Math.max(0, Number(start)) }));
+  const row = event.target.closest("tr[data-row]");
+  if (row) evidence(row);
+});
+slot("table").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && event.target.matches("tr[data-row]")) evidence(event.target);
+});
+
+function evidence(row) {
+  for (const other of all("tr[aria-selected]")) other.removeAttribute("aria-selected");
+  row.setAttribute("aria-selected", "true");
+  ask("evidence", browse({ row: Number(row.dataset.row) }));
+}
+
+// Views
+
+for (const tab of all("[role=tab]"))
+  tab.addEventListener("click", () => {
+    for (const other of all("[role=tab]")) {
+      other.setAttribute("aria-selected", String(other === tab));
+      find(`#view-${other.dataset.view}`).hidden = other !== tab;
+    }
+    look();
+  });
+
+if (find("#view-run").hidden) look();
+else find("#open").click();

@@ -1,0 +1,86 @@
+"""One piece of work at a time, which can be watched and cancelled."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from varsmooth.errors import VarsmoothError, require
+
+WAITING = 16
+"""Requests that may wait for the worker."""
+
+
+class Cancelled(VarsmoothError):
+    """Whoever asked no longer wants the answer."""
+
+
+class Job:
+    """Work that passes images through networks; before each pass it counts them and looks up.
+
+    images: passed so far; most: how many there will be at most.
+    """
+
+    def __init__(self) -> None:
+        self.images = 0
+        self.most = 0
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    @property
+    def share(self) -> float:
+        """How much of the work is done, in [0, 1]."""
+        return min(1.0, self.images / self.most) if self.most else 0.0
+
+    @contextmanager
+    def watching(self, most: int, *networks: nn.Module | None) -> Iterator[None]:
+        """Look up whenever one of these networks is called."""
+        self.images, self.most = 0, most
+        hooks = [
+            network.register_forward_pre_hook(self._look_up)
+            for network in networks
+            if network is not None
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _look_up(self, network: nn.Module, inputs: Any) -> None:
+        if self._cancelled.is_set():
+            raise Cancelled("cancelled")
+        self.images += len(inputs[0])
+
+
+class Worker:
+    """A thread that does one job after the other; a cancelled job gives up its place."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
+        self._jobs: dict[Future[Any], Job] = {}
+
+    def begin(self, work: Callable[[Job], Any]) -> tuple[Job, "Future[Any]"]:
+        """Put work in line; the job tells how far it is and cancels it."""
+        require(len(self._jobs) < WAITING, "the page is busy; try again in a moment")
+        job = Job()
+        future = self._thread.submit(work, job)
+        self._jobs[future] = job
+        future.add_done_callback(lambda done: self._jobs.pop(done, None))
+        return job, future
+
+    @property
+    def waiting(self) -> int:
+        """Jobs at work or in line."""
+        return len(self._jobs)
+
+    def close(self) -> None:
+        """Cancel everything."""
+        for job in list(self._jobs.values()):
+            job.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,52 @@
+"""A desk with a small model, and a page that is served."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from tests.small_models import write_pair
+from varsmooth.app.desk import Desk
+from varsmooth.app.knobs import Knobs
+from varsmooth.app.server import application, listen
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pair(tmp_path_factory.mktemp("app") / "pair")
+
+
+@pytest.fixture(scope="session")
+def desk(pair: Path) -> Iterator[Desk]:
+    desk = Desk(str(pair))
+    yield desk
+    desk.worker.close()
+
+
+@pytest.fixture(scope="session")
+def served(desk: Desk) -> Iterator[int]:
+    """The port of a page that is served at ::1 and in this process."""
+    listening = listen("::1", 0)
+    server = uvicorn.Server(uvicorn.Config(application(desk, "::1"), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield listening.getsockname()[1]
+    server.should_exit = True
+    thread.join()
+    listening.close()
+
+
+def body(desk: Desk, **changes: Any) -> dict[str, Any]:
+    """A request about the first sample, with few samples unless said otherwise."""
+    knobs = asdict(Knobs.recommended(desk.about(desk.first_model)))
+    knobs |= {"n": 100, "n_select": 51, "steps": 2}
+    named = {name: changes.pop(name) for name in list(changes) if name in knobs}
+    asked = {"model": desk.first_model, "image": {"sample": 0}, "seed": 0}
+    return asked | {"knobs": knobs | named} | changes

@@ -1,0 +1,501 @@
+"""The page without HTTP: what is computed, what is refused, what a person reads."""
+
+import io
+import random
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.app.conftest import body
+from tests.small_models import QUICK, run, write_pair
+from varsmooth.app import drawings, one_image, require_extra, several_images
+from varsmooth.app.browse import EVERYTHING, LINES, OpenRun, open_run
+from varsmooth.app.desk import Desk
+from varsmooth.app.knobs import Knobs, Smoothers
+from varsmooth.app.markup import Markup, join, tag
+from varsmooth.app.uploads import MAX_BYTES, open_upload
+from varsmooth.app.worker import Cancelled, Job, Worker
+from varsmooth.cli import main
+from varsmooth.data import Batch, load_dataset
+from varsmooth.data.cifar10 import CLASS_NAMES
+from varsmooth.errors import VarsmoothError
+from varsmooth.models.checkpoints import save
+from varsmooth.models.descriptions import Description, Part
+from varsmooth.models.networks import build
+from varsmooth.prediction import predict
+
+
+@pytest.fixture(scope="module")
+def model(pair: Path) -> Smoothers:
+    return Smoothers.load(str(pair))
+
+
+@pytest.fixture
+def image() -> Batch:
+    return load_dataset("cifar10-sample").batch([3])
+
+
+def few(model: Smoothers, **changes: Any) -> Knobs:
+    changes = {"n": 100, "n_select": 51, "steps": 2, **changes}
+    return replace(Knobs.recommended(model.about), **changes)
+
+
+# Knobs
+
+
+def test_knobs_stand_where_the_description_recommends(model: Smoothers) -> None:
+    knobs = Knobs.recommended(model.about)
+    assert (knobs.lam, knobs.low, knobs.high, knobs.sigma_m) == (0.2, 0.1, 0.5, 0.25)
+    assert set(model.each(knobs)) == {"g", "g_v", "g_v*"}
+    assert len(model.levels(knobs)) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"n": 10**6}, "N must"),
+        ({"n_select": 10**6 + 1}, "N_h"),
+        ({"budget": 100.0}, "budget"),
+        ({"lam": 1.5}, "λ"),
+        ({"lam": float("nan")}, "λ"),
+        ({"n": float("inf")}, "number"),
+        ({"sigma": 0.0}, "σ must"),
+        ({"steps": 51}, "steps"),
+        ({"low": 0.5, "high": 0.1}, "smallest σ must lie below"),
+        ({"lam": "much"}, "number"),
+        ({"lam": None}, "number"),
+    ],
+)
+def test_work_is_bounded(desk: Desk, changes: dict[str, Any], word: str) -> None:
+    with pytest.raises(VarsmoothError, match=word):
+        desk.look(body(desk, **changes), Job())
+
+
+def test_a_typed_number_of_draws_becomes_odd(desk: Desk) -> None:
+    assert Knobs.read(body(desk, n_select=100)["knobs"]).n_select == 101
+
+
+# One image
+
+
+def test_the_view_is_the_prediction(model: Smoothers, image: Batch) -> None:
+    """What is drawn of h are the very draws behind the level that `predict` chose."""
+    knobs = few(model)
+    view = one_image.look(model, image, knobs, seed=5)
+    (answer,) = predict(model.deployed(knobs), image.images, n=100, seed=5, ids=image.ids)
+    assert view.answer == answer
+    assert view.draws is not None
+    assert view.draws.chosen == answer.sigma
+    assert len(view.draws.samples) == 51
+    assert view.draws.bounds[0] <= view.draws.median <= view.draws.bounds[1]
+
+
+def test_lambda_moves_the_median(model: Smoothers, image: Batch) -> None:
+    views = [one_image.look(model, image, few(model, lam=lam), seed=0) for lam in (0.0, 1.0)]
+    low, high = (view.draws.median for view in views if view.draws)
+    assert low != high
+
+
+def test_a_larger_budget_moves_the_median_further(model: Smoothers, image: Batch) -> None:
+    spans = []
+    for budget in (0.0, 0.05, 0.5):
+        draws = one_image.look(model, image, few(model, budget=budget), seed=0).draws
+        assert draws is not None
+        spans.append(draws.bounds)
+    assert spans[0][0] >= spans[1][0] >= spans[2][0] == 0
+    assert spans[0][1] <= spans[1][1] <= spans[2][1] == float("inf")
+
+
+def test_the_curve_holds_every_level_in_play(model: Smoothers, image: Batch) -> None:
+    knobs = few(model)
+    levels = one_image.curve_levels(model, knobs)
+    assert set(model.levels(knobs)) | {knobs.sigma} <= set(levels)
+    assert list(levels) == sorted(levels)
+    curve = one_image.certify_levels(model, image, levels, 100, seed=1)
+    fixed = one_image.certify_each_way(model, image, knobs, seed=1).fixed
+    assert curve[levels.index(knobs.sigma)] == fixed
+    assert [c.method for c in curve] == ["fixed"] * len(levels)
+
+
+def test_each_certificate_says_what_it_means(model: Smoothers, image: Batch) -> None:
+    found = one_image.certify_each_way(model, image, few(model), seed=1)
+    assert found.dual is not None
+    assert found.paper is not None
+    assert (found.dual.guarantee, found.fixed.guarantee) == ("sound", "sound")
+    assert found.paper.guarantee == "heuristic"
+    levels, distances, radii = drawings.construction(found.dual)
+    safe = [max(d, radii.get(s, -np.inf)) for s, d in zip(levels, distances, strict=True)]
+    assert max(0.0, min(safe)) == found.dual.radius
+
+
+def test_an_attack_stays_within_its_budget(model: Smoothers, image: Batch) -> None:
+    found = one_image.attack(model, image, few(model, budget=0.5), seed=0)
+    assert found.distance <= 0.5 + 1e-6
+    assert set(found.before) == set(found.after) == {"f", "g", "g_v", "g_v*"}
+    assert found.target == 0  # its label: an airplane
+
+
+def test_without_a_label_the_attack_leaves_the_majority(model: Smoothers, image: Batch) -> None:
+    knobs = few(model, steps=1)
+    g, x = model.deployed(knobs), image.images
+    (clean,) = predict(g, x, n=100, alpha=None, seed=0, ids=image.ids)
+    found = one_image.attack(model, Batch(x, None, image.ids), knobs, kind="weak", seed=0)
+    assert found.target == clean.prediction
+
+
+def test_estimates_of_the_work_are_not_too_small(model: Smoothers, image: Batch) -> None:
+    """Progress never passes its end; if it did, the work would not be bounded as we think."""
+    knobs = few(model)
+    networks = model.checkpoint.classifier, model.checkpoint.selector
+    images = load_dataset("cifar10-sample").batch([3, 4])
+    many = several_images.most_to_certify_several(model, knobs, 2)
+    for most, work in (
+        (
+            one_image.most_to_certify(model, knobs),
+            lambda: one_image.certify_each_way(model, image, knobs, seed=0),
+        ),
+        (
+            one_image.most_to_attack(model, knobs, "strong"),
+            lambda: one_image.attack(model, image, knobs, seed=0),
+        ),
+        (many, lambda: several_images.by_selector(model, images, knobs)),
+    ):
+        job = Job()
+        with job.watching(most, *networks):
+            work()
+        assert 0 < job.images <= most
+
+
+# The worker
+
+
+def test_cancel_stops_the_work_and_leaves_the_networks_alone(
+    model: Smoothers, image: Batch
+) -> None:
+    classifier = model.checkpoint.classifier
+    assert classifier is not None
+    job = Job()
+    hook = classifier.register_forward_hook(lambda *_: job.cancel())
+    with pytest.raises(Cancelled), job.watching(0, classifier):
+        one_image.certify_each_way(model, image, few(model))
+    hook.remove()
+    assert 0 < job.images <= 128  # one batch was under way
+    assert not classifier._forward_pre_hooks
+
+
+def test_one_job_at_a_time() -> None:
+    worker, order = Worker(), list[str]()
+    go = threading.Event()
+    worker.begin(lambda job: go.wait(10))
+    _, unwanted = worker.begin(lambda job: order.append("cancelled while it waited"))
+    _, second = worker.begin(lambda job: order.append("second"))
+    assert not order
+    assert unwanted.cancel()
+    go.set()
+    second.result(10)
+    assert order == ["second"]
+    worker.close()
+
+
+# Uploads
+
+
+def picture(size: tuple[int, int] = (48, 40), form: str = "PNG") -> bytes:
+    pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, form)
+    return out.getvalue()
+
+
+def write_image(path: Path, size: tuple[int, int] = (48, 40), form: str = "PNG") -> Path:
+    path.write_bytes(picture(size, form))
+    return path
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG"])
+def test_an_upload_is_cropped_and_scaled_and_the_user_reads_so(form: str) -> None:
+    found, said = open_upload(picture(form=form), "my photo", 32)
+    assert found.images.shape == (1, 32, 32, 3)
+    assert found.labels is None
+    for word in ("my photo", "48 × 40", "central square", "32 × 32"):
+        assert word in said
+
+
+def test_an_upload_of_the_right_size_is_left_alone() -> None:
+    content = picture((32, 32))
+    found, said = open_upload(content, "small.png", 32)
+    assert (found.images[0] == np.asarray(Image.open(io.BytesIO(content)))).all()
+    assert said.endswith("unchanged.")
+    assert open_upload(content, "small.png", 32, channels=1)[0].images.shape == (1, 32, 32, 1)
+
+
+@pytest.mark.parametrize("form", ["GIF", "BMP", "WEBP", "TIFF", "PPM", "EPS"])
+def test_other_formats_are_refused_whatever_they_are_called(form: str) -> None:
+    with pytest.raises(VarsmoothError, match="none of PNG, JPEG"):
+        open_upload(picture(form=form), "claims-to-be.png", 32)
+
+
+def test_large_files_and_large_pictures_are_refused() -> None:
+    with pytest.raises(VarsmoothError, match="MB"):
+        open_upload(b"\x89PNG" + bytes(MAX_BYTES), "heavy.png", 32)
+    out = io.BytesIO()
+    Image.new("1", (6000, 6000)).save(out, "PNG")
+    assert len(out.getvalue()) < 10_000
+    with pytest.raises(VarsmoothError, match="million pixels"):
+        open_upload(out.getvalue(), "huge.png", 32)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG"])
+def test_damaged_uploads_get_a_sentence(form: str) -> None:
+    whole = bytearray(picture(form=form))
+    dice, refused = random.Random(0), 0
+    for _ in range(300):
+        damaged = whole[: dice.randrange(len(whole))] if dice.random() < 0.3 else bytearray(whole)
+        for _ in range(dice.randint(1, 8)):
+            if damaged:
+                damaged[dice.randrange(min(len(damaged), 150))] = dice.randrange(256)
+        try:
+            open_upload(bytes(damaged), "damaged.png", 32)
+        except VarsmoothError:
+            refused += 1
+    assert refused > 100
+
+
+# What a person reads
+
+
+def test_the_desk_shows_every_part(desk: Desk) -> None:
+    shown = desk.look(body(desk, advanced=True), Job())["html"]
+    assert 'id="sigma"' in shown["answer"]
+    assert 'class="chosen"' in shown["grid"]
+    assert shown["draws"].count("<img") == shown["votes"].count("<img") == 1
+    assert desk.look(body(desk), Job())["html"].keys() == {"answer", "grid"}
+    curve = desk.curve(body(desk), Job())["html"]["curve"]
+    assert curve.count("<img") == 1
+    certified = desk.certify(body(desk), Job())["html"]["certified"]
+    assert certified.count("<mark>sound") == 2
+    assert certified.count("<mark>heuristic") == 1
+    attacked = desk.attack(body(desk), Job())["html"]["attacked"]
+    assert attacked.count("<tr>") == 5
+    assert attacked.count("<img") == 3
+
+
+def test_the_level_in_use_and_what_h_says_agree(desk: Desk, model: Smoothers) -> None:
+    """The grid is in sight, and σ is said to be its level for h's median."""
+    shown = desk.look(body(desk), Job())["html"]
+    view = one_image.look(model, desk.samples(model.name).batch([0]), few(model), 0)
+    assert view.draws is not None
+    assert f"grid level for h’s median {view.draws.median:.4f}" in shown["answer"]
+    assert shown["grid"].count("<li") == 4
+    assert f'<li class="chosen">{view.answer.sigma:.3f}</li>' in shown["grid"]
+
+
+def test_several_images_stand_side_by_side(desk: Desk) -> None:
+    shown = desk.several(body(desk), Job())["html"]["several"]
+    assert shown.count("<article") == 12
+    assert shown.count("selector</th>") == shown.count("one σ = 0.25</th>") == 12
+    other = desk.several(body(desk, lam=1.0), Job())["html"]["several"]
+    assert other != shown
+    assert desk.one_sigma.cache_info().misses == 1  # λ does not touch it
+
+
+def test_averages_count_a_wrong_class_as_zero(model: Smoothers) -> None:
+    images = load_dataset("cifar10-sample").batch(slice(0, 4))
+    way = several_images.by_one_sigma(model, images, 0.25, 100)
+    right = [c.radius for c in way.certificates]
+    assert way.average_radius(None) == pytest.approx(sum(right) / 4)
+    labels = [c.prediction + 1 for c in way.certificates]
+    assert way.average_radius(labels) == 0
+
+
+def test_a_classifier_alone_is_served(tmp_path: Path) -> None:
+    options = {"widths": [4, 4, 4, 4]}
+    about = Description("cifar10", CLASS_NAMES, 0.25, classifier=Part("conv4", options))
+    torch.manual_seed(0)
+    save(tmp_path / "f", about, build("conv4", options))
+    alone = Desk(str(tmp_path / "f"))
+    shown = alone.look(body(alone, advanced=True), Job())["html"]
+    assert "no selector" in shown["draws"]
+    assert "the same for every image" in shown["answer"]
+    assert "heuristic" not in alone.certify(body(alone), Job())["html"]["certified"]
+    assert "<small>one fixed σ" in alone.attack(body(alone, kind="weak"), Job())["html"]["attacked"]
+    assert "selector</th>" not in alone.several(body(alone), Job())["html"]["several"]
+    alone.worker.close()
+
+
+def test_the_desk_offers_no_other_folder(desk: Desk, tmp_path: Path) -> None:
+    other = str(write_pair(tmp_path / "other"))
+    with pytest.raises(VarsmoothError, match="not offered"):
+        desk.look(body(desk) | {"model": other}, Job())
+
+
+def test_a_model_of_another_data_set_shows_its_images(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    for name in ("cat", "dog"):
+        (photos / name).mkdir(parents=True)
+        write_image(photos / name / "one.png", (32, 32))
+    options = {"widths": [4, 4, 4, 4], "classes": 2}
+    classifier = Part("conv4", options)
+    about = Description(str(photos), ("cat", "dog"), 0.25, classifier=classifier)
+    save(tmp_path / "f", about, build("conv4", options))
+    desk = Desk(str(tmp_path / "f"))
+    assert desk.samples(desk.first_model).class_names == ("cat", "dog")
+    assert len(desk.samples("cifar10-0.25")) == 20  # the other models keep theirs
+    desk.worker.close()
+    with pytest.raises(VarsmoothError, match="classes"):
+        Desk(str(tmp_path / "f"), data="cifar10-sample")
+
+
+def test_images_that_the_model_cannot_read_are_refused_at_once(pair: Path, tmp_path: Path) -> None:
+    Image.new("L", (32, 32)).save(tmp_path / "grey.png")
+    with pytest.raises(VarsmoothError, match="cannot read"):
+        Desk(str(pair), data=str(tmp_path / "grey.png"))
+
+
+# Markup
+
+
+EVIL = "<img src=x onerror=alert(1)>$\\frac{"
+
+
+def test_everything_but_markup_is_escaped() -> None:
+    assert tag("p", EVIL, title='"><script>') == (
+        f'<p title="&quot;&gt;&lt;script&gt;">{join(EVIL)}</p>'
+    )
+    assert isinstance(join("a", None, tag("br")), Markup)
+    assert "<img" not in join(EVIL)
+    assert tag("option", "x", selected=True, hidden=False, id=None) == "<option selected>x</option>"
+
+
+def test_names_of_a_model_are_text(tmp_path: Path) -> None:
+    folder = write_pair(tmp_path / "pair")
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"airplane"', '"<script>$x^{"'))
+    desk = Desk(str(folder), data=str(write_image(tmp_path / "one.png", (32, 32))))
+    asked = body(desk, advanced=True)
+    for answer in (desk.look, desk.certify, desk.attack, desk.several):
+        assert "<script>" not in str(answer(asked, Job()))
+    desk.worker.close()
+
+
+# Run folders
+
+
+@pytest.fixture(scope="module")
+def certified(pair: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    assert run(f"certify {QUICK} --model {pair} --subset :4 --seed 0 --out {folder}") == 0
+    return folder
+
+
+@pytest.mark.parametrize("verb", ["certify", "predict", "attack"])
+def test_a_run_is_browsed(verb: str, desk: Desk, pair: Path, tmp_path: Path) -> None:
+    options = {
+        "certify": QUICK,
+        "predict": "--n 60 --alpha 0.05 --alpha-select 0.01 --n-median 21",
+        "attack": "--eps 0.25,0.5 --n 60 --steps 1 --samples 2 --n-median 21",
+    }[verb]
+    common = f"--model {pair} --subset :4 --seed 0"
+    folder = str(tmp_path / "run")
+    assert run(f"{verb} {options} {common} --out {folder}") == 0
+    shown = desk.browse({"folder": folder, "all": True}, Job())["html"]
+    assert shown["runcurve"].count("<img") == 1
+    rows = 8 if verb == "attack" else 4
+    assert shown["table"].count("data-row") == rows
+    kinds = open_run(folder).kinds()
+    assert kinds[0] == EVERYTHING
+    tables = [desk.browse({"folder": folder, "kind": kind}, Job()) for kind in kinds[1:]]
+    assert sum(table["html"]["table"].count("data-row") for table in tables) == rows
+    for number in range(rows):
+        evidence = desk.evidence({"folder": folder, "row": number}, Job())["html"]["evidence"]
+        assert 'class="pixels"' in evidence
+        assert 'class="chart"' in evidence
+
+
+def test_texts_of_a_run_are_text(certified: Path, tmp_path: Path, desk: Desk) -> None:
+    """Class names, the data set's name and the verbs of a stranger's run folder."""
+    folder = tmp_path / "evil"
+    folder.mkdir()
+    for path in certified.iterdir():
+        if path.is_file():
+            (folder / path.name).write_bytes(path.read_bytes())
+    header = folder / "run.json"
+    evil = EVIL.replace("\\", "\\\\")
+    text = header.read_text()
+    for name in (*CLASS_NAMES, "cifar10-sample"):
+        text = text.replace(f'"{name}"', f'"{evil}{name}"')
+    header.write_text(text)
+    asked: dict[str, Any] = {"folder": str(folder), "all": True}
+    shown = str(desk.browse(asked, Job())["html"])
+    shown += str(desk.evidence({"folder": str(folder), "row": 0}, Job())["html"])
+    assert "&lt;img src=x" in shown
+    assert "<img src=x" not in shown
+
+
+def test_long_tables_come_in_parts(certified: Path) -> None:
+    opened = open_run(certified)
+    long = OpenRun(opened.run, opened.rows * 60, opened.outcomes)
+    assert long.table_html().count("data-row") == LINES
+    last = long.table_html(start=10**6)
+    assert last.count("data-row") == 240 - 2 * LINES
+    assert "201–240 of 240" in last
+
+
+def test_a_run_that_grows_is_read_again(certified: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for path in certified.iterdir():
+        if path.is_file():
+            (folder / path.name).write_bytes(path.read_bytes())
+    (rows,) = folder.glob("rows-*.jsonl")
+    lines = rows.read_bytes().splitlines(keepends=True)
+    rows.write_bytes(b"".join(lines[:2]))
+    assert len(open_run(folder).rows) == 2
+    rows.write_bytes(b"".join(lines))
+    assert len(open_run(folder).rows) == 4
+    assert open_run(folder) is open_run(folder)
+
+
+def test_a_run_whose_images_are_gone_still_shows_its_evidence(pair: Path, tmp_path: Path) -> None:
+    photo = tmp_path / "photos" / "cat" / "photo.png"
+    photo.parent.mkdir(parents=True)
+    write_image(photo, (32, 32))
+    data = photo.parent.parent
+    assert run(f"certify {QUICK} --model {pair} --data {data} --out {tmp_path / 'run'}") == 0
+    photo.unlink()
+    shown = open_run(tmp_path / "run").evidence_html(0)
+    assert "cannot be shown" in shown
+    assert 'class="radius"' in shown
+
+
+def test_what_is_not_a_run_gets_a_sentence(desk: Desk, pair: Path, tmp_path: Path) -> None:
+    for folder in ("", "  "):
+        with pytest.raises(VarsmoothError, match="name the folder"):
+            desk.browse({"folder": folder}, Job())
+    with pytest.raises(VarsmoothError, match="run"):
+        desk.browse({"folder": str(tmp_path)}, Job())
+    closed = Desk(desk.first_model, any_run=False)
+    with pytest.raises(VarsmoothError, match="only the run"):
+        closed.browse({"folder": str(tmp_path)}, Job())
+    closed.worker.close()
+    with pytest.raises(VarsmoothError, match="run"):
+        Desk(str(pair), run=tmp_path)  # said when the page starts, not when the tab is opened
+    (tmp_path / "run.json").symlink_to("/dev/zero")
+    with pytest.raises(VarsmoothError, match="regular file"):
+        desk.browse({"folder": str(tmp_path)}, Job())
+
+
+def test_without_the_extra_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
+    assert main(["app"]) == 1
+    assert "pip install 'varsmooth[app]'" in capsys.readouterr().err
+    with pytest.raises(VarsmoothError):
+        require_extra()
