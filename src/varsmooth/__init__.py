@@ -1,6 +1,9 @@
-"""varsmooth: randomized smoothing with a noise level of its own for every input.
+"""Per-input noise levels for randomized smoothing, with certificates that hold.
 
 image → selector (which σ?) → noise → votes → bound → certificate
+
+Public besides the names here: `attacks`, `bounds`, `cascade`, `certificates`, `data`, `errors`,
+`models`, `noise`, `objectives`, `report`, `runs`, `selectors` and `training`. The rest may change.
 """
 
 from importlib import import_module

@@ -4,13 +4,14 @@ import os
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.small_models import run
 from varsmooth import __version__, cli
-from varsmooth.cli.parser import Group, Verb, options_of, parse
+from varsmooth.cli.parser import Group, Verb, as_typed, options_of, parse
 from varsmooth.models.descriptions import released_names
 from varsmooth.runs.options import ModelOptions
 from varsmooth.training.configuration import FORMER
@@ -40,6 +41,7 @@ def examples() -> list[tuple[str, str]]:
 IMPORTED = "; print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
 
 
+@cache
 def imports(program: str) -> tuple[set[str], str]:
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; {program}{IMPORTED}"], capture_output=True, text=True
@@ -181,6 +183,23 @@ def test_lists_are_separated_by_commas() -> None:
     assert (given["model"].clip, given["model"].levels) == ((0.12, 1.0), [0.2, 0.4])
     assert given["model"].trust == ["a:B", "c:D"]
     assert given["data"].subset == "-9:"
+
+
+@pytest.mark.parametrize(
+    ("python", "typed"),
+    [
+        (
+            "at alpha=0.001 no vote of n=5; use n ≥ 10",
+            "at --alpha 0.001 no vote of --n 5; use --n ≥ 10",
+        ),
+        ("load it with trusted=['a.b:C']", "load it with --trust a.b:C"),
+        ("try a lower learning_rate", "try a lower --learning-rate"),
+        ("runs/batch_size.json holds no my_model", "runs/batch_size.json holds no my_model"),
+        ("σ=0.3, and p ≥ 1/2", "σ=0.3, and p ≥ 1/2"),
+    ],
+)
+def test_errors_name_options_as_they_are_typed(python: str, typed: str) -> None:
+    assert as_typed(python, cli.VERBS) == typed
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

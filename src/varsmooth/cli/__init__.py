@@ -19,10 +19,8 @@ from varsmooth.cli import (
     train,
     tune,
 )
-from varsmooth.cli.parser import Group, Verbs, WrongUsage, parse
+from varsmooth.cli.parser import Group, Verbs, WrongUsage, as_typed, parse
 from varsmooth.errors import VarsmoothError
-
-ABOUT = "Per-input noise levels for randomized smoothing, with certificates that hold."
 
 VERBS: Verbs = {
     "data": Group(
@@ -58,7 +56,7 @@ VERBS: Verbs = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    return exit_code(lambda: parse(VERBS, words, description=ABOUT)())
+    return exit_code(lambda: parse(VERBS, words)())
 
 
 def exit_code(command: Callable[[], None]) -> int:
@@ -72,9 +70,12 @@ def exit_code(command: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; rerun the same command to resume", file=sys.stderr)
         return 130
-    except (VarsmoothError, OSError) as error:
+    except WrongUsage as error:
         print(f"varsmooth: {error}", file=sys.stderr)
-        return 2 if isinstance(error, WrongUsage) else 1
+        return 2
+    except (VarsmoothError, OSError) as error:
+        print(f"varsmooth: {as_typed(str(error), VERBS)}", file=sys.stderr)
+        return 1
     except SystemExit as request:  # argparse: 0 after --help, 2 after wrong usage
         return request.code if isinstance(request.code, int) else 1
     return 0

@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import partial
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
 
 from varsmooth import __version__
 from varsmooth.errors import VarsmoothError, nearest
 from varsmooth.typed import OptionError, read
 
+PROG = "varsmooth"
 Verb = Callable[..., None]
 
 
@@ -54,8 +55,15 @@ class Option:
     def spelled(self) -> str:
         return self.name.upper() if self.plain else "--" + self.name.replace("_", "-")
 
+    def value(self, given: Mapping[str, Any]) -> Any:
+        """What was typed, as the type says."""
+        text = given[self.name]
+        if get_origin(self.hint) is dict:
+            text = dict(map(_entry, text))
+        return read(self.name, self.hint, text)
+
     def add_to(self, parser: argparse._ActionsContainer) -> None:
-        """To argparse every option is text that may be missing; `arguments_of` reads it."""
+        """To argparse every option is text that may be missing; `value` reads it."""
         choices = ("true", "false") if self.hint is bool else get_args(self.hint)
         flags: dict[str, Any] = {"default": argparse.SUPPRESS}
         if self.plain:
@@ -86,9 +94,10 @@ class Parser(argparse.ArgumentParser):
         raise WrongUsage(f"{needs}; see {self.prog} --help")
 
 
-def build_parser(verbs: Verbs, prog: str, description: str) -> Parser:
+def build_parser(verbs: Verbs) -> Parser:
     """The parser of the whole command line."""
-    parser = Parser(prog=prog, usage=f"{prog} VERB [--option VALUE ...]", description=description)
+    about = "Per-input noise levels for randomized smoothing, with certificates that hold."
+    parser = Parser(prog=PROG, usage=f"{PROG} VERB [--option VALUE ...]", description=about)
     parser.add_argument("--version", action="version", version=f"varsmooth {__version__}")
     _add_verbs(parser, verbs)
     return parser
@@ -127,7 +136,8 @@ def options_of(verb: Verb) -> Iterator[Option]:
             yield from _options_in(hints[name])
         else:
             plain = parameter.kind is parameter.POSITIONAL_ONLY
-            default = MISSING if parameter.default is parameter.empty else parameter.default
+            empty = [] if hints[name] == list[str] else MISSING
+            default = empty if parameter.default is parameter.empty else parameter.default
             yield Option(name, hints[name], default, texts.get(name, ""), plain)
 
 
@@ -156,74 +166,76 @@ def _texts(thing: Any) -> dict[str, str]:
     return texts
 
 
-def parse(
-    verbs: Verbs, argv: Sequence[str], prog: str = "varsmooth", description: str = ""
-) -> partial[None]:
+def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
     """The call of the verb that the words name, with every option read and checked."""
-    parser = build_parser(verbs, prog, description)
+    parser = build_parser(verbs)
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
         argcomplete.autocomplete(parser)
     words, unknown = parser.parse_known_args(_joined(_with_default(verbs, list(argv))))
-    given = vars(words)
-    here: Any = verbs
-    while isinstance(here, Mapping):
+    given, prog, verb = vars(words), PROG, cast(Any, verbs)
+    while isinstance(verb, Mapping):
         name = given.get(prog)
         if name is None:
-            raise WrongUsage(f"give a verb: {', '.join(here)}; see {prog} --help")
-        prog, here = f"{prog} {name}", here[name]
-        here = here.verbs if isinstance(here, Group) else here
-    spelled = {option.name: option.spelled for option in options_of(here)}
+            raise WrongUsage(f"give a verb: {', '.join(verb)}; see {prog} --help")
+        prog, verb = f"{prog} {name}", verb[name]
+        verb = verb.verbs if isinstance(verb, Group) else verb
+    spelled = {option.name: option.spelled for option in options_of(verb)}
     if unknown:
         word = next((word for word in unknown if word.startswith("-")), unknown[0])
         near = nearest(word.partition("=")[0], list(spelled.values()))
         kind = "option" if word.startswith("-") else "place for the word"
         raise WrongUsage(f"there is no {kind} {word}{near}")
     try:
-        plain, options = arguments_of(here, given)
+        return _bound(verb, given)
     except OptionError as error:
         raise WrongUsage(f"{spelled.get(error.name, error.name)} {error.problem}") from error
     except VarsmoothError as error:
         raise WrongUsage(str(error)) from error
-    return partial(here, *plain, **options)
 
 
-def arguments_of(verb: Verb, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a verb from the text of its options; an `OptionError` where one misfits."""
-    plain, options = [], {}
-    hints = get_type_hints(verb, include_extras=True)
-    for name, parameter in inspect.signature(verb).parameters.items():
-        kind = hints[name]
+def _bound(verb: Verb, given: Mapping[str, Any]) -> partial[None]:
+    """The verb with its arguments read from the text of its options."""
+    options, hints = list(options_of(verb)), get_type_hints(verb, include_extras=True)
+    values = {option.name: option.value(given) for option in options if option.name in given}
+    preset = "preset" in hints
+    for option in options:
+        if option.default is MISSING and option.name not in given and not preset:
+            raise OptionError(option.name, "must be given")
+    arguments = {option.name: values.get(option.name, option.default) for option in options}
+    for name, kind in hints.items():
         if is_dataclass(kind):
-            options[name] = _made(kind, given, "preset" in hints)
-            continue
-        if name not in given and parameter.default is parameter.empty and kind != list[str]:
-            raise OptionError(name, "must be given")
-        default = [] if kind == list[str] else parameter.default
-        value = read(name, kind, given[name]) if name in given else default
-        if parameter.kind is parameter.POSITIONAL_ONLY:
-            plain.append(value)
-        else:
-            options[name] = value
-    return plain, options
+            own = {f.name: values[f.name] for f in fields(kind) if f.name in values}
+            arguments[name] = _from_preset(kind, values, own) if preset else cast(Any, kind)(**own)
+    parameters = inspect.signature(verb).parameters
+    plain = [arguments[option.name] for option in options if option.plain]
+    named = {name: arguments[name] for name in list(parameters)[len(plain) :]}
+    return partial(verb, *plain, **named)
 
 
-def _made(kind: Any, given: Mapping[str, Any], preset: bool) -> Any:
-    """A dataclass from the options that are its fields, and from a preset where a verb has one."""
-    values = {field.name: given[field.name] for field in fields(kind) if field.name in given}
-    for name, hint in get_type_hints(kind).items():
-        if name in values and get_origin(hint) is dict:
-            values[name] = dict(map(_entry, values[name]))
-    if preset:
-        from varsmooth.training.configuration import read_config
+def _from_preset(kind: Any, values: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
+    from varsmooth.training.configuration import read_config
 
-        return read_config(kind, given.get("preset"), values)
-    for field in fields(kind):
-        needed = field.default is MISSING and field.default_factory is MISSING
-        if needed and field.name not in values:
-            raise OptionError(field.name, "must be given")
-    return kind(**values)
+    return read_config(kind, values.get("preset"), own)
+
+
+def as_typed(sentence: str, verbs: Verbs) -> str:
+    """Arguments of Python in an error as options of the command line: `use --n ≥ 8`."""
+    each = (verb for entry in verbs.values() for verb in _verbs_in(entry))
+    spelled = {option.name: option.spelled for verb in each for option in options_of(verb)}
+    spelled["trusted"] = spelled["trust"]
+
+    def option(found: re.Match[str]) -> str:
+        return spelled.get(found[1], found[1]) + found[2].replace("=", " ")
+
+    named = re.sub(r"(?<![\w.-])([a-z]\w*)(=| ≥ )", option, sentence)
+    named = re.sub(r"(?<![\w./:-])([a-z]+_\w+)(?![\w./:])()", option, named)
+    return re.sub(r"\['([^',]*)'\]", r"\1", named)
+
+
+def _verbs_in(entry: Verb | Group) -> list[Verb]:
+    return list(entry.verbs.values()) if isinstance(entry, Group) else [entry]
 
 
 def _entry(text: str) -> tuple[str, Any]:

@@ -25,7 +25,7 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
     conclude(
         [f"the classifier is in {out}"],
         f"varsmooth certify --model {out} --data {config.data} --out runs/certified",
-        f"varsmooth train selector --classifier {out} --data {config.data} --out {out}-h",
+        f"varsmooth train selector --classifier {out} --out {out}-h",
     )
 
 
@@ -46,8 +46,7 @@ def selector(preset: str | None = None, /, *, config: SelectorConfig) -> None:
     from varsmooth.training import train_selector
 
     out = train_selector(config)
-    command = f"varsmooth tune {out} --data {config.data}"
-    conclude([f"classifier and selector are in {out}"], command)
+    conclude([f"classifier and selector are in {out}"], f"varsmooth tune {out}")
 
 
 def presets() -> None:
@@ -64,7 +63,7 @@ def presets() -> None:
 def _announce(doing: str, config: ClassifierConfig | SelectorConfig) -> None:
     announce(
         doing,
-        data=f"{config.data} {config.train_split}",
+        data=f"{config.data or 'that of the classifier'}, {config.train_split}",
         epochs=config.epochs,
         network=config.network,
         device=config.device,

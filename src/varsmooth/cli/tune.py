@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from varsmooth.cli.feedback import announce
-from varsmooth.typed import Count, Device, NonNegative, Positive, Probability, Share, Weight
+from varsmooth.cli.held_out import HeldOut
+from varsmooth.typed import Count, Positive, Probability, Share, Weight
 
 if TYPE_CHECKING:
     from varsmooth.data import ImageDataset
@@ -18,21 +19,14 @@ def tune(
     *,
     goal: Literal["clean", "certified", "radius", "cascade"] = "radius",
     radius: Weight = 0.0,
-    data: str | None = None,
-    split: str = "val",
-    root: Path | None = None,
-    images: Count = 500,
     lams: list[Share] | None = None,
     sigma_ms: list[Positive] | None = None,
     levels: Count = 9,
     n: Count = 500,
     n_select: Count = 301,
     unclipped: Probability = 0.9,
-    seed: NonNegative = 0,
     batch_size: Count | None = None,
-    device: Device = "auto",
-    out: Path | None = None,
-    trust: list[str] | None = None,
+    images: HeldOut,
 ) -> None:
     """Choose λ, σ_m, clip and grid for a model and write them into its description.
 
@@ -50,49 +44,31 @@ def tune(
         goal: of the selector: clean accuracy, accuracy certified soundly at a radius, or average
             certified radius; cascade: the stages of a cascade, for every λ
         radius: the radius of goal `certified`
-        data: name or path of the data set (default: the one the model was trained on)
-        split: its held-out split
-        root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
-        images: how many of its images are used
         lams: values of λ to try, 0,0.1,0.2
         sigma_ms: values of σ_m to try (default: half, once and twice the selector's σ_a)
         levels: levels of the ladder from which grids are cut
         n: votes of f per image and level
         n_select: samples of h per image and setting
         unclipped: share of the images whose level must lie within the clip range
-        seed: of the noise
         batch_size: noisy images per forward pass; never changes the result
-        device: where to compute
-        out: folder for a copy of the model with the settings (default: the model's own folder,
-            or for a released model NAME-tuned)
-        trust: import paths of your own networks that the model may load: package.module:Class,...
     """
-    announce(f"tune {model} for {goal}", images=f"{images} of {split}", n=n, device=device)
-    from varsmooth.data import load_dataset
-    from varsmooth.data.fitting import fitted
+    announce(f"tune {model} for {goal}", images=f"{images.images} of {images.split}", n=n)
     from varsmooth.errors import require
-    from varsmooth.models.checkpoints import load_checkpoint
     from varsmooth.models.descriptions import describe, find, own_copy, recommend
-    from varsmooth.models.loading import smoothed
     from varsmooth.models.settings import Settings
-    from varsmooth.processes import choose_device
     from varsmooth.training.cards import has_card, write_card
     from varsmooth.training.tuning import tune as choose
 
-    loaded, where = load_checkpoint(model, trust or ()), choose_device(device)
+    loaded = images.load(model)
     if goal == "cascade":
-        known = loaded.description
-        g = smoothed(loaded, Settings(sigma=known.default_sigma)).to(where)
-        held_out = load_dataset(data or known.dataset, split, root)[:images]
-        fitting = fitted(held_out, g, known.class_names, known.image_shape)
-        _tune_cascade(model, g, fitting, n, seed, batch_size, out)
+        g, fitting = images.fit(loaded, Settings(sigma=loaded.description.default_sigma))
+        _tune_cascade(model, g, fitting, n, images.seed, batch_size, images.out)
         return
     require(loaded.selector is not None, f"{model} has no selector to tune; train one first")
-    g, known = smoothed(loaded, Settings(protect=False)).to(where), loaded.description
-    images_of = load_dataset(data or known.dataset, split, root)[:images]
+    g, fitting = images.fit(loaded, Settings(protect=False))
     chosen = choose(
         g,
-        fitted(images_of, g, known.class_names, known.image_shape),
+        fitting,
         goal,
         radius,
         lams=lams or (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
@@ -101,7 +77,7 @@ def tune(
         n=n,
         n_select=n_select,
         unclipped=unclipped,
-        seed=seed,
+        seed=images.seed,
         batch_size=batch_size,
     )
     best = chosen.best
@@ -111,7 +87,7 @@ def tune(
         "clip": best.clip,
         "levels": list(best.levels),
     }
-    source, folder = find(model), own_copy(model, out, "tuned")
+    source, folder = find(model), own_copy(model, images.out, "tuned")
     carded = has_card(source, describe(source))  # a page of the user's own is left alone
     about = recommend(folder, settings)
     if carded:
@@ -119,7 +95,7 @@ def tune(
     what = {"clean": "accuracy", "certified": f"accuracy certified at {radius:g}"}
     print(
         f"{what.get(goal, 'average certified radius')} on {chosen.images} images of "
-        f"{images_of.name} {split}"
+        f"{fitting.name} {images.split}"
     )
     grid = ", ".join(f"{level:.4g}" for level in best.levels)
     print(

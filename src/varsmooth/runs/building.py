@@ -60,6 +60,10 @@ def stored_model(
     return replace(named, model=named.model if model is None else model, trust=trust)
 
 
+def _spelled(names: list[str]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
 def _is_code(model: str | None) -> bool:
     return model is not None and ":" in model and not Path(model).exists()
 
@@ -79,13 +83,13 @@ def _own(options: ModelOptions, path: str) -> Model:
     if isinstance(found, SmoothedClassifier):
         given = {"sigma": options.sigma, "cascade": options.cascade, "lattice": options.lattice}
         used += [name for name, value in given.items() if value]
-        require(not used, f"{path} comes with its own selector; leave out {', '.join(used)}")
+        require(not used, f"{path} comes with its own selector; leave out {_spelled(used)}")
         return Model(found, names)
     require(
         isinstance(found, nn.Module),
         f"{path} must return an nn.Module or a SmoothedClassifier, not {type(found).__name__}",
     )
-    require(not used, f"{path} has no selector; leave out {', '.join(used)} and give --sigma")
+    require(not used, f"{path} has no selector; leave out {_spelled(used)} and give --sigma")
     require(
         (options.sigma is None) != (options.cascade is None),
         f"{path} has no selector; choose a fixed noise level with --sigma, or --cascade",
