@@ -1,6 +1,8 @@
 """The rooms of the house and the direction of its doors."""
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +87,15 @@ def test_bounds_know_no_torch() -> None:
 def test_every_public_name_can_be_imported() -> None:
     for name in varsmooth.__all__:
         assert getattr(varsmooth, name) is not None
+
+
+def test_public_modules_exist_and_explain_themselves() -> None:
+    """They are listed in one place, the docstring of the package."""
+    listed = (varsmooth.__doc__ or "").partition("Public besides")[2]
+    names = re.findall(r"`(\w+)`", listed)
+    assert {"bounds", "data", "training"} <= set(names) <= set(ROOMS)
+    for name in names:
+        assert importlib.import_module(f"varsmooth.{name}").__doc__
 
 
 def test_help_does_not_wait_for_torch() -> None:

@@ -128,7 +128,8 @@ def read_image(
                 check_limit("PIXELS", pixels, f"{name} has {pixels:,} pixels")
                 require(
                     max_pixels is None or pixels <= max_pixels,
-                    f"{name} has more than {(max_pixels or 0) // 10**6} million pixels; make it smaller",
+                    f"{name} has more than {(max_pixels or 0) // 10**6} million pixels; "
+                    "make it smaller",
                 )
                 raw = [str(tile[3]) for tile in image.tile]  # pillow would cut RGB;16B to 8 bits
                 require(
