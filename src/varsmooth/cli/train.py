@@ -63,7 +63,7 @@ def presets() -> None:
 def _announce(doing: str, config: ClassifierConfig | SelectorConfig) -> None:
     announce(
         doing,
-        data=f"{config.data or 'that of the classifier'}, {config.train_split}",
+        data=f"{config.data or 'of the classifier,'} {config.train_split}",
         epochs=config.epochs,
         network=config.network,
         device=config.device,
