@@ -136,7 +136,7 @@ def options_of(verb: Verb) -> Iterator[Option]:
             yield from _options_in(hints[name])
         else:
             plain = parameter.kind is parameter.POSITIONAL_ONLY
-            empty = [] if hints[name] == list[str] else MISSING
+            empty: Any = [] if hints[name] == list[str] else MISSING
             default = empty if parameter.default is parameter.empty else parameter.default
             yield Option(name, hints[name], default, texts.get(name, ""), plain)
 
