@@ -3,18 +3,19 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+TORCH  ?=
 
 .PHONY: help env demo test lint slow campaign browser bench reproduce docs clean
 
 help:            ## what can be made here
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-env: $(READY)    ## the environment in .venv, with the CPU build of torch
+env: $(READY)    ## the environment in .venv; TORCH="options for pip" chooses another build of torch
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt $(TORCH) torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[app,attacks,distributed,logs,parquet,report]" --group dev --group docs
 	touch $(READY)
 

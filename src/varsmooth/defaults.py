@@ -18,5 +18,5 @@ ALPHA_SELECT = 1e-5
 BATCH_SIZE = 128
 """Noisy images per forward pass; changes no result."""
 
-MODEL = "cifar10-0.25"
+MODEL = "cifar10-universal-1.00"
 """The released model that the demo and the page begin with."""

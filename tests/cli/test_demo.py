@@ -45,9 +45,11 @@ def test_demo_shows_every_verb(pair: Path, capsys: pytest.CaptureFixture[str]) -
 def test_demo_of_a_released_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path / "demo"), "--images", "2"]) == 0
     shown = capsys.readouterr().out
-    assert "model cifar10-0.25" in shown
+    assert "model cifar10-universal-1.00" in shown
     assert "g_v*, sound" in shown
-    assert "--lam" in shown
+    assert "cascade, λ = 1" in shown
+    assert "a noise level per image changes the mean radius by" in shown
+    assert "--cascade tuned --lam" in shown
 
 
 def test_demo_of_a_classifier_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
