@@ -328,11 +328,7 @@ def compare(
 def _best_of(runs: Sequence[Outcomes]) -> Outcomes:
     """Each image at the σ with its largest certified radius: nobody can know it beforehand."""
     best = np.argmax([run.reach for run in runs], axis=0)
-    columns: dict[str, Any] = {
-        name: np.array([getattr(runs[j], name)[i] for i, j in enumerate(best)])
-        for name in ("predictions", "radii", "sigmas")
-    }
-    return replace(runs[0], **columns, clean_predictions=columns["predictions"])
+    return replace(runs[0], rows=[runs[j].rows[i] for i, j in enumerate(best)])
 
 
 def gap(run: Outcomes, other: Outcomes) -> MeanDifference:

@@ -1,5 +1,6 @@
 """The quickstart runs on any model that has a grid, and says what is missing otherwise."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,17 +39,20 @@ def test_demo_shows_every_verb(pair: Path, capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().out
     for word in ("predict", "sound", "heuristic", "fixed σ = 0.25", "attacked", "report.html"):
         assert word in shown
-    assert "<img" in (out / "report" / "report.html").read_text()
+    page = (out / "report" / "report.html").read_text()
+    assert page.count('<details class="card') == 3
+    for word in ("Certified accuracy", "Compared with the best single σ", "Attacks", "Predictions"):
+        assert f"<h2>{word}</h2>" in page
     assert len(list((out / "votes").glob("*/*.jsonl"))) >= 1
 
 
 def test_demo_of_a_released_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path / "demo"), "--images", "2"]) == 0
-    shown = capsys.readouterr().out
-    assert "model cifar10-universal-1.00" in shown
+    shown, announced = capsys.readouterr()
+    assert "2 images with cifar10-universal-1.00" in announced
+    assert "the best single σ given (fixed σ = " in shown
     assert "g_v*, sound" in shown
     assert "cascade, λ = 1" in shown
-    assert "a noise level per image changes the mean radius by" in shown
     assert "--cascade tuned --lam" in shown
 
 
@@ -61,6 +65,15 @@ def test_demo_of_a_classifier_alone(tmp_path: Path, capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     assert "fixed σ = 0.25" in shown
     assert "heuristic" not in shown
+
+
+def test_demo_says_first_what_is_left_out_without_matplotlib(
+    pair: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    out = ["--out", str(pair.parent / "demo"), "--images", "2"]
+    assert main(["demo", "--model", str(pair), *out]) == 1  # the pair has no grid: refused later
+    assert "has no figures" in "".join(capsys.readouterr())
 
 
 def test_demo_needs_a_grid(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:

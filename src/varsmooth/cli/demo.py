@@ -19,7 +19,8 @@ from varsmooth.runs.options import (
 from varsmooth.typed import Count
 
 if TYPE_CHECKING:
-    from varsmooth.runs.records import Row, Run
+    from varsmooth.report import Outcomes
+    from varsmooth.runs.records import Run
 
 ATTACKED = AttackOptions(eps=0.5, steps=10, samples=8, n=200)
 
@@ -45,11 +46,15 @@ def demo(
         images: how many images of the embedded CIFAR-10 sample
         trust: import paths of your own networks that the model may load: package.module:Class,...
     """
-    drawn = find_spec("matplotlib") is not None
-    report = "report" if drawn else "no report: its figures need pip install 'varsmooth[report]'"
-    announce(f"predict, certify and attack {images} images with {model}", out=f"{out}, {report}")
+    figures = (
+        ""
+        if find_spec("matplotlib")
+        else ("; its report has no figures, which need pip install 'varsmooth[report]'")
+    )
+    announce(f"predict, certify and attack {images} images with {model}", out=f"{out}{figures}")
     from varsmooth.models.descriptions import describe
     from varsmooth.report import open_runs, write_report
+    from varsmooth.report.statements import verdict
     from varsmooth.runs.predicting import predict_dataset
 
     about = describe(model)
@@ -68,24 +73,20 @@ def demo(
         plan.options("predict", "predict"),
     )
     certified = certify_each_way(plan, dual=about.selector is not None)
-    lines: list[tuple[str, ...]] = [
-        ("what", "guarantee", "images", "right", "radius ≥ 0.25", "mean radius")
-    ]
-    lines.append(_line("predict", "", predicted.rows()))
-    lines += [_line(run.header["name"], _guarantee(run), run.rows()) for run in certified]
-    lines += attack_a_few(plan)
+    attacked = attack_a_few(plan)
+    runs = open_runs([run.folder for run in [*certified, attacked, predicted]])
+    page = write_report(runs, out / "report")
+    lines = [HEAD, *(line for run in runs for line in _lines(run))]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(map(str.ljust, line, widths)).rstrip())
-    result = f"\nmodel {model}; radius: mean over all images, 0 where wrong or abstaining"
-    if about.cascades:
-        result += f"\n{verdict(*certified[:2])}"
-    if drawn:
-        page = write_report(open_runs([run.folder for run in certified]), out / "report")
-        result += f"\nreport: {page}"
     knob = "--cascade tuned --lam 0.5" if about.cascades else "--sigma 0.5"
     conclude(
-        [result],
+        [
+            "average radius: over all images, 0 where wrong or abstaining\n",
+            *verdict(runs),
+            f"report: {page}",
+        ],
         f"varsmooth certify --model {model} {knob} --subset :100 --out runs/turned",
         f"varsmooth attack --against {certified[0].folder} --out runs/search",
         "varsmooth app  # turn λ on an image in the browser; pip install 'varsmooth[app]'",
@@ -129,49 +130,28 @@ def certify_each_way(demo: Demo, dual: bool) -> list["Run"]:
     ]
 
 
-def attack_a_few(demo: Demo, images: int = 6) -> list[tuple[str, ...]]:
-    """A strong attack on a few images, through f, noise and selector: before and after."""
+def attack_a_few(demo: Demo, images: int = 6) -> "Run":
+    """A strong attack on a few images, through f, noise and selector."""
     from varsmooth.runs.attacking import attack_dataset
 
     few = replace(demo.data, subset=f":{images}")
     model = demo.deployed or demo.model
-    rows = attack_dataset(model, few, ATTACKED, demo.options("attack", "attack")).rows()
-    before = [row | {"prediction": row["clean_prediction"]} for row in rows]
-    return [
-        _line("before the attack", "", before),
-        _line(f"attacked, ℓ2 budget {ATTACKED.eps:g}", "", rows),
-    ]
+    return attack_dataset(model, few, ATTACKED, demo.options("attack", "attack"))
 
 
-def verdict(cascade: "Run", fixed: "Run") -> str:
-    """What a noise level per image gains here over one level, in a sentence with its interval."""
-    from varsmooth.report.statistics import mean_interval, reach
-
-    def radii(run: "Run") -> list[float]:
-        rows = run.rows()
-        columns = ([row[key] for row in rows] for key in ("prediction", "label", "radius"))
-        return [max(0.0, float(r)) for r in reach(*columns)]
-
-    gains = [a - b for a, b in zip(radii(cascade), radii(fixed), strict=True)]
-    low, high = mean_interval(gains)
-    return (
-        f"a noise level per image changes the mean radius by {sum(gains) / len(gains):+.3f} "
-        f"[{low:+.3f}, {high:+.3f}] on these {len(gains)} images"
-    )
+HEAD = ("what", "guarantee", "images", "right", "radius ≥ 0.25", "average radius")
 
 
-def _guarantee(run: "Run") -> str:
-    return str(run.rows()[0]["guarantee"])
-
-
-def _line(title: str, guarantee: str, rows: list["Row"]) -> tuple[str, ...]:
-    from varsmooth.report import average_certified_radius, reach
+def _lines(run: "Outcomes") -> list[tuple[str, ...]]:
+    """One line of the table, or two for an attack."""
+    from varsmooth.report import average_certified_radius
     from varsmooth.rounding import rounded
 
-    right = [row for row in rows if row["prediction"] == row["label"]]
-    cells = (title, guarantee, str(len(rows)), f"{len(right)}")
-    if "radius" not in rows[0]:
-        return (*cells, "", "")
-    far = sum(row["radius"] >= 0.25 for row in right)
-    columns = ([row[key] for row in rows] for key in ("prediction", "label", "radius"))
-    return (*cells, f"{far}", rounded(average_certified_radius(reach(*columns))))
+    right, n = str(run.correct.sum()), str(len(run))
+    if run.verb == "certify":
+        far, mean = str((run.reach >= 0.25).sum()), average_certified_radius(run.reach)
+        return [(run.name, str(run.guarantee), n, right, far, rounded(mean))]
+    if run.verb == "predict":
+        return [(run.name, "", n, right, "", "")]
+    before = ("before the attack", "", n, str(run.clean_correct.sum()), "", "")
+    return [before, (f"attacked, ℓ2 budget {ATTACKED.eps:g}", "", n, right, "", "")]

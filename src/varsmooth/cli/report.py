@@ -15,10 +15,10 @@ def make(
     radii: list[Weight] | None = None,
     envelope: str | None = None,
 ) -> None:
-    """Make a page, figures and tables of one or several runs.
+    """Make one page, with its figures and tables, of certify, predict and attack runs.
 
-    Runs are of one verb: certify, predict or attack. Those that share images are compared image
-    by image, each with the first one. The word `make` may be left out.
+    Runs that share images are compared image by image: with the best single σ where one is given
+    (certify --sigma), otherwise with the first. The word `make` may be left out.
 
     examples:
       varsmooth report runs/dual
@@ -33,10 +33,13 @@ def make(
             with hindsight; a run may be a pattern, several envelopes are separated by ;
     """
     from varsmooth.report import Envelope, open_runs, write_report
+    from varsmooth.report.figures import MISSING, have_matplotlib
 
     if not runs:
         raise WrongUsage("name at least one run: varsmooth report RUN...")
     texts = envelope.split(";") if envelope else []
+    if not have_matplotlib():
+        print(f"note: {MISSING}")
     opened = open_runs([Path(run) for run in runs])
     print(f"wrote {write_report(opened, out, [Envelope.parse(text) for text in texts], radii)}")
 

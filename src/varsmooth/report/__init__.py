@@ -2,10 +2,11 @@
 
 statistics: what a table of certificates says, as pure functions of columns; outcomes: runs as
 columns; figures: every plot; summaries and tables: every table; statements: the sentences;
-sections, page, writing: the report; exchange: CSV, Parquet, the community's tab-separated files,
-and the same evidence at another α.
+gallery: the images; document and markup: the page; exchange: CSV, Parquet, the community's
+tab-separated files, and the same evidence at another α.
 """
 
+from varsmooth.report.document import write_report
 from varsmooth.report.exchange import export, import_tsv, recompute
 from varsmooth.report.outcomes import Envelope, Outcomes, open_runs, shared_images
 from varsmooth.report.statistics import (
@@ -17,7 +18,6 @@ from varsmooth.report.statistics import (
     reach,
     regret,
 )
-from varsmooth.report.writing import write_report
 
 __all__ = [
     "Envelope",

@@ -32,7 +32,9 @@ def export(folder: Path, to: Format, out: Path | None = None) -> Path:
     """
     run = Run.open(folder)
     rows = run.rows()
-    require(len(rows) > 0, f"run {run.header['name']} has no row yet; let it finish an image first")
+    require(
+        len(rows) > 0, f"run {run.header['name']} has no rows yet; let it finish an image first"
+    )
     folder = folder.resolve()
     out = out or folder.with_name(f"{folder.name}.{to}")
     writers: dict[Format, Callable[[Run, Sequence[Row], Path], None]] = {
@@ -219,7 +221,7 @@ def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
     name, verb = run.header["name"], run.header["verb"]
     require(verb == "certify", f"only certificates depend on alpha; {name} is a {verb} run")
     rows = run.rows()
-    require(len(rows) > 0, f"run {name} has no row yet; let it finish an image first")
+    require(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
     require(
         all(row.get("evidence") for row in rows),
         f"run {name} was imported without evidence, so its radii cannot be recomputed",

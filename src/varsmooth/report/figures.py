@@ -8,13 +8,14 @@ import io
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from varsmooth.bounds import Floats
 from varsmooth.certificates import Guarantee
-from varsmooth.errors import VarsmoothError
+from varsmooth.errors import require
 from varsmooth.report.outcomes import Envelope, Outcomes, shared_images
 from varsmooth.report.statistics import (
     PairedDifference,
@@ -59,15 +60,20 @@ STYLE: dict[str, Any] = {
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
+MISSING = (
+    "matplotlib is not installed, so there are no figures; install it with: "
+    "pip install 'varsmooth[report]'"
+)
+
+
+def have_matplotlib() -> bool:
+    """Figures need an extra; nothing imports it before the first one is drawn."""
+    return find_spec("matplotlib") is not None
+
+
 def require_matplotlib() -> None:
-    """Figures need an extra; say so before any work is done."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise VarsmoothError(
-            "a report draws figures and needs matplotlib; install it with: "
-            "pip install 'varsmooth[report]'"
-        ) from None
+    """Refuse before any work is done."""
+    require(have_matplotlib(), MISSING)
 
 
 @dataclass(frozen=True)
@@ -147,29 +153,16 @@ def colours(n: int) -> list[Any]:
     return [colormaps["viridis"](0.9 * i / (n - 1)) for i in range(n)]
 
 
-def legend_label(name: str, guarantee: Guarantee | None) -> str:
-    """A run's name with what its radii mean."""
-    return f"{name} ({guarantee})" if guarantee else name
+def _line(run: Outcomes | Envelope, colour: Any) -> dict[str, Any]:
+    """How a run is drawn: its colour, the line style of its guarantee, and both in words."""
+    name = run.name if isinstance(run, Outcomes) else f"envelope of {run.label}"
+    label = f"{name} ({run.guarantee})" if run.guarantee else name
+    return {"color": colour, "linestyle": LINE_STYLES[run.guarantee], "label": label}
 
 
 def draw_band(axes: "Axes", x: Floats, low: Floats, high: Floats, colour: Any) -> None:
     """Pointwise intervals of shares as a pale band in %."""
     axes.fill_between(x, 100 * low, 100 * high, color=colour, alpha=0.13, linewidth=0)
-
-
-def draw_certified_accuracy(
-    axes: "Axes", reach: Floats, radii: Floats, *, label: str, guarantee: Guarantee, colour: Any
-) -> None:
-    """One curve of certified accuracy in % over `radii`, with its pointwise 95 % band."""
-    accuracy = 100 * certified_accuracy(reach, radii)
-    shown = _until_zero(accuracy)
-    low, high = share_intervals(certified_counts(reach, radii), len(reach))
-    above = accuracy > 0
-    draw_band(axes, radii[above], low[above], high[above], colour)
-    style = LINE_STYLES[guarantee]
-    axes.plot(
-        radii[shown], accuracy[shown], style, color=colour, label=legend_label(label, guarantee)
-    )
 
 
 def plot_certified_accuracy(
@@ -179,46 +172,39 @@ def plot_certified_accuracy(
     everything = [*runs, *(run for best in envelopes for run in best.runs)]
     radii = _fine_radii(everything)
     for run, colour in zip(runs, colours(len(runs)), strict=True):
-        assert run.guarantee is not None
-        draw_certified_accuracy(
-            axes, run.reach, radii, label=run.name, guarantee=run.guarantee, colour=colour
-        )
+        low, high = share_intervals(certified_counts(run.reach, radii), len(run))
+        accuracy = 100 * certified_accuracy(run.reach, radii)
+        above, shown = accuracy > 0, _until_zero(accuracy)
+        draw_band(axes, radii[above], low[above], high[above], colour)
+        axes.plot(radii[shown], accuracy[shown], **_line(run, colour))
     for best, grey in zip(envelopes, _greys(len(envelopes)), strict=True):
         accuracy = 100 * best.accuracy(radii)
         shown = _until_zero(accuracy)
         axes.plot(
             radii[shown],
             accuracy[shown],
-            LINE_STYLES[best.guarantee],
-            color=grey,
+            **_line(best, grey),
             linewidth=3.2,
             alpha=0.8,
             zorder=1.5,
-            label=legend_label(f"envelope of {best.label}", best.guarantee),
         )
     axes.set(xlabel="ℓ₂ radius r", ylabel="certified accuracy (%)", xlim=(0, radii[-1]))
     axes.set_ylim(0, _ceiling(max(float(certified_accuracy(run.reach, 0.0)) for run in everything)))
 
 
-def plot_differences(axes: "Axes", runs: Sequence[Outcomes]) -> None:
-    """Certified accuracy of each run less that of the first, paired by image, with 95 % bands."""
-    baseline, *others = runs
+def plot_differences(axes: "Axes", runs: Sequence[Outcomes], baseline: Outcomes) -> None:
+    """Certified accuracy of each run minus the baseline's, paired by image, with 95 % bands."""
     radii = _fine_radii(runs)[:: 2 if len(runs) < 4 else 4]
     axes.axhline(0, color="#555555", linewidth=1)
-    for run, colour in zip(others, colours(len(runs))[1:], strict=True):
-        if (pair := shared_images(run, baseline)) is None:
+    for run, colour in zip(runs, colours(len(runs)), strict=True):
+        pair = None if run is baseline else shared_images(run, baseline)
+        if pair is None:
             continue
         one, other = pair
         gaps = [PairedDifference.of(one.reach >= r, other.reach >= r) for r in radii]
         low, high = np.array([gap.interval() for gap in gaps]).T
         draw_band(axes, radii, low, high, colour)
-        axes.plot(
-            radii,
-            [100 * gap.value for gap in gaps],
-            LINE_STYLES[run.guarantee],
-            color=colour,
-            label=legend_label(run.name, run.guarantee),
-        )
+        axes.plot(radii, [100 * gap.value for gap in gaps], **_line(run, colour))
     axes.set(xlabel="ℓ₂ radius r", xlim=(0, radii[-1]))
     axes.set_ylabel(f"points above {baseline.name}")
 
@@ -258,13 +244,11 @@ def plot_accuracy_by_sigma(axes: "Axes", runs: Sequence[Outcomes]) -> None:
             [float(np.median(run.sigmas[group])) for group in groups],
             100 * value,
             yerr=100 * np.abs(ends - value),
-            fmt="o",
-            linestyle=LINE_STYLES[run.guarantee],
-            color=colour,
+            marker="o",
             markersize=5,
             elinewidth=1.1,
             capsize=2.5,
-            label=legend_label(run.name, run.guarantee),
+            **_line(run, colour),
         )
     certify = runs[0].verb == "certify"
     axes.set(xscale="log", xlabel="σ given to an image (pixels in [0, 1])", ylim=(0, 103))
@@ -285,32 +269,6 @@ def plot_robust_accuracy(axes: "Axes", runs: Sequence[Outcomes]) -> None:
     axes.set(xlabel="ℓ₂ budget ε of the attack", ylabel="accuracy under attack (%)")
     axes.set_xlim(left=0)
     axes.set_ylim(0, 100)
-
-
-def plot_clean_against_robust(axes: "Axes", runs: Sequence[Outcomes], eps: float) -> None:
-    """Robust accuracy at one budget against clean accuracy: a point with both intervals a run."""
-    for run, colour in zip(runs, colours(len(runs)), strict=True):
-        at = run.select(run.eps == eps)
-        clean, robust = Share.of(at.clean_correct), Share.of(at.correct)
-        bars = [
-            [
-                [100 * (share.value - share.interval().low)],
-                [100 * (share.interval().high - share.value)],
-            ]
-            for share in (clean, robust)
-        ]
-        axes.errorbar(
-            100 * clean.value,
-            100 * robust.value,
-            xerr=bars[0],
-            yerr=bars[1],
-            fmt="o",
-            color=colour,
-            elinewidth=1.1,
-            capsize=2.5,
-            label=run.name,
-        )
-    axes.set(xlabel="clean accuracy (%)", ylabel="under attack (%)", title=f"ε = {eps:g}")
 
 
 def _fine_radii(runs: Sequence[Outcomes]) -> Floats:

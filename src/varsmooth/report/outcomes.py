@@ -1,4 +1,4 @@
-"""Runs as columns of numbers, checked once when they are read; alone, paired, or a whole sweep."""
+"""Runs as columns of numbers: alone, paired by image, or a whole sweep."""
 
 import glob
 from collections.abc import Sequence
@@ -12,51 +12,40 @@ from numpy.typing import ArrayLike, NDArray
 
 from varsmooth.bounds import Floats
 from varsmooth.certificates import ABSTAIN, Guarantee
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import require
 from varsmooth.report import statistics
-from varsmooth.runs.records import Run
+from varsmooth.runs.records import Row, Run
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outcomes:
-    """One run: n rows as columns (n,), one row per image, or per image and ε of an attack.
+    """One run: its header, its n rows (one per image, or per image and ε of an attack), and the
+    rows as columns (n,). A column is NaN where a run does not record the value.
 
-    guarantee: what the radii of a certify run mean. sigmas is NaN where no level is recorded.
-    eps, clean_predictions and clean_sigmas belong to attack runs, whose `predictions` and `sigmas`
-    are those under attack.
-    expected: how many images the run was asked for; fewer rows mean that it is not finished.
+    guarantee: what the radii of a certify run mean. Under attack, `predictions` and `sigmas` are
+    those of the attacked images.
     """
 
     name: str
     header: dict[str, Any]
+    rows: Sequence[Row]
     guarantee: Guarantee | None
     alpha: float | None
-    ids: Integers
-    labels: Integers
-    predictions: Integers
-    radii: Floats
-    sigmas: Floats
-    samples: Floats
-    seconds: Floats
-    eps: Floats
-    clean_predictions: Integers
-    clean_sigmas: Floats
-    expected: int
 
     @classmethod
     def open(cls, folder: Path) -> "Outcomes":
-        """Read a run folder; a run without rows or labels has no accuracy to report."""
+        """Read a run folder."""
         run = Run.open(folder)
         return cls.of(run.header, run.rows())
 
     @classmethod
-    def of(cls, header: dict[str, Any], rows: Sequence[dict[str, Any]]) -> "Outcomes":
-        """From the header and the rows of a run."""
+    def of(cls, header: dict[str, Any], rows: Sequence[Row]) -> "Outcomes":
+        """From the header and the rows of a run; accuracy needs rows and labels."""
         name, verb = header["name"], header["verb"]
-        require(len(rows) > 0, f"run {name} has no row yet; let it finish an image first")
+        require(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
         require(
             verb in ("certify", "predict", "attack") and "violated" not in rows[0],
             f"run {name} searched for false certificates; its result is the line that "
@@ -67,33 +56,69 @@ class Outcomes:
             f"run {name} has images without labels, so accuracy is not defined; "
             "look at its rows with: varsmooth report export",
         )
-        empty = np.full(len(rows), np.nan)
-        return cls(
-            name=name,
-            header=header,
-            guarantee=_guarantee(name, rows) if verb == "certify" else None,
-            alpha=_alpha(header, rows),
-            ids=_integers(rows, "id"),
-            labels=_integers(rows, "label"),
-            predictions=_integers(rows, "prediction"),
-            radii=_floats(rows, "radius") if verb == "certify" else empty,
-            sigmas=_floats(rows, "sigma"),
-            samples=_floats(rows, "samples"),
-            seconds=_floats(rows, "seconds"),
-            eps=_floats(rows, "eps") if verb == "attack" else empty,
-            clean_predictions=_integers(
-                rows, "clean_prediction" if verb == "attack" else "prediction"
-            ),
-            clean_sigmas=_floats(rows, "sigma_clean"),
-            expected=header["dataset"]["size"],
-        )
+        guarantee = _guarantee(name, rows) if verb == "certify" else None
+        return cls(name, header, rows, guarantee, _alpha(header, rows))
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.rows)
+
+    def _integers(self, key: str) -> Integers:
+        return np.array([row[key] for row in self.rows], dtype=np.int64)
+
+    def _floats(self, key: str) -> Floats:
+        values = (row.get(key) for row in self.rows)
+        return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+    @cached_property
+    def ids(self) -> Integers:
+        return self._integers("id")
+
+    @cached_property
+    def labels(self) -> Integers:
+        return self._integers("label")
+
+    @cached_property
+    def predictions(self) -> Integers:
+        return self._integers("prediction")
+
+    @cached_property
+    def clean_predictions(self) -> Integers:
+        """The predictions before any attack."""
+        return self._integers("clean_prediction" if self.verb == "attack" else "prediction")
+
+    @cached_property
+    def radii(self) -> Floats:
+        return self._floats("radius")
+
+    @cached_property
+    def sigmas(self) -> Floats:
+        return self._floats("sigma")
+
+    @cached_property
+    def clean_sigmas(self) -> Floats:
+        return self._floats("sigma_clean")
+
+    @cached_property
+    def samples(self) -> Floats:
+        return self._floats("samples")
+
+    @cached_property
+    def seconds(self) -> Floats:
+        return self._floats("seconds")
+
+    @cached_property
+    def eps(self) -> Floats:
+        return self._floats("eps")
 
     @property
     def verb(self) -> str:
         return str(self.header["verb"])
+
+    @property
+    def fixed_sigma(self) -> float | None:
+        """The one noise level of every image, if the run has one."""
+        about = self.header.get("selector") or {}
+        return about.get("sigma") if about.get("selector") == "fixed" else None
 
     @property
     def images(self) -> int:
@@ -101,14 +126,22 @@ class Outcomes:
         return len(np.unique(self.ids))
 
     @property
+    def expected(self) -> int:
+        """How many images the run was started on; fewer rows: it is not finished."""
+        return int(self.header["dataset"]["size"])
+
+    @property
     def correct(self) -> Flags:
-        """Where the answer is the label; an abstention is not."""
+        """Where the prediction is the label; an abstention is not.
+
+        An attacker may leave an image alone, so under attack an image also has to be right
+        without one.
+        """
         return _right(self.predictions, self.labels) & self.clean_correct
 
     @property
     def clean_correct(self) -> Flags:
-        """The same before any attack. An attacker may leave an image alone, so under attack only
-        images that are right without one count as right."""
+        """The same before any attack."""
         return _right(self.clean_predictions, self.labels)
 
     @property
@@ -123,31 +156,21 @@ class Outcomes:
 
     def select(self, rows: Flags | Integers) -> "Outcomes":
         """Some of the rows, by a mask or by position."""
-        columns = {key: value[rows] for key, value in vars(self).items() if key in _COLUMNS}
-        return replace(self, **columns)
+        positions = np.arange(len(self))[rows]
+        return replace(self, rows=[self.rows[i] for i in positions])
 
     def keys(self) -> list[tuple[int, float | None]]:
         """What each row is about: an image, and the ε of an attack on it."""
-        eps = self.eps.tolist() if self.verb == "attack" else [None] * len(self)
-        return list(zip(self.ids.tolist(), eps, strict=True))
+        return [(row["id"], row.get("eps")) for row in self.rows]
 
     def budgets(self) -> list[float]:
         """The ε of an attack run, ascending."""
         return [float(eps) for eps in np.unique(self.eps)]
 
 
-_COLUMNS = frozenset(
-    ("ids", "labels", "predictions", "radii", "sigmas", "samples", "seconds", "eps")
-) | {"clean_predictions", "clean_sigmas"}
-
-
 def open_runs(folders: Sequence[Path]) -> list[Outcomes]:
-    """Read runs of one kind, and give them names that differ."""
+    """Read runs and give them names that differ."""
     runs = [Outcomes.open(folder) for folder in folders]
-    verbs = sorted({run.verb for run in runs})
-    require(
-        len(verbs) <= 1, f"runs of {' and '.join(verbs)} do not fit in one report; make one each"
-    )
     names = [run.name for run in runs]
     return [
         run if names.count(run.name) == 1 else replace(run, name=f"{run.name} ({folder})")
@@ -180,18 +203,19 @@ class Envelope:
     def parse(cls, text: str) -> "Envelope":
         """From "label=run1,run2,..."; a run may be a pattern such as runs/fixed-*."""
         label, equals, listed = (part.strip() for part in text.partition("="))
-        folders = [
-            Path(match)
-            for pattern in listed.split(",")
-            for match in (sorted(glob.glob(pattern.strip())) or [pattern.strip()])
-        ]
         require(
             bool(label and equals and listed),
             f'an envelope is written "label=run1,run2,...", not {text!r}',
         )
-        return cls(label, open_runs(folders))
+        patterns = [pattern.strip() for pattern in listed.split(",")]
+        found = (match for p in patterns for match in (sorted(glob.glob(p)) or [p]))
+        return cls(label, open_runs([Path(match) for match in found]))
 
     def __post_init__(self) -> None:
+        require(
+            all(run.verb == "certify" for run in self.runs),
+            f"envelope {self.label}: only certify runs have a certified accuracy",
+        )
         first, *others = self.runs
         for run in others:
             pair = shared_images(first, run)
@@ -200,10 +224,6 @@ class Envelope:
                 f"envelope {self.label}: {run.name} and {first.name} are not runs over the "
                 "same images; finish them, or certify the same subset",
             )
-        require(
-            all(run.verb == "certify" for run in self.runs),
-            f"envelope {self.label}: only certify runs have a certified accuracy",
-        )
 
     @property
     def guarantee(self) -> Guarantee:
@@ -220,27 +240,15 @@ def _right(predictions: Integers, labels: Integers) -> Flags:
     return right
 
 
-def _integers(rows: Sequence[dict[str, Any]], key: str) -> Integers:
-    return np.array([row[key] for row in rows], dtype=np.int64)
-
-
-def _floats(rows: Sequence[dict[str, Any]], key: str) -> Floats:
-    """NaN where a run does not know the value."""
-    return np.array(
-        [np.nan if row.get(key) is None else row[key] for row in rows], dtype=np.float64
-    )
-
-
-def _guarantee(name: str, rows: Sequence[dict[str, Any]]) -> Guarantee:
+def _guarantee(name: str, rows: Sequence[Row]) -> Guarantee:
     words = {row["guarantee"] for row in rows}
     require(len(words) == 1, f"run {name} mixes the guarantees {', '.join(sorted(words))}")
-    for word in get_args(Guarantee):
-        if word in words:
-            return word  # type: ignore[no-any-return]
-    raise VarsmoothError(f"run {name} has a guarantee that nobody knows: {words.pop()}")
+    (word,) = words
+    require(word in get_args(Guarantee), f"run {name} has the unknown guarantee {word!r}")
+    return word  # type: ignore[no-any-return]
 
 
-def _alpha(header: dict[str, Any], rows: Sequence[dict[str, Any]]) -> float | None:
+def _alpha(header: dict[str, Any], rows: Sequence[Row]) -> float | None:
     """The α of every image: from the evidence, else from the configuration, else unknown."""
     found = {row["evidence"]["ledger"]["alpha"] for row in rows if row.get("evidence")}
     require(len(found) <= 1, f"run {header['name']} mixes several alpha: {sorted(found)}")

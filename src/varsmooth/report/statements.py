@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from varsmooth.certificates import ABSTAIN
 from varsmooth.report.outcomes import Envelope, Outcomes, shared_images
 from varsmooth.report.statistics import average_certified_radius, false_certificates, reach
+from varsmooth.report.summaries import baseline_of, radius_difference
 from varsmooth.rounding import percent, rounded
 from varsmooth.runs.records import Row, Run
 
@@ -21,35 +22,109 @@ MEANINGS = {
 INTERVALS = (
     "Brackets and bands are 95 % intervals over images, as if these were drawn at random from all "
     "images of their kind: exact (Clopper–Pearson) for shares, each radius for itself; Student's "
-    "for the average certified radius."
+    "for the average certified radius. Differences are paired by image: Bonett–Price intervals for "
+    "shares, Student's for the average certified radius; p is McNemar's exact test."
 )
-PAIRED = (
-    "Differences are paired by image: Bonett–Price intervals for shares, Student's for the "
-    "average certified radius."
+ATTACKS = (
+    "An attack that fails proves nothing: accuracy under attack is an upper bound of what a better "
+    "attack would leave. An image counts as right under attack only if it is also right without "
+    "one; an abstention counts as wrong."
 )
-TESTED = "p is McNemar's exact test of the disagreements."
+PREDICTIONS = "Predictions carry no radius. An abstention counts as wrong."
+
+
+def subject_of(runs: Sequence[Outcomes]) -> Outcomes:
+    """The run that a report is about: certificates first, and a chosen σ before a single one."""
+    order = ("certify", "predict", "attack")
+    return min(runs, key=lambda run: (order.index(run.verb), run.fixed_sigma is not None))
+
+
+def verdict(runs: Sequence[Outcomes]) -> list[str]:
+    """The conclusion of a report: a headline, and what to compare it with."""
+    subject = subject_of(runs)
+    if subject.verb != "certify":
+        return attacked([subject]) if subject.verb == "attack" else predicted([subject])
+    right, n = int(subject.correct.sum()), len(subject)
+    headline = (
+        f"{subject.name}: {percent(right, n)} % of {n} images certified as their true class, "
+        f"average certified radius {rounded(average_certified_radius(subject.reach))} "
+        f"({subject.guarantee})"
+    )
+    certify = [run for run in runs if run.verb == "certify"]
+    baseline = baseline_of(certify)
+    if subject.fixed_sigma is not None:
+        return [headline]
+    if baseline.fixed_sigma is None:
+        alone = "No run with a single σ is given, so this report cannot say what choosing σ gains."
+        return [headline, alone]
+    return [headline, _against(subject, baseline)]
+
+
+def _against(subject: Outcomes, baseline: Outcomes) -> str:
+    best = f"the best single σ given ({baseline.name})"
+    if (pair := shared_images(subject, baseline)) is None:
+        return f"It shares no image with {best}, so the two cannot be compared."
+    difference = radius_difference(*pair)
+    assert difference.interval is not None
+    low, high = difference.interval
+    gap = f"{difference.text} on the same {len(pair[0])} images"
+    if subject.guarantee != baseline.guarantee:
+        return f"Average radius against {best}: {gap}, but its radii are {subject.guarantee} only."
+    if low <= 0 <= high:
+        return f"These images do not separate it from {best}: average radius {gap}."
+    return f"Its average radius is {'larger' if low > 0 else 'smaller'} than with {best}: {gap}."
+
+
+def chosen_baseline(runs: Sequence[Outcomes], baseline: Outcomes) -> list[str]:
+    """How the best single σ was found, if it is what runs are compared with."""
+    single = [run for run in runs if run.fixed_sigma is not None]
+    if baseline.fixed_sigma is None or len(single) == len(runs):
+        return []
+    return [
+        f"{baseline.name} has the largest average certified radius of the {len(single)} given "
+        "with a single σ. It was chosen with hindsight, on these very images."
+        if len(single) > 1
+        else f"{baseline.name} is the only run given with a single σ."
+    ]
+
+
+def attacked(runs: Sequence[Outcomes]) -> list[str]:
+    """What each attack left at its largest budget."""
+    said = []
+    for run in runs:
+        at = run.select(run.eps == run.budgets()[-1])
+        clean, robust, n = int(at.clean_correct.sum()), int(at.correct.sum()), len(at)
+        said.append(
+            f"{run.name}: right on {percent(robust, n)} % of {n} images under an attack with ℓ₂ "
+            f"budget {run.budgets()[-1]:g}, and on {percent(clean, n)} % without it"
+        )
+    return said
+
+
+def predicted(runs: Sequence[Outcomes]) -> list[str]:
+    """How often each run is right."""
+    return [
+        f"{run.name}: right on {percent(int(run.correct.sum()), len(run))} % of {len(run)} images; "
+        f"abstains on {percent(int(run.abstained.sum()), len(run), up=True)} %"
+        for run in runs
+    ]
 
 
 def what_holds(runs: Sequence[Outcomes]) -> list[str]:
     """What the words of a report mean, and what α per image says about each run's table."""
-    if runs[0].verb == "certify":
-        said = [MEANINGS[word] for word in MEANINGS if word in {run.guarantee for run in runs}]
-        alike: dict[tuple[str | None, float | None, int], list[str]] = {}
-        for run in runs:
+    said = [MEANINGS[word] for word in MEANINGS if word in {run.guarantee for run in runs}]
+    alike: dict[tuple[str | None, float | None, int], list[str]] = {}
+    for run in runs:
+        if run.verb == "certify":
             alike.setdefault((run.guarantee, run.alpha, len(run)), []).append(run.name)
-        return said + [f"{'; '.join(names)}: {_whole_table(*key)}" for key, names in alike.items()]
-    if runs[0].verb == "attack":
-        return [
-            "An attack that fails proves nothing: accuracy under attack is an upper bound of what "
-            "a better attack would leave. An image counts as right under attack only if it is also "
-            "right without one; an abstention counts as wrong."
-        ]
-    return ["Predictions carry no radius. An abstention counts as wrong."]
+    said += [f"{'; '.join(names)}: {_whole_table(*key)}" for key, names in alike.items()]
+    said += [ATTACKS] * any(run.verb == "attack" for run in runs)
+    return said + [PREDICTIONS] * any(run.verb == "predict" for run in runs)
 
 
 def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
     if guarantee == "heuristic":
-        return "α holds for no image of a heuristic run, so nothing for the table."
+        return "α holds for no image of a heuristic run, so it says nothing about the table."
     if alpha is None:
         return "α is not recorded, so nothing can be said about the whole table."
     total = false_certificates(alpha, n)
@@ -59,7 +134,7 @@ def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
         f"α = {alpha:g} is per image: each radius is too large with probability at most "
         f"α{provided}. Of {n} radii at most α·n = {total.expected:g} are too large on average; "
         f"with 95 % probability at most {total.at_most}, and then certified accuracy is at least "
-        f"the shown one less {percent(total.at_most, n, up=True)} points, at every radius at once. "
+        f"the one shown minus {percent(total.at_most, n, up=True)} points at every radius. "
         f"All {n} are true with probability at least {rounded(total.all_true)} (by the union bound "
         f"alone: {rounded(union)})."
     )
@@ -68,24 +143,27 @@ def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
 def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[str]:
     """What a reader must know before comparing."""
     said = [
-        f"{run.name}: not finished, {run.images} of {run.expected} images."
+        f"{run.name} is not finished: {run.images} of {run.expected} images."
         for run in [*runs, *(run for best in envelopes for run in best.runs)]
         if run.images < run.expected
     ]
     said += [
         f"Envelope of {best.label}: the best of {len(best.runs)} runs at each radius, chosen "
-        "with hindsight: no single classifier attains it, and it has no interval."
+        "with hindsight. No single classifier attains it, and it has no interval."
         for best in envelopes
     ]
-    for run in runs[1:]:
-        pair = shared_images(run, runs[0])
-        if pair is None:
-            said.append(f"{run.name}: shares no image with {runs[0].name}, so compare with care.")
-        elif pair[0].images < max(run.images, runs[0].images):
-            said.append(
-                f"{run.name}: shares {pair[0].images} images with {runs[0].name}; differences are "
-                "on these alone."
-            )
+    for verb in dict.fromkeys(run.verb for run in runs):
+        alike = [run for run in runs if run.verb == verb]
+        baseline = baseline_of(alike)
+        for run in alike:
+            pair = shared_images(run, baseline)
+            if pair is None:
+                said.append(f"{run.name} shares no image with {baseline.name}: compare with care.")
+            elif pair[0].images < max(run.images, baseline.images):
+                said.append(
+                    f"{run.name} shares {pair[0].images} images with {baseline.name}; differences "
+                    "are on these alone."
+                )
     return list(dict.fromkeys(said))
 
 

@@ -21,6 +21,7 @@ from varsmooth.report.tables import Cell, Table
 from varsmooth.rounding import percent, rounded
 
 INTERVALS = "95 % intervals over images in brackets"
+_NONE: Floats = np.array([])
 
 
 def round_radii(runs: Sequence[Outcomes], most: int = 8) -> Floats:
@@ -49,7 +50,7 @@ def summary_table(runs: Sequence[Outcomes]) -> Table:
         rights_names = ["guarantee", "certified right %", "abstains %", "ACR"]
     costs = ["median σ", "images", "votes / image", "s / image"]
     return Table(
-        "summary",
+        "summary" if certify else "predictions",
         f"Summary of the runs; {INTERVALS}; beside the median σ the range of 90 % of the images."
         + (" ACR: average certified radius, 0 where wrong or abstaining." if certify else ""),
         ["run", *rights_names, *costs],
@@ -79,40 +80,60 @@ def certified_accuracy_table(
     )
 
 
-def difference_table(runs: Sequence[Outcomes], radii: Floats) -> Table | None:
-    """Each run less the first one, on the images both have; None if no run shares any with it.
+def baseline_of(runs: Sequence[Outcomes]) -> Outcomes:
+    """What the other runs are compared with.
 
-    Certify runs at each radius, attack runs at each budget of the first, predict runs as they are.
+    The best single σ, by average certified radius, where some runs have one σ for every image
+    and others choose it; otherwise the first run.
     """
-    baseline, *others = runs
+    single = [run for run in runs if run.fixed_sigma is not None and run.guarantee == "sound"]
+    if not single or all(run.fixed_sigma is not None for run in runs):
+        return runs[0]
+    return max(single, key=lambda run: average_certified_radius(run.reach))
+
+
+def difference_table(
+    runs: Sequence[Outcomes], baseline: Outcomes, radii: Floats = _NONE
+) -> Table | None:
+    """Each run minus the baseline, on the images both have; None if no run shares any with it.
+
+    Certify runs at each radius, attack runs at each budget of the baseline, predict runs as they
+    are.
+    """
+    verb = baseline.verb
     columns = {
         "certify": ["ACR", *(f"r = {radius:g}" for radius in radii)],
         "attack": ["clean", *(f"ε = {eps:g}" for eps in baseline.budgets())],
         "predict": ["accuracy", "p"],
-    }[baseline.verb]
+    }[verb]
     differences = {
         "certify": lambda one, other: _certified_differences(one, other, radii),
         "attack": lambda one, other: _attacked_differences(one, other, baseline.budgets()),
         "predict": _predicted_differences,
-    }[baseline.verb]
+    }[verb]
     rows = [
         [Cell.of(run.name), Cell.of(pair[0].images), *differences(*pair)]
-        for run in others
-        if (pair := shared_images(run, baseline)) is not None
+        for run in runs
+        if run is not baseline and (pair := shared_images(run, baseline)) is not None
     ]
-    return rows_or_none(
-        "differences",
+    return table_or_none(
+        "differences" if verb == "certify" else f"{verb}-differences",
         f"Difference to {baseline.name} in percentage points, paired by image; {INTERVALS}.",
         ["run", "shared images", *columns],
         rows,
     )
 
 
-def _certified_differences(one: Outcomes, other: Outcomes, radii: Floats) -> list[Cell]:
+def radius_difference(one: Outcomes, other: Outcomes) -> Cell:
+    """The difference of the average certified radius, paired by image."""
     gap = np.maximum(one.reach, 0) - np.maximum(other.reach, 0)
+    return Cell.signed(float(gap.mean()), mean_interval(gap), 3)
+
+
+def _certified_differences(one: Outcomes, other: Outcomes, radii: Floats) -> list[Cell]:
     rights = ((one.reach >= r, other.reach >= r) for r in radii)
     return [
-        Cell.signed(float(gap.mean()), mean_interval(gap), 3),
+        radius_difference(one, other),
         *(Cell.difference(PairedDifference.of(*pair)) for pair in rights),
     ]
 
@@ -134,17 +155,12 @@ def _predicted_differences(one: Outcomes, other: Outcomes) -> list[Cell]:
     return [Cell.difference(difference), Cell(f"{difference.p_value:.2g}", difference.p_value)]
 
 
-def shared_budgets(runs: Sequence[Outcomes]) -> list[float]:
-    """The ε that every attack run has, ascending."""
-    return sorted(set.intersection(*(set(run.budgets()) for run in runs)))
-
-
 def regret_table(
     runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Floats
 ) -> Table | None:
     """How far each run stays below each envelope, at the worst of the radii."""
     rows = [[Cell.of(run.name), *(_regret(run, best, radii) for best in envelopes)] for run in runs]
-    return rows_or_none(
+    return table_or_none(
         "regret",
         "Regret: percentage points below the envelope where a run is furthest below it, over the "
         "radii of the table, on the same images; negative if it is above everywhere.",
@@ -189,7 +205,7 @@ def sigma_table(runs: Sequence[Outcomes]) -> Table | None:
             ends = [Cell(f"{end:.4g}", end) for end in (low, high)]
             share = Share.of(run.correct[group])
             rows.append([Cell.of(run.name), *ends, Cell.of(len(group)), Cell.share(share)])
-    return rows_or_none(
+    return table_or_none(
         "accuracy-by-sigma",
         f"Accuracy in % of the images that were given a σ between two values; {INTERVALS}.",
         ["run", "σ from", "σ to", "images", "accuracy"],
@@ -214,7 +230,7 @@ def selector_text(selector: dict[str, Any]) -> str:
     return ", ".join([str(selector.get("selector", "unknown")), *words, *inner])
 
 
-def rows_or_none(
+def table_or_none(
     name: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]
 ) -> Table | None:
     """A table, unless nothing would be in it."""

@@ -5,12 +5,12 @@ outward. CSV keeps every digit.
 """
 
 import csv
-import html
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN
 
+from varsmooth.report.markup import Html, element, grid, join
 from varsmooth.report.statistics import Interval, PairedDifference, Share
 from varsmooth.rounding import percent, rounded
 
@@ -109,27 +109,20 @@ class Table:
             )
         return out.getvalue()
 
-    def to_html(self) -> str:
-        def line(tag: str, texts: Sequence[str]) -> str:
-            return "<tr>" + "".join(f"<{tag}>{_html(text)}</{tag}>" for text in texts) + "</tr>"
-
-        body = "\n".join(line("td", [cell.text for cell in row]) for row in self.rows)
-        return (
-            f"<figure class='table'><figcaption>{html.escape(self.caption)}</figcaption>"
-            f"<div class='scroll'><table><thead>{line('th', self.columns)}</thead>"
-            f"<tbody>{body}</tbody></table></div></figure>"
-        )
+    def to_html(self) -> Html:
+        rows = [[_html(cell.text) for cell in row] for row in self.rows]
+        caption = element("figcaption", self.caption)
+        return element("figure", caption, grid(self.columns, rows), class_="table")
 
 
 def _markdown(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _html(text: str) -> str:
+def _html(text: str) -> Html:
     """The interval of a number stands below it in small type."""
     value, bracket, interval = text.partition(" [")
-    small = f"<small>[{html.escape(interval)}</small>" if bracket else ""
-    return html.escape(value) + small
+    return join(value, element("small", f"[{interval}")) if bracket else join(value)
 
 
 _LATEX = {

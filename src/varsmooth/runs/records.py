@@ -41,13 +41,15 @@ _HEADER: Kinds = {
     "selector": dict,
 }
 _NUMBER = (int, float)
-_ROW: Kinds = {"id": int, "label": (int, type(None)), "prediction": int, "sigma": _NUMBER}
+_NONE = type(None)
+_ROW: Kinds = {"id": int, "label": (int, _NONE), "prediction": int, "sigma": (*_NUMBER, _NONE)}
 _ROWS: dict[str, Kinds] = {
     "predict": {**_ROW, "counts": list},
-    "certify": {**_ROW, "radius": _NUMBER, "guarantee": str, "evidence": dict},
+    "certify": {**_ROW, "radius": _NUMBER, "guarantee": str, "evidence": (dict, _NONE)},
     "attack": {**_ROW, "eps": _NUMBER, "norm": _NUMBER, "counts": list, "clean_prediction": int},
 }
-"""What every reader of a header or of a row relies on."""
+"""What every reader of a header or of a row relies on; an imported run has no evidence, and
+may not know σ."""
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
@@ -59,8 +61,8 @@ def key_of(row: Mapping[str, Any]) -> Key:
 class Run:
     """The folder of a run, open for reading, and for appending as process `rank`.
 
-    header: {"format", "verb", "name", "config", "environment", "fingerprints", "dataset",
-    "selector"}; see `varsmooth.runs.runner`, which writes it.
+    header: {"format", "verb", "name", "started", "config", "environment", "fingerprints",
+    "dataset", "selector"}; see `varsmooth.runs.runner`, which writes it.
     """
 
     folder: Path

@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -98,6 +99,7 @@ def prepare(
         "verb": task.verb,
         "name": options.name or options.out.resolve().name,
         "config": _config(model, data, options) | task.config(),
+        "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
         "environment": environment(device),
         "dataset": described(images, data),
         **identity(g),

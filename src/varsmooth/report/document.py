@@ -1,0 +1,269 @@
+"""Runs → one page, read from top to bottom, and a folder with its figures and tables."""
+
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from varsmooth.bounds import Floats
+from varsmooth.errors import require
+from varsmooth.report import figures, statements, summaries
+from varsmooth.report.figures import MISSING, Picture, draw, have_matplotlib
+from varsmooth.report.gallery import gallery
+from varsmooth.report.markup import Html, document, element, folded, join, picture
+from varsmooth.report.outcomes import Envelope, Outcomes
+from varsmooth.report.tables import Table
+from varsmooth.runs.options import (
+    AttackOptions,
+    CertifyOptions,
+    DataOptions,
+    ModelOptions,
+    PredictOptions,
+)
+from varsmooth.runs.records import EXECUTION
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PAGE = "report.html"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with what stands below it, in this order."""
+
+    heading: str
+    sentences: Sequence[str] = ()
+    pictures: Sequence[Picture | None] = ()
+    tables: Sequence[Table | None] = ()
+    more: Html | None = None
+
+    def to_html(self) -> Html:
+        items = [element("li", sentence) for sentence in self.sentences]
+        drawn = [_figure(shown) for shown in self.pictures if shown is not None]
+        tables = [_table(table) for table in self.tables if table is not None]
+        body = [element("ul", *items)] if items else []
+        heading = element("h2", self.heading)
+        return element("section", heading, *body, *drawn, *tables, self.more or join())
+
+
+def write_report(
+    runs: Sequence[Outcomes],
+    out: Path,
+    envelopes: Sequence[Envelope] = (),
+    radii: Sequence[float] | None = None,
+) -> Path:
+    """Write `report.html`, every figure as .png and .svg, every table as .md, .tex and .csv.
+
+    Without matplotlib there are no figures. Files of the same names are replaced.
+
+    Args:
+        runs: certify, predict and attack runs; those that share images are compared
+        out: the folder
+        envelopes: sweeps of certify runs, each shown as the best of its runs at each radius
+        radii: where tables show certified accuracy
+
+    Returns:
+        The page.
+    """
+    require(len(runs) > 0, "a report needs at least one run")
+    sections = report_sections(runs, envelopes, radii)
+    files: dict[str, bytes] = {PAGE: _page(runs, sections).encode()}
+    for section in sections:
+        for shown in section.pictures:
+            if shown is not None:
+                files |= {f"{shown.name}.png": shown.png, f"{shown.name}.svg": shown.svg.encode()}
+        for table in section.tables:
+            if table is not None:
+                texts = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
+                files |= {f"{table.name}.{end}": text.encode() for end, text in texts.items()}
+    out.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (out / name).write_bytes(content)
+    return out / PAGE
+
+
+def report_sections(
+    runs: Sequence[Outcomes],
+    envelopes: Sequence[Envelope] = (),
+    radii: Sequence[float] | None = None,
+) -> list[Section]:
+    """The report in reading order: certificates, images, attacks, predictions, meaning."""
+    certify, attack, predict = (
+        [run for run in runs if run.verb == verb] for verb in ("certify", "attack", "predict")
+    )
+    require(bool(certify) or not envelopes, "an envelope needs a certify run beside it")
+    require(bool(certify) or radii is None, "radii belong to certify runs, and none is given")
+    subject = statements.subject_of(runs)
+    said, cards = gallery(subject, [*certify, *attack, *predict])
+    caught = [*statements.cautions(runs, envelopes), *([] if have_matplotlib() else [MISSING])]
+    return [
+        *([Section("Before you compare", caught)] if caught else []),
+        *(_certify(certify, envelopes, radii) if certify else []),
+        Section(f"Images of {subject.name}", [*said, "Open a card for the evidence."], more=cards),
+        *(_attack(attack) if attack else []),
+        *(_predict(predict) if predict else []),
+        Section("What the numbers mean", [*statements.what_holds(runs), statements.INTERVALS]),
+    ]
+
+
+def _certify(
+    runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Sequence[float] | None
+) -> list[Section]:
+    every = [*runs, *(run for best in envelopes for run in best.runs)]
+    at: Floats = summaries.round_radii(every) if radii is None else np.array(sorted(radii))
+    require(bool((at >= 0).all()), "radii are distances and cannot be negative")
+    curves = _drawn(
+        "certified-accuracy",
+        "Share of images certified right for every perturbation shorter than r. Solid: sound; "
+        "dashed: conditional; dotted: heuristic. Bands: pointwise 95 % intervals.",
+        lambda axes: figures.plot_certified_accuracy(axes, runs, envelopes),
+    )
+    tables = [
+        summaries.certified_accuracy_table(runs, envelopes, at),
+        summaries.summary_table(runs),
+        summaries.regret_table(runs, envelopes, at),
+    ]
+    sections = [Section("Certified accuracy", (), [curves], tables)]
+    baseline = summaries.baseline_of(runs)
+    if (differences := summaries.difference_table(runs, baseline, at)) is not None:
+        gaps = _drawn(
+            "differences",
+            f"Certified accuracy minus that of {baseline.name} on the same images, in percentage "
+            "points. Where a band excludes 0 the runs differ at that radius.",
+            lambda axes: figures.plot_differences(axes, runs, baseline),
+            legend="best",
+        )
+        said = statements.chosen_baseline(runs, baseline)
+        what = "the best single σ" if said else baseline.name
+        sections.append(Section(f"Compared with {what}", said, [gaps], [differences]))
+    return sections + _noise_levels(runs)
+
+
+def _attack(runs: Sequence[Outcomes]) -> list[Section]:
+    curves = _drawn(
+        "robust-accuracy",
+        "Accuracy under attack against the budget; at ε = 0 without attack. Bands: pointwise "
+        "95 % intervals.",
+        lambda axes: figures.plot_robust_accuracy(axes, runs),
+    )
+    tables = [summaries.robust_accuracy_table(runs), summaries.difference_table(runs, runs[0])]
+    return [Section("Attacks", statements.attacked(runs), [curves], tables)]
+
+
+def _predict(runs: Sequence[Outcomes]) -> list[Section]:
+    tables = [summaries.summary_table(runs), summaries.difference_table(runs, runs[0])]
+    return [Section("Predictions", statements.predicted(runs), (), tables)]
+
+
+def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
+    """Which σ the images got; nothing unless a run gives several."""
+    known = [run for run in runs if summaries.has_sigma(run)]
+    if all(len(np.unique(run.sigmas)) == 1 for run in known):
+        return []
+    histograms = _drawn(
+        "sigma",
+        "Noise levels of the images; each line is scaled to its own highest bar. Triangle: median.",
+        lambda axes: figures.plot_sigma_distribution(axes, known),
+        legend=None,
+        height=1.2 + 0.75 * len(known),
+    )
+    accuracy = _drawn(
+        "accuracy-by-sigma",
+        "How often images with about the same σ are right: one point for each level, or for each "
+        "tenth of the images. Images chose their σ, so this is not the effect of σ alone.",
+        lambda axes: figures.plot_accuracy_by_sigma(axes, known),
+        legend="best",
+    )
+    return [Section("Noise levels", (), [histograms, accuracy], [summaries.sigma_table(known)])]
+
+
+def _drawn(name: str, caption: str, plot: Callable[["Axes"], None], **how: Any) -> Picture | None:
+    return draw(name, caption, plot, **how) if have_matplotlib() else None
+
+
+def _figure(shown: Picture) -> Html:
+    image = picture(shown.svg.encode(), "svg+xml", shown.caption)
+    caption = element("figcaption", shown.caption)
+    return element("figure", element("div", image, class_="scroll"), caption)
+
+
+def _table(table: Table) -> Html:
+    """A long table is folded."""
+    if len(table.rows) <= 16:
+        return table.to_html()
+    return folded(f"Table of {len(table.rows)} rows", table.to_html())
+
+
+def _page(runs: Sequence[Outcomes], sections: Sequence[Section]) -> str:
+    headline, *more = statements.verdict(runs)
+    facts = _facts(statements.subject_of(runs).header)
+    settings = element(
+        "section", element("h2", "Settings"), *(_settings(run) for run in runs), class_="settings"
+    )
+    return document(
+        headline,
+        element("h1", headline),
+        *(element("p", sentence, class_="lead") for sentence in more),
+        element(
+            "dl",
+            *(join(element("dt", name), element("dd", fact)) for name, fact in facts.items()),
+            class_="facts",
+        ),
+        *(section.to_html() for section in sections),
+        settings,
+    )
+
+
+def _facts(header: dict[str, Any]) -> dict[str, str]:
+    """What was run, on what, when, how and where."""
+    config, dataset, environment = (header[k] for k in ("config", "dataset", "environment"))
+    model = config.get("model") or config.get("imported") or "unknown"
+    subset = f", subset {dataset['subset']}" if dataset.get("subset") else ""
+    known = [f"{k} {environment[k]}" for k in ("varsmooth", "torch", "python") if k in environment]
+    known += [str(environment[k]) for k in ("device", "platform") if k in environment]
+    return {
+        "Model": f"{model}; σ: {summaries.selector_text(header.get('selector') or {})}",
+        "Data": f"{dataset['name']}, {dataset['split']}{subset}: {dataset['size']} images",
+        "Date": str(header.get("started") or "not recorded"),
+        "Command": element("code", command_of(header)),
+        "Environment": ", ".join(known) or "not recorded",
+    }
+
+
+def command_of(header: dict[str, Any]) -> str:
+    """The command that makes the same run again: every setting that is not the default."""
+    config = header["config"]
+    if "imported" in config:
+        return f"varsmooth report import-tsv {shlex.quote(config['imported'])}"
+    words = ["varsmooth", header["verb"]]
+    verbs = {"certify": CertifyOptions, "predict": PredictOptions, "attack": AttackOptions}
+    for options in (ModelOptions, DataOptions, verbs[header["verb"]]):
+        for field in fields(options):
+            value = config.get(field.name)
+            where = field.name in EXECUTION and field.name not in ("model", "data", "root")
+            if value is not None and value != field.default and not where:
+                words += [f"--{field.name.replace('_', '-')}", _word(value)]
+    return " ".join([*map(shlex.quote, words), "--out RUN"])
+
+
+def _word(value: Any) -> str:
+    """
+    >>> _word([0.12, 0.5]), _word(True)
+    ('0.12,0.5', 'true')
+    """
+    if isinstance(value, list):
+        return ",".join(map(_word, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _settings(run: Outcomes) -> Html:
+    shown = ("config", "environment", "fingerprints", "dataset", "selector", "started")
+    facts = {key: run.header.get(key) for key in shown}
+    text = json.dumps(facts, indent=1, ensure_ascii=False)
+    command = element("p", element("code", command_of(run.header)))
+    return folded(run.name, command, element("pre", text))
