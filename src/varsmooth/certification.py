@@ -76,7 +76,8 @@ def certify(
     check_smoothed(g, x)
     check_method(method)
     kind = certificate_method(g.selector, method)
-    ledger = certificate_ledger(g.selector, kind, alpha, alpha_select, band, runner_up)
+    deployed = deployed_draws(g.selector, band)
+    ledger = certificate_ledger(kind, alpha, alpha_select, deployed, runner_up)
     _check_draws(ledger, n, n0, n_select)
     sampler = Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
     if isinstance(g.selector, CascadeSelector):
@@ -206,7 +207,7 @@ def certify_as_paper(
     check_smoothed(g, x)
     kind = certificate_method(g.selector, "paper")
     require(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
-    ledger = certificate_ledger(g.selector, kind, alpha, alpha_select, False, runner_up)
+    ledger = certificate_ledger(kind, alpha, alpha_select, runner_up=runner_up)
     _check_draws(ledger, n, n0, n_select)
     sampler = Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
     selector = sampler.selector_evidence(n_select, distance)
@@ -295,20 +296,23 @@ def certificate_method(
     return "sound"
 
 
+def deployed_draws(selector: Selector, band: bool) -> int:
+    """N_p, the draws of the deployed median that a certificate is to cover; 0: none."""
+    return selector.n if band and isinstance(selector, MedianSelector) else 0
+
+
 def certificate_ledger(
-    selector: Selector,
     method: Method,
     alpha: float,
     alpha_select: float,
-    band: bool,
+    n_deploy: int = 0,
     runner_up: bool = False,
 ) -> Ledger:
     """How α is divided, before anything is drawn."""
     if method == "paper":
         return Ledger.paper(alpha, alpha_select, runner_up)
     if method == "sound":
-        deployed = selector.n if band and isinstance(selector, MedianSelector) else 0
-        return Ledger.dual(alpha, alpha_select, deployed, runner_up)
+        return Ledger.dual(alpha, alpha_select, n_deploy, runner_up)
     require(
         method != "cascade" or not runner_up,
         "a cascade compares each class with its threshold, not with the runner-up; "

@@ -39,7 +39,7 @@ def earlier_fingerprint(module: nn.Module) -> str:
     return found.hexdigest()
 
 
-def matches(stored: str, module: nn.Module) -> bool:
+def matches(stored: str | None, module: nn.Module) -> bool:
     """Whether a stored fingerprint, of either form, is this module's."""
     return stored in (fingerprint(module), earlier_fingerprint(module))
 

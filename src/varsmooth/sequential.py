@@ -19,6 +19,7 @@ from varsmooth.certification import (
     certificate_ledger,
     certificate_method,
     check_method,
+    deployed_draws,
     levels_by_distance,
 )
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_SELECT
@@ -101,7 +102,7 @@ def certify_at(
     check_method(method)
     kind = certificate_method(g.selector, method)
     dual = kind == "sound"
-    ledger = certificate_ledger(g.selector, kind, alpha, alpha_select, band)
+    ledger = certificate_ledger(kind, alpha, alpha_select, deployed_draws(g.selector, band))
     a = ledger.alpha_class
     require(
         bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(a)),

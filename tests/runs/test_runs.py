@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from tests.small_models import FALSE_LEVEL, QUICK, run, table, write_pair
 from varsmooth import (
-    ABSTAIN,
     FixedSelector,
     SmoothedClassifier,
     certify,
@@ -343,118 +342,6 @@ def test_search_refuses_another_model(
     other = write_pair(tmp_path / "other", seed=5)
     assert run(f"{SEARCH} {certified} --model {other} --out {tmp_path}/search") == 1
     assert "this is not the model of" in capsys.readouterr().err
-
-
-def edit(folder: Path, copy: Path, change: Any) -> Path:
-    """A copy of a run whose first row was changed."""
-    (copy / "run.json").write_bytes((folder / "run.json").read_bytes())
-    rows = Run.open(folder).rows()
-    first = next(row for row in rows if row["radius"] > 0)
-    change(first)
-    Run.open(copy).append(rows)
-    return copy
-
-
-def test_verify_accepts_a_faithful_run(certified: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(f"verify {certified} --resample 5 --seed 3") == 0
-    out = capsys.readouterr().out
-    assert "9 rows follow from their evidence" in out
-    assert "5 images repeated with fresh noise" in out
-
-
-def larger(row: dict[str, Any]) -> None:
-    row["radius"] *= 1.0000001
-
-
-def larger_twice(row: dict[str, Any]) -> None:
-    row["radius"] = row["evidence"]["radius"] = row["radius"] + 0.01
-
-
-def other_class(row: dict[str, Any]) -> None:
-    row["prediction"] = (row["prediction"] + 1) % 10
-
-
-def more_votes(row: dict[str, Any]) -> None:
-    row["evidence"]["votes"][0]["counts"][row["prediction"]] += 1
-
-
-def generous_alpha(row: dict[str, Any]) -> None:
-    row["evidence"]["ledger"]["alpha_class"] *= 1.01
-
-
-def other_samples(row: dict[str, Any]) -> None:
-    row["evidence"]["selector"]["samples"].pop()
-
-
-def true_label(row: dict[str, Any]) -> None:
-    row["label"] = (row["label"] + 1) % 10
-
-
-def nothing_left(row: dict[str, Any]) -> None:
-    del row["evidence"]["ledger"]
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (larger, "radius is"),
-        (larger_twice, "radius is"),
-        (other_class, "prediction is"),
-        (more_votes, "votes of its evidence should be"),
-        (generous_alpha, "ledger of its evidence should be"),
-        (other_samples, "selector samples"),
-        (true_label, "label"),
-        (nothing_left, "cannot be read"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_verify_catches_a_changed_row(
-    certified: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: Any,
-    sentence: str,
-) -> None:
-    copy = edit(certified, tmp_path, change)
-    assert run(f"verify {copy}") == 1
-    assert sentence in capsys.readouterr().err
-
-
-def test_verify_catches_invented_votes(certified: Path, tmp_path: Path) -> None:
-    """Evidence that agrees with itself is caught by fresh noise."""
-
-    def invented(row: dict[str, Any]) -> None:
-        for level in row["evidence"]["votes"]:
-            counts = [0] * 10
-            counts[(level["candidate"] + 5) % 10] = 60
-            level["counts"] = counts
-            level["candidate"] = (level["candidate"] + 5) % 10
-
-    copy = edit(certified, tmp_path, invented)
-    row = next(row for row in Run.open(copy).rows() if row["radius"] > 0)
-    again = Run.open(copy).certificate(row).recompute(0.05)
-    row |= {"prediction": again.prediction, "radius": again.radius}
-    row["evidence"] |= {"prediction": again.prediction, "radius": again.radius}
-    assert row["prediction"] != ABSTAIN
-    others = [other for other in Run.open(copy).rows() if other["id"] != row["id"]]
-    (copy / "rows-00000.jsonl").unlink()
-    Run.open(copy).append([row, *others])
-    assert verify_run(copy).problems == []
-    (problem,) = {p.partition(",")[0] for p in verify_run(copy, resample=9, seed=2).problems}
-    assert problem == f"image {row['id']}"
-
-
-def test_verify_catches_another_model_or_other_images(
-    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = write_pair(tmp_path / "other", seed=5)
-    assert run(f"verify {certified} --model {other}") == 1
-    assert "--model is another network or has other weights" in capsys.readouterr().err
-    header = json.loads((certified / "run.json").read_text())
-    header["config"]["subset"] = "2:1000:115"
-    (tmp_path / "run.json").write_text(json.dumps(header))
-    assert run(f"verify {tmp_path}") == 1
-    assert "--data holds other images or labels" in capsys.readouterr().err
 
 
 def test_options_survive_the_header(certified: Path, model: Path) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from varsmooth.cli.feedback import announce, conclude
 from varsmooth.cli.parser import WrongUsage
@@ -179,6 +179,7 @@ def verify(
     run: Path,
     /,
     *,
+    replay: NonNegative | Literal["all"] = 0,
     resample: NonNegative = 0,
     model: str | None = None,
     trust: list[str] | None = None,
@@ -186,19 +187,23 @@ def verify(
     batch_size: Count = BATCH_SIZE,
     device: Device = "auto",
 ) -> None:
-    """Check that every certificate of a run follows from its evidence, its model and its images.
+    """Check that a run is complete and follows from its evidence, its model and its images.
 
+    With --replay votes are drawn again from the recorded seed, and every count must be the same
+    (on the same kind of device, torch and platform; elsewhere what differs is resampled).
     With --resample some images are repeated with fresh noise. Votes are compared by Fisher's
     exact test, selector samples by Kolmogorov and Smirnov's; an alarm is a p-value below
     0.001 / number of tests, so a faithful run fails with probability 0.001 at most.
 
     examples:
       varsmooth verify runs/dual
-      varsmooth verify runs/dual --resample 20
+      varsmooth verify runs/dual --replay 20
+      varsmooth verify runs/dual --replay all --resample 20
 
     Args:
         run: the folder of a certification run
-        resample: how many random images to repeat
+        replay: how many random images to draw again from the recorded seed, or all
+        resample: how many random images to repeat with fresh noise
         model: where the model is now, if it was moved; needed if it is module:factory, because
             code named by the run is never started
         trust: import paths package.module:Class of networks that a checkpoint may load
@@ -209,17 +214,29 @@ def verify(
     announce(f"verify {run}", model=model, resample=resample or None, device=device)
     from varsmooth.runs.verifying import FALSE_ALARM, verify_run
 
-    found = verify_run(run, resample, model, trust, seed, batch_size, device)
+    found = verify_run(
+        run,
+        replay=replay,
+        resample=resample,
+        model=model,
+        trust=trust,
+        seed=seed,
+        batch_size=batch_size,
+        device=device,
+    )
     if found.problems:
         more = f"; and {len(found.problems) - 5} more" if len(found.problems) > 5 else ""
         raise VarsmoothError(f"{run} is not right: {'; '.join(found.problems[:5])}{more}")
-    said = [f"{found.rows} rows follow from their evidence; model and images are those of the run"]
+    said = [f"{found.rows} rows, one for each image, follow from their evidence and settings"]
+    if found.replayed:
+        said.append(f"{found.replayed} images replayed from the recorded seed")
     if found.p_values:
         said.append(
             f"{found.resampled} images repeated with fresh noise: {len(found.p_values)} tests, "
             f"smallest p-value {min(found.p_values.values()):.2g}, none below the alarm at "
             f"{found.threshold:.2g} (a false alarm has probability ≤ {FALSE_ALARM:g})"
         )
+    said += [f"NOT CHECKED: {what}" for what in found.unchecked]
     conclude(said, f"varsmooth report {run}")
 
 

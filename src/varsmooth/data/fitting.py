@@ -34,7 +34,7 @@ def fitted(
             + (f", or add --resize {wanted[0]}" if wanted[0] == wanted[1] else "")
         )
     images = renumbered(images, class_names)
-    outputs = _outputs(images, g)
+    outputs = outputs_on(images, g)
     highest = -1 if images.labels is None else int(images.labels.max())
     require(
         highest < outputs,
@@ -43,7 +43,7 @@ def fitted(
     return images
 
 
-def _outputs(images: ImageDataset, g: SmoothedClassifier) -> int:
+def outputs_on(images: ImageDataset, g: SmoothedClassifier) -> int:
     """The number of classes of the model, which must be able to read the images."""
     device = next((p.device for p in g.parameters()), None)
     x = images.batch(slice(0, 1)).images.to(device)

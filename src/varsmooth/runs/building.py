@@ -18,7 +18,7 @@ from varsmooth.smoothing import SmoothedClassifier
 
 
 @dataclass(frozen=True)
-class Model:
+class BuiltModel:
     """A smoothed classifier and what is known of its training: class names and image shape."""
 
     g: SmoothedClassifier
@@ -26,7 +26,7 @@ class Model:
     image_shape: tuple[int, int, int] | None = None
 
 
-def build(options: ModelOptions, device: torch.device | str = "cpu") -> Model:
+def build(options: ModelOptions, device: torch.device | str = "cpu") -> BuiltModel:
     """The smoothed classifier that the options describe.
 
     Whatever is not asked for is what the checkpoint recommends, see `varsmooth.load`.
@@ -38,7 +38,7 @@ def build(options: ModelOptions, device: torch.device | str = "cpu") -> Model:
     else:
         checkpoint = load_checkpoint(options.model, listed(options.trust))
         about = checkpoint.description
-        model = Model(smoothed(checkpoint, options), about.class_names, about.image_shape)
+        model = BuiltModel(smoothed(checkpoint, options), about.class_names, about.image_shape)
     model.g.to(device).eval()
     return model
 
@@ -73,7 +73,7 @@ def listed(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _own(options: ModelOptions, path: str) -> Model:
+def _own(options: ModelOptions, path: str) -> BuiltModel:
     """The user's own: what module:factory returns."""
     factory = imported(path)
     require(callable(factory), f"{path} is not a function or class that makes a model")
@@ -84,7 +84,7 @@ def _own(options: ModelOptions, path: str) -> Model:
         given = {"sigma": options.sigma, "cascade": options.cascade, "lattice": options.lattice}
         used += [name for name, value in given.items() if value]
         require(not used, f"{path} comes with its own selector; leave out {_spelled(used)}")
-        return Model(found, names)
+        return BuiltModel(found, names)
     require(
         isinstance(found, nn.Module),
         f"{path} must return an nn.Module or a SmoothedClassifier, not {type(found).__name__}",
@@ -95,4 +95,4 @@ def _own(options: ModelOptions, path: str) -> Model:
         f"{path} has no selector; choose a fixed noise level with --sigma, or --cascade",
     )
     selector = FixedSelector(options.sigma) if options.sigma else named_cascade(options)
-    return Model(SmoothedClassifier(found, selector, lattice=options.lattice), names)
+    return BuiltModel(SmoothedClassifier(found, selector, lattice=options.lattice), names)

@@ -8,14 +8,16 @@ import numpy as np
 from PIL import Image
 
 from varsmooth.data import ImageDataset, load_dataset
-from varsmooth.data.fitting import fitted
+from varsmooth.data.fitting import fitted, renumbered
 from varsmooth.errors import require
-from varsmooth.runs.building import Model
+from varsmooth.runs.building import BuiltModel
 from varsmooth.runs.options import DataOptions
 
 
-def load_images(options: DataOptions, model: Model) -> ImageDataset:
-    """The chosen images, with labels in the model's numbering."""
+def load_images(
+    options: DataOptions, model: BuiltModel | None, class_names: tuple[str, ...] = ()
+) -> ImageDataset:
+    """The chosen images, with labels in the model's numbering, or in that of `class_names`."""
     images = load_dataset(options.data, options.split, options.root)
     if options.subset is not None:
         chosen = slice_of(options.subset)
@@ -27,6 +29,8 @@ def load_images(options: DataOptions, model: Model) -> ImageDataset:
         images = images[chosen]
     if options.resize is not None:
         images = resized(images, options.resize)
+    if model is None:
+        return renumbered(images, class_names)
     return fitted(images, model.g, model.class_names, model.image_shape)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, BATCH_SIZE, N0, N_SELECT, N
 from varsmooth.models.settings import Settings
@@ -24,6 +24,8 @@ SLICE = Rule(
     "START:STOP or START:STOP:STEP",
     lambda text: re.fullmatch(r"(-?\d+)?:(-?\d+)?(:(-?[1-9]\d*)?)?", text) is not None,
 )
+
+Options = TypeVar("Options", bound=Typed)
 
 
 @dataclass(frozen=True)
@@ -172,8 +174,10 @@ class AttackOptions(Typed):
 
 def options_in(config: Mapping[str, Any]) -> tuple[ModelOptions, DataOptions]:
     """The model and the images that the configuration of a stored run names."""
-    model, data = (
-        {field.name: config[field.name] for field in fields(kind)}
-        for kind in (ModelOptions, DataOptions)
-    )
-    return ModelOptions(**model), DataOptions(**data)
+    return read_options(ModelOptions, config), read_options(DataOptions, config)
+
+
+def read_options(kind: type[Options], config: Mapping[str, Any]) -> Options:
+    """Options from the values of a stored run; one that it does not have is the default."""
+    known = [field.name for field in fields(kind) if field.name in config]  # type: ignore[arg-type]
+    return kind(**{name: config[name] for name in known})

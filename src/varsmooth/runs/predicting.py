@@ -10,7 +10,7 @@ from varsmooth.certificates import Prediction
 from varsmooth.data import Batch
 from varsmooth.errors import require
 from varsmooth.prediction import predict
-from varsmooth.runs.building import Model
+from varsmooth.runs.building import BuiltModel
 from varsmooth.runs.certifying import images_per_block
 from varsmooth.runs.images import load_images
 from varsmooth.runs.options import DataOptions, ModelOptions, PredictOptions, RunOptions
@@ -37,7 +37,7 @@ def predict_dataset(
 
 
 def predict_photos(
-    model: Model, data: DataOptions, settings: PredictOptions, batch_size: int
+    model: BuiltModel, data: DataOptions, settings: PredictOptions, batch_size: int
 ) -> Iterator[tuple[str, Prediction]]:
     """(file name or id, prediction) of every image, with nothing kept."""
     images = load_images(data, model)

@@ -8,7 +8,7 @@ on the number of processes: process r of R does the blocks r, r+R, …
 import platform
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -21,14 +21,14 @@ import torch
 from varsmooth.data import Batch, ImageDataset
 from varsmooth.data.catalog import NAMES
 from varsmooth.errors import require
-from varsmooth.identity import fingerprint
+from varsmooth.identity import fingerprint, matches
 from varsmooth.models.descriptions import CONFIG
 from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.runs.building import build
 from varsmooth.runs.images import described, load_images
 from varsmooth.runs.options import DataOptions, ModelOptions, RunOptions
 from varsmooth.runs.progress import Progress
-from varsmooth.runs.records import Key, Row, Run, key_of
+from varsmooth.runs.records import Key, Row, Run, key_of, other_settings
 from varsmooth.smoothing import SmoothedClassifier
 
 
@@ -133,6 +133,15 @@ def _share(
 def labels_of(batch: Batch) -> list[int | None]:
     """One label per image, None where nobody has said."""
     return [None] * len(batch.ids) if batch.labels is None else batch.labels.tolist()
+
+
+def other_model(header: Mapping[str, Any], g: SmoothedClassifier) -> list[str]:
+    """Where g is not what a run's header says; fingerprints of older versions are recognised."""
+    now, there = identity(g), header["fingerprints"]
+    for name, module in (("classifier", g.classifier), ("selector", g.selector)):
+        if matches(there.get(name), module):
+            now["fingerprints"][name] = there[name]
+    return other_settings(header, {**header, **now})
 
 
 def identity(g: SmoothedClassifier) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from varsmooth.runs.attacking import (
 )
 from varsmooth.runs.building import stored_model
 from varsmooth.runs.options import AttackOptions, RunOptions, options_in
-from varsmooth.runs.records import Key, Row, Run, other_settings
-from varsmooth.runs.runner import Setup, Task, identity, labels_of, run
+from varsmooth.runs.records import Key, Row, Run
+from varsmooth.runs.runner import Setup, Task, labels_of, other_model, run
 from varsmooth.sampling import Sampler
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier
@@ -113,7 +113,7 @@ class Searching(Task):
         return [(image, self.balls[image].radius * SHRINK)] if image in self.balls else []
 
     def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
-        different = other_settings(self.header, self.header | identity(g))
+        different = other_model(self.header, g)
         require(not different, f"this is not the model of {self.against}: {'; '.join(different)}")
         return g
 

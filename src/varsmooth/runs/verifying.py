@@ -1,31 +1,32 @@
-"""Does a stored run follow from its evidence, and does its evidence repeat?"""
+"""Is a stored run complete, does it follow from its evidence, and does its evidence repeat?"""
 
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from scipy.stats import fisher_exact, ks_2samp
 from torch import Tensor
 
-from varsmooth.cascade import CascadeSelector
 from varsmooth.certificates import Certificate
-from varsmooth.certification import certificate_ledger, certificate_method
 from varsmooth.data import ImageDataset
+from varsmooth.data.fitting import outputs_on
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.identity import covers_architecture
 from varsmooth.processes import choose_device
-from varsmooth.runs.building import build, stored_model
+from varsmooth.runs.auditing import mistakes
+from varsmooth.runs.building import BuiltModel, build, stored_model
+from varsmooth.runs.certifying import Certifying, images_per_block
 from varsmooth.runs.images import described, load_images
-from varsmooth.runs.options import options_in
-from varsmooth.runs.records import Row, Run, other_settings
-from varsmooth.runs.runner import identity, labels_of
+from varsmooth.runs.options import CertifyOptions, options_in, read_options
+from varsmooth.runs.records import Row, Run, key_of, other_settings
+from varsmooth.runs.runner import Setup, environment, labels_of, other_model
 from varsmooth.sampling import Sampler
-from varsmooth.selectors import MedianSelector
-from varsmooth.smoothing import SmoothedClassifier
 
 FALSE_ALARM = 1e-3
 """Probability that a faithful run fails `resample`, at most, over all its tests together."""
@@ -33,10 +34,15 @@ FALSE_ALARM = 1e-3
 
 @dataclass
 class Verification:
-    """What was checked, and everything that is wrong; a faithful run has no problems."""
+    """What was checked, what could not be, and everything that is wrong.
+
+    replayed: images whose votes were drawn again; resampled: images with fresh noise.
+    """
 
     rows: int = 0
     problems: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    replayed: int = 0
     resampled: int = 0
     p_values: dict[str, float] = field(default_factory=dict)
 
@@ -48,6 +54,8 @@ class Verification:
 
 def verify_run(
     folder: str | Path,
+    *,
+    replay: int | Literal["all"] = 0,
     resample: int = 0,
     model: str | None = None,
     trust: list[str] | None = None,
@@ -57,154 +65,203 @@ def verify_run(
 ) -> Verification:
     """Check a run of `certify`: its model, its images, every row, and some rows once more.
 
-    Every radius is derived again from its evidence, digit by digit, and the evidence must be what
-    the settings ask for (numbers of draws, levels, α ledger, seed).
-    resample: so many random images get fresh noise: at each level, the votes for the class,
-    stored and fresh, are compared by Fisher's exact test, the samples of the selector by the
-    Kolmogorov–Smirnov test. An alarm is a p-value below 0.001 / (number of tests), so a faithful
-    run raises one with probability ≤ 0.001.
-    model: where the run's model is now, if it was moved; a model that is code (module:factory)
-    must be named here, because verifying a stranger's run must not start the stranger's code.
-    trust: import paths of networks that the checkpoint may load.
+    Every image must have one row. Every radius is derived again from its evidence, digit by
+    digit, and the evidence must be what the settings ask for: numbers of draws, levels, classes,
+    α ledger, seed. Without the model or the images the rest is checked.
+
+    Args:
+        folder: the run
+        replay: draw the votes of so many images again from the recorded seed; every count must
+            be the same. Exact where kind of device, torch and platform are those of the run (a
+            vote between two almost equal scores may fall otherwise elsewhere): on other machines
+            an image that differs is resampled.
+        resample: so many random images get fresh noise. At each level the votes for the class,
+            stored and fresh, are compared by Fisher's exact test, the samples of the selector by
+            the Kolmogorov–Smirnov test. An alarm is a p-value below 0.001 / (number of tests),
+            so a faithful run raises one with probability ≤ 0.001.
+        model: where the run's model is now, if it was moved. A model that is code
+            (module:factory) must be named here: a stranger's run does not start its code.
+        trust: import paths of networks that the checkpoint may load
+        seed: of the fresh noise and the choice of images; fresh entropy by default
+        batch_size: noisy images per forward pass of `resample`
+        device: where to compute: auto, cpu or cuda
     """
     run = Run.open(folder)
     verb = run.header["verb"]
     require(verb == "certify", f"{folder} is a run of {verb}; only certificates can be verified")
-    config = run.header["config"]
-    data, where = options_in(config)[1], choose_device(device)
-    built = build(stored_model(config, model, trust), where)
-    images = load_images(data, built)
-    verification = Verification()
-    now = identity(built.g) | {"dataset": described(images, data)}
-    verification.problems += other_settings(run.header, run.header | now)
-    if verification.problems:
-        return verification  # another model or other images: nothing else would mean anything
-    true = dict(zip(images.ids.tolist(), labels_of(images.batch(slice(None))), strict=True))
-    rows = run.rows()
+    found = Verification()
+    built = _model(run, found, model, trust, choose_device(device))
+    images = _images(run, found, built)
+    if found.problems:
+        return found  # another model or other images: nothing else would mean anything
+    rows = _complete(run, found, images)
+    labels, classes = _labels(images), _classes(rows, built, images)
     for row in rows:
-        verification.rows += 1
-        wrong = list(_mistakes(run, built.g, row, true))
-        verification.problems += [f"image {row.get('id')}: {text}" for text in wrong]
-    if resample and not verification.problems:
-        again = _resampled(run, built.g, images, rows, resample, seed, batch_size, where)
-        verification.resampled, verification.p_values = again
-        verification.problems += [
-            f"{what}: p-value {p:.2g} is below {verification.threshold:.2g}"
-            for what, p in verification.p_values.items()
-            if p < verification.threshold
-        ]
-    return verification
-
-
-def _mistakes(
-    run: Run, g: SmoothedClassifier, row: Row, labels: dict[int, int | None]
-) -> Iterator[str]:
-    """What is wrong with one row."""
-    config = run.header["config"]
-    try:
-        certificate = run.certificate(row)
-        facts = {name: getattr(certificate, name) for name in _FACTS}
-        again = Certificate.derive(
-            certificate.method, certificate.ledger, certificate.votes, certificate.selector, **facts
-        )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        yield f"its evidence cannot be read ({error})"
-        return
-    for name in ("prediction", "radius", "guarantee"):
-        if not row[name] == getattr(certificate, name) == getattr(again, name):
-            yield f"{name} is {row[name]}, but its evidence gives {getattr(again, name)}"
-    if row["id"] not in labels or row["label"] != labels[row["id"]]:
-        yield f"label {row['label']} is not that of the data set"
-    kind = certificate_method(g.selector, config["method"])
-    ledger = certificate_ledger(
-        g.selector,
-        kind,
-        config["alpha"],
-        config["alpha_select"],
-        config["band"],
-        config["runner_up"],
+        wrong = list(mistakes(run, row, labels, classes))
+        found.problems += [f"image {row['id']}: {text}" for text in wrong]
+    if found.problems or not (replay or resample):
+        return found
+    require(
+        built is not None and images is not None,
+        f"replay and resample need the model and the images: {'; '.join(found.unchecked)}",
     )
-    expected: dict[str, Any] = {
-        "method": (kind, certificate.method),
-        "ledger": (ledger, certificate.ledger),
-        "seed": (config["seed"], certificate.seed),
-        "id": (row["id"], certificate.id),
-        "sigma": (row["sigma"], certificate.sigma),
-        "votes": (config["n"], _votes_a_level(certificate, config["n"])),
-    } | _expected_of_selector(g, certificate, config)
-    for name, (wanted, found) in expected.items():
-        if wanted != found:
-            yield f"{name} of its evidence should be {wanted}, not {found}"
+    assert built is not None
+    assert images is not None
+    fresh = secrets.randbits(63) if seed is None else seed
+    again = _Again(run, built, images, rows, batch_size, fresh)
+    again.replay(found, len(rows) if replay == "all" else replay)
+    again.resample(found, again.some(resample))
+    found.problems += [
+        f"{what}: p-value {p:.2g} is below {found.threshold:.2g}"
+        for what, p in found.p_values.items()
+        if p < found.threshold
+    ]
+    return found
 
 
-_FACTS = ("stages", "sigma", "id", "seed", "settings", "fingerprints")
-
-
-def _expected_of_selector(
-    g: SmoothedClassifier, certificate: Certificate, config: dict[str, Any]
-) -> dict[str, Any]:
-    """What the evidence of a protected selector must look like: (wanted, found) by name."""
-    evidence = certificate.selector
-    visited = [level.sigma for level in certificate.votes]
-    candidates = {level.candidate for level in certificate.votes}
-    if isinstance(g.selector, CascadeSelector):
-        stages = g.selector.stages
-        return {
-            "stages": (stages, certificate.stages),
-            "levels": (list(stages.levels[: len(visited)]), visited),
-            "sigma of the last stage": (visited[-1:], [certificate.sigma]),
-            "classes": (1, len(candidates)),
-        }
-    if evidence is None:
-        return {"levels": ([certificate.sigma], visited)}
-    selector = g.selector
-    assert isinstance(selector, MedianSelector)
-    samples = np.asarray(evidence.samples)
-    found: dict[str, Any] = {
-        "selector samples": (config["n_select"], len(samples)),
-        "order of the selector's samples": (True, bool((np.diff(samples) >= 0).all())),
-        "sigma_m": (np.float32(selector.sigma_m), np.float32(evidence.sigma_m)),
-        "clip": (selector.clip, evidence.clip),
-        "distance": (config["distance"], evidence.distance),
-    }
-    if certificate.method == "paper":  # it must have looked at the levels that it names
-        wanted = evidence.levels_between(certificate.ledger, config["every_index"])
-        return found | {"levels": (wanted, visited)}
-    grid = None if selector.grid is None else selector.grid.levels
-    return found | {"grid": (grid, evidence.levels), "classes": (1, len(candidates))}
-
-
-def _votes_a_level(certificate: Certificate, n: int) -> int:
-    """Votes at every level; of a cascade at the last one, if earlier ones have no more."""
-    counted = [level.n for level in certificate.votes] or [n]
-    if certificate.method == "cascade" and max(counted) == counted[-1]:
-        return counted[-1]
-    return n if set(counted) == {n} else next(c for c in counted if c != n)
-
-
-def _resampled(
+def _model(
     run: Run,
-    g: SmoothedClassifier,
-    images: ImageDataset,
-    rows: list[Row],
-    count: int,
-    seed: int | None,
-    batch_size: int,
+    found: Verification,
+    model: str | None,
+    trust: list[str] | None,
     device: torch.device,
-) -> tuple[int, dict[str, float]]:
-    """How many images were repeated, and a p-value for everything that was compared."""
-    seed = secrets.randbits(63) if seed is None else seed
-    if seed == run.header["config"]["seed"]:
-        raise VarsmoothError(f"seed {seed} is the run's own; fresh noise needs another")
-    chosen = np.random.default_rng(seed).permutation(len(rows))[:count]
-    place = {image: position for position, image in enumerate(images.ids.tolist())}
-    p_values: dict[str, float] = {}
-    for row in (rows[i] for i in sorted(chosen)):
-        batch = images.batch([place[row["id"]]])
-        noise = g.noise(1, seed, batch.ids)
-        sampler = Sampler(g, batch.images.to(device), noise, batch_size)
-        p_values |= _compared(sampler, run.certificate(row))
-    return len(chosen), p_values
+) -> BuiltModel | None:
+    """The run's model, if it is here and may be started."""
+    try:
+        built = build(stored_model(run.header["config"], model, trust), device)
+    except VarsmoothError as error:
+        require(model is None, str(error))
+        found.unchecked.append(f"the model ({error})")
+        return None
+    found.problems += other_model(run.header, built.g)
+    if not all(map(covers_architecture, run.header["fingerprints"].values())):
+        found.unchecked.append(
+            "the architecture of the model (the run is of an older varsmooth, whose fingerprints "
+            "cover class and weights only)"
+        )
+    return built
+
+
+def _images(run: Run, found: Verification, built: BuiltModel | None) -> ImageDataset | None:
+    """The run's images, if they are here."""
+    header = run.header
+    try:
+        _, data = options_in(header["config"])
+        names = tuple(header["dataset"].get("class_names", ()))
+        images = load_images(data, built, names)
+    except (VarsmoothError, OSError) as error:
+        found.unchecked.append(f"the images ({error})")
+        return None
+    found.problems += other_settings(header, {**header, "dataset": described(images, data)})
+    return images
+
+
+def _complete(run: Run, found: Verification, images: ImageDataset | None) -> list[Row]:
+    """The rows, one for each image of the data set; what is missing or contradicts is a problem."""
+    rows = run.rows()
+    found.rows = len(rows)
+    kept = {key_of(row): _without_times(row) for row in rows}
+    twice = {row["id"] for row in run.stored() if _without_times(row) != kept[key_of(row)]}
+    found.problems += [f"image {i}: two rows contradict each other" for i in sorted(twice)]
+    ids = {row["id"] for row in rows}
+    size = run.header["dataset"].get("size")
+    wanted = ids if images is None else set(images.ids.tolist())
+    missing = size - len(ids) if images is None and isinstance(size, int) else len(wanted - ids)
+    if missing > 0:
+        found.problems.append(f"{missing} of {len(ids) + missing} images have no row")
+    found.problems += [f"image {i} is not in the data set" for i in sorted(ids - wanted)]
+    return rows
+
+
+def _without_times(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name != "seconds"}
+
+
+def _labels(images: ImageDataset | None) -> dict[int, int | None] | None:
+    if images is None:
+        return None
+    return dict(zip(images.ids.tolist(), labels_of(images.batch(slice(None))), strict=True))
+
+
+def _classes(rows: list[Row], built: BuiltModel | None, images: ImageDataset | None) -> int:
+    """The number of classes: that of the model, or else the one that most rows agree on."""
+    if built is not None and images is not None:
+        return outputs_on(images, built.g)
+    votes = (row["evidence"].get("votes") for row in rows)
+    first = (levels[0] for levels in votes if isinstance(levels, list) and levels)
+    counts = (level.get("counts") for level in first if isinstance(level, dict))
+    sizes = Counter(len(found) for found in counts if isinstance(found, list))
+    return max(sizes, key=lambda size: sizes[size], default=0)
+
+
+@dataclass
+class _Again:
+    """Rows of a run computed once more: with the run's noise, or with fresh noise."""
+
+    run: Run
+    built: BuiltModel
+    images: ImageDataset
+    rows: list[Row]
+    batch_size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.seed == self.run.header["config"]["seed"]:
+            raise VarsmoothError(f"seed {self.seed} is the run's own; fresh noise needs another")
+        self.device = next((p.device for p in self.built.g.parameters()), torch.device("cpu"))
+        self.chosen = np.random.default_rng(self.seed)
+
+    def some(self, count: int) -> list[Row]:
+        """So many random rows, in order."""
+        return [self.rows[i] for i in sorted(self.chosen.permutation(len(self.rows))[:count])]
+
+    def replay(self, found: Verification, count: int) -> None:
+        """Compute whole blocks of images as the run did, until `count` images are done."""
+        config = self.run.header["config"]
+        task = Certifying(replace(read_options(CertifyOptions, config), vote_cache=None))
+        size = config["batch_size"]
+        setup = Setup(self.built.g, self.images, self.run, size)
+        block = images_per_block(config["n"], size)
+        stored = {row["id"]: row for row in self.rows}
+        differing = []
+        for start in self.chosen.permutation(range(0, len(self.images), block)):
+            if found.replayed >= count:
+                break
+            batch = self.images.batch(slice(start, start + block))
+            batch = batch._replace(images=batch.images.to(self.device))
+            for row in task.rows(setup, batch):
+                found.replayed += 1
+                if _votes(row) != _votes(stored[row["id"]]):
+                    differing.append(stored[row["id"]])
+        if differing and self._same_machine():
+            ids = ", ".join(str(row["id"]) for row in differing[:10])
+            found.problems.append(f"replayed votes differ from the stored ones of the images {ids}")
+        elif differing:
+            self.resample(found, differing)
+            found.unchecked.append(
+                f"the exact votes of {len(differing)} images (replayed on another machine they "
+                "differ; they were resampled instead)"
+            )
+
+    def _same_machine(self) -> bool:
+        there, here = self.run.header.get("environment", {}), environment(self.device)
+        return all(there.get(name) == here[name] for name in ("torch", "platform", "device"))
+
+    def resample(self, found: Verification, rows: Sequence[Row]) -> None:
+        """A p-value for everything that can be compared with fresh draws."""
+        place = {image: position for position, image in enumerate(self.images.ids.tolist())}
+        for row in rows:
+            batch = self.images.batch([place[row["id"]]])
+            noise = self.built.g.noise(1, self.seed, batch.ids)
+            sampler = Sampler(self.built.g, batch.images.to(self.device), noise, self.batch_size)
+            found.p_values |= _compared(sampler, self.run.certificate(row))
+            found.resampled += 1
+
+
+def _votes(row: Row) -> list[dict[str, Any]]:
+    """What a replay must repeat exactly: at each level the class and its counts."""
+    levels = row["evidence"]["votes"]
+    return [{"passes": 0, **level, "counts": list(level["counts"])} for level in levels]
 
 
 def _compared(sampler: Sampler, certificate: Certificate) -> dict[str, float]:

@@ -1,0 +1,127 @@
+"""Does one row of a run follow from its evidence, and is the evidence what the settings ask for?"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from varsmooth.cascade import Stages
+from varsmooth.certificates import Certificate
+from varsmooth.certification import certificate_ledger
+from varsmooth.runs.records import Row, Run
+
+_FACTS = ("stages", "sigma", "id", "seed", "settings", "fingerprints", "samples")
+_UNREADABLE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def mistakes(
+    run: Run, row: Row, labels: dict[int, int | None] | None, classes: int
+) -> Iterator[str]:
+    """What is wrong with one row of a run of `certify`.
+
+    Args:
+        run: the run, whose header says what the evidence must look like
+        row: one of its rows
+        labels: the label of every image, if the images are known
+        classes: how many classes the votes are for
+    """
+    try:
+        certificate = run.certificate(row)
+        wrong = list(_wrong_counts(certificate, classes))
+        if wrong:
+            yield from wrong
+            return
+        facts = {name: getattr(certificate, name) for name in _FACTS}
+        again = Certificate.derive(
+            certificate.method, certificate.ledger, certificate.votes, certificate.selector, **facts
+        )
+        expected = _expected(run.header, row, certificate)
+    except _UNREADABLE as error:
+        yield f"its evidence cannot be read ({error!r})"
+        return
+    for name in ("prediction", "radius", "guarantee"):
+        if not row[name] == getattr(certificate, name) == getattr(again, name):
+            yield f"{name} is {row[name]}, but its evidence gives {getattr(again, name)}"
+    if labels is not None and row["label"] != labels.get(row["id"]):
+        yield f"label {row['label']} is not that of the data set"
+    for name, (wanted, seen) in expected.items():
+        if wanted != seen:
+            yield f"{name} of its evidence should be {wanted}, not {seen}"
+
+
+def _wrong_counts(certificate: Certificate, classes: int) -> Iterator[str]:
+    """Counts are whole numbers, one for each class, and every level is there once."""
+    for level in certificate.votes:
+        if len(level.counts) != classes:
+            yield f"its votes at {level.sigma} are for {len(level.counts)} classes, not {classes}"
+        counts = (*level.counts, level.passes)
+        if not all(type(count) is int and count >= 0 for count in counts):
+            yield f"its votes at {level.sigma} are not all whole numbers"
+        if not (type(level.candidate) is int and 0 <= level.candidate < len(level.counts)):
+            yield f"its class {level.candidate} at {level.sigma} does not exist"
+    often = Counter(level.sigma for level in certificate.votes)
+    yield from (f"level {sigma} occurs {n} times" for sigma, n in often.items() if n > 1)
+
+
+def _expected(header: Mapping[str, Any], row: Row, certificate: Certificate) -> dict[str, Any]:
+    """What the evidence must be by the settings of the run: (wanted, found) by name."""
+    config, about = header["config"], header["selector"]
+    method = {"fixed": "fixed", "cascade": "cascade"}.get(about["selector"], config["method"])
+    deployed = about.get("n", 0) if config["band"] else 0
+    spent = (config["alpha"], config["alpha_select"], deployed, config["runner_up"])
+    return {
+        "method": (method, certificate.method),
+        "ledger": (certificate_ledger(method, *spent), certificate.ledger),
+        "seed": (config["seed"], certificate.seed),
+        "id": (row["id"], certificate.id),
+        "sigma": (row["sigma"], certificate.sigma),
+        "votes": (config["n"], _votes_a_level(certificate, config["n"])),
+        **_expected_of_selector(about, certificate, config),
+    }
+
+
+def _votes_a_level(certificate: Certificate, n: int) -> int:
+    """Votes at every level; of a cascade at the last one, if earlier ones have no more."""
+    counted = [level.n for level in certificate.votes] or [n]
+    if certificate.method == "cascade" and max(counted) == counted[-1]:
+        return counted[-1]
+    return n if set(counted) == {n} else next(c for c in counted if c != n)
+
+
+def _expected_of_selector(
+    about: Mapping[str, Any], certificate: Certificate, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the levels and the samples of the selector must look like: (wanted, found) by name."""
+    evidence, sigma = certificate.selector, certificate.sigma
+    visited = [level.sigma for level in certificate.votes]
+    candidates = {level.candidate for level in certificate.votes}
+    if about["selector"] == "cascade":
+        stages = Stages(tuple(about["levels"]), tuple(about["thresholds"]))
+        return {
+            "stages": (stages, certificate.stages),
+            "levels": (list(stages.levels[: len(visited)]), visited),
+            "level of the last stage": (visited[-1:], [sigma]),
+            "candidates": (1, len(candidates)),
+        }
+    if evidence is None:
+        fixed = {"fixed level": (np.float32(about["sigma"]), np.float32(sigma))}
+        return {"levels": ([sigma], visited), **(fixed if about["selector"] == "fixed" else {})}
+    samples = np.asarray(evidence.samples)
+    clip, grid = about["clip"], about["levels"]
+    found: dict[str, Any] = {
+        "selector samples": (config["n_select"], len(samples)),
+        "order of the selector's samples": (True, bool((np.diff(samples) >= 0).all())),
+        "sigma_m": (np.float32(about["sigma_m"]), np.float32(evidence.sigma_m)),
+        "clip": (clip and tuple(clip), evidence.clip),
+        "distance": (config["distance"], evidence.distance),
+    }
+    if certificate.method == "paper":  # it must have looked at the levels that it names
+        wanted = evidence.levels_between(certificate.ledger, config["every_index"])
+        median = evidence.median_level
+        return found | {"levels": (wanted, visited), "median level": (median, sigma)}
+    return found | {
+        "grid": (grid and tuple(grid), evidence.levels),
+        "levels": (set(), {*visited, sigma} - set(grid)),
+        "candidates": (1, len(candidates)),
+    }
