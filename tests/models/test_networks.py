@@ -12,6 +12,8 @@ from varsmooth.models.networks import (
     AttentionSelector,
     ConfidenceSelector,
     Conv4,
+    DenoisedClassifier,
+    ResNet9,
     build,
     network_names,
 )
@@ -23,6 +25,7 @@ from varsmooth.smoothing import constant_weights
 SMALL: dict[str, dict[str, Any]] = {
     "conv4": {"widths": (8, 8, 8, 8)},
     "resnet20": {"width": 8, "blocks": 1},
+    "resnet9": {"widths": (8, 8, 16)},
 }
 
 
@@ -64,6 +67,32 @@ def test_conditional_classifier_listens_to_sigma(name: str, norm: str) -> None:
 
 def test_classifier_reads_images_of_another_size_and_colour() -> None:
     assert build("conv4", {"channels": 1, "classes": 3})(torch.rand(2, 1, 48, 40)).shape == (2, 3)
+
+
+def test_resnet9_halves_the_size_before_every_block() -> None:
+    network, shapes = ResNet9(widths=(8, 24, 16)), []
+    for block in network.blocks:
+        block.register_forward_hook(lambda _, x, y: shapes.append(tuple(y.shape[1:])))
+    network(images())
+    assert shapes == [(8, 16, 16), (24, 8, 8), (16, 4, 4)]
+
+
+def test_denoised_classifier_shows_the_classifier_what_the_denoiser_makes_of_each_level() -> None:
+    class Shrink(nn.Module):
+        def forward(self, z: Tensor, sigma: Tensor) -> Tensor:
+            return z / (1 + sigma.view(-1, 1, 1, 1))
+
+    class Brightness(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean(dim=(2, 3))
+
+    z, sigma = images(), torch.tensor([0.0, 0.5, 1.0, 3.0])
+    f = DenoisedClassifier(Shrink(), Brightness())
+    assert f.conditional
+    torch.testing.assert_close(f(z, sigma), z.mean(dim=(2, 3)) / (1 + sigma)[:, None])
+    told = Conv4(widths=(8, 8, 8, 8), conditional=True).eval()
+    clean = told(Shrink()(z, sigma), torch.zeros(4))
+    torch.testing.assert_close(DenoisedClassifier(Shrink(), told)(z, sigma), clean)
 
 
 def test_only_batch_statistics_let_images_influence_each_other() -> None:

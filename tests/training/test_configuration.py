@@ -20,6 +20,9 @@ UNIVERSAL = ("universal-0.25", "universal-0.50", "universal-1.00")
 CONFIDENCE = ("cpu/h-0.25-confidence", "cpu/h-universal-1.00-confidence")
 """Selectors that are not the paper's."""
 
+STRONG = "cpu/strong"
+"""The classifier that is trained as well as two cores can."""
+
 
 def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
     expected = {
@@ -28,13 +31,16 @@ def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
         for network in ("f", "h")
         for model in (*FIXED, *UNIVERSAL)
     }
-    assert set(preset_names()) == expected | set(CONFIDENCE)
+    assert set(preset_names()) == expected | {*CONFIDENCE, STRONG}
 
 
 @pytest.mark.parametrize("name", preset_names())
 def test_presets_are_valid_and_fit_their_name(name: str) -> None:
     scale, model = name.split("/")
-    if model.startswith("f-"):
+    if name == STRONG:
+        strong = read_config(ClassifierConfig, name)
+        assert (strong.universal, strong.sigma, strong.network) == (True, 1.0, "resnet9")
+    elif model.startswith("f-"):
         config = read_config(ClassifierConfig, name)
         assert config.universal == ("universal" in model)
         assert config.sigma == float(model.split("-")[-1])

@@ -10,15 +10,24 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from varsmooth.data import load_dataset
 from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.networks import Conv4, build
-from varsmooth.training import ClassifierConfig, SelectorConfig, train_classifier, train_selector
+from varsmooth.training import (
+    ClassifierConfig,
+    SelectorConfig,
+    loop,
+    train_classifier,
+    train_selector,
+)
 from varsmooth.training.augmentation import crop_and_flip
+from varsmooth.training.optimizers import Muon, optimizers, orthogonalise
 from varsmooth.training.selector import SelectorTask
+from varsmooth.training.state import save_state
 
 TINY = {"widths": [8, 8, 16, 16]}
 
@@ -193,6 +202,108 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
     assert weights(resumed) == weights(through)
 
 
+def test_run_resumes_within_an_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = classifier_config(tmp_path / "stopped", ema=0.9, muon=0.05)  # four steps an epoch
+    through = train_classifier(replace(config, out=(tmp_path / "through")))
+    saves = []
+
+    def save_and_stop(*arguments: Any) -> None:
+        save_state(*arguments)
+        saves.append(arguments)
+        if len(saves) == 7:  # the end of the first epoch was the fifth
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "SAVE_EVERY", 0.0)
+        patched.setattr(loop, "save_state", save_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            train_classifier(config)
+    capsys.readouterr()
+    resumed = train_classifier(config)
+    assert "resuming after epoch 1 and step 2/4 from " in capsys.readouterr().err
+    assert weights(resumed) == weights(through)
+    histories = [load_checkpoint(f).description.classifier for f in (resumed, through)]
+    first, second = ([e["loss"] for e in part.history] for part in histories if part is not None)
+    assert first == second
+
+
+def test_finished_model_is_the_moving_average(tmp_path: Path) -> None:
+    steps: list[torch.Tensor] = []
+
+    def remember(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        steps.append(optimizer.param_groups[-1]["params"][-1].detach().clone())
+
+    hook = register_optimizer_step_post_hook(remember)
+    try:
+        trained = train_classifier(classifier_config(tmp_path, epochs=1, ema=0.75))
+    finally:
+        hook.remove()
+    average = steps[0]
+    for step in steps[1:]:
+        average = 0.75 * average + 0.25 * step
+    classifier = load_checkpoint(trained).classifier
+    assert isinstance(classifier, Conv4)
+    torch.testing.assert_close(classifier.linear.bias.detach(), average)
+    assert not torch.equal(average, steps[-1])
+
+
+def test_muon_turns_kernels_by_the_learning_rate() -> None:
+    """Whatever the gradient's size and the kernel's length, and all directions equally."""
+    generator = torch.Generator().manual_seed(0)
+    kernel = torch.nn.Parameter(7 * torch.randn(16, 8, 3, 3, generator=generator))
+    before, optimizer = kernel.detach().clone(), Muon([kernel], lr=0.1)
+    kernel.grad = 1e-3 * torch.randn(kernel.shape, generator=generator)
+    optimizer.step()
+    cosine = torch.cosine_similarity(before.flatten(), kernel.detach().flatten(), dim=0)
+    assert torch.tan(torch.acos(cosine)).item() == pytest.approx(0.1, rel=0.2)
+    torch.testing.assert_close(kernel.detach().norm(), before.norm())
+    assert (kernel.detach() - before).mul(kernel.grad).sum() < 0
+
+
+def test_orthogonalised_matrix_has_equal_singular_values() -> None:
+    matrix = torch.randn(12, 40, generator=torch.Generator().manual_seed(0))
+    for wide in (matrix, matrix.T, 100 * matrix):
+        values = torch.linalg.svdvals(orthogonalise(wide))
+        assert 0.6 < values.min() <= values.max() < 1.3
+        left, _, right = torch.linalg.svd(wide, full_matrices=False)
+        overlap = (orthogonalise(wide) * (left @ right)).sum() / len(values)
+        assert overlap == pytest.approx(1, abs=0.3)
+
+
+def test_muon_takes_the_kernels_and_adamw_the_rest(tmp_path: Path) -> None:
+    network = build("conv4", TINY)
+    adamw, muon = optimizers(network, classifier_config(tmp_path, muon=0.1))
+    kernels, rest = (
+        {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for optimizer in (muon, adamw)
+    )
+    assert kernels == {id(p) for p in network.parameters() if p.ndim == 4}
+    assert kernels | rest == {id(p) for p in network.parameters()}
+    assert not kernels & rest
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_precision_of_training_is_not_that_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    dtypes: dict[bool, set[torch.dtype]] = {True: set(), False: set()}
+    forward = Conv4.forward
+
+    def watched(module: Conv4, *inputs: torch.Tensor) -> torch.Tensor:
+        logits = forward(module, *inputs)
+        dtypes[module.training].add(logits.dtype)
+        return logits
+
+    monkeypatch.setattr(Conv4, "forward", watched)
+    trained = train_classifier(classifier_config(tmp_path, epochs=1, precision=precision))
+    assert dtypes == {True: {getattr(torch, precision)}, False: {torch.float32}}
+    classifier = load_checkpoint(trained).classifier
+    assert classifier is not None
+    assert {p.dtype for p in classifier.parameters()} == {torch.float32}
+
+
 def test_resuming_another_run_is_refused(tmp_path: Path) -> None:
     train_classifier(classifier_config(tmp_path, epochs=1))
     with pytest.raises(VarsmoothError, match="another epochs, seed"):
@@ -215,7 +326,7 @@ def test_diverging_loss_and_too_few_images_are_explained(tmp_path: Path) -> None
 
 
 def test_unsuitable_networks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(VarsmoothError, match="tells the network"):
+    with pytest.raises(VarsmoothError, match="takes σ as an input"):
         train_classifier(
             classifier_config(tmp_path, universal=True, network_options={"conditional": False})
         )

@@ -48,8 +48,9 @@ class ClassifierTask:
         noisy = torch.addcmul(
             images.repeat(config.copies, 1, 1, 1), sigma.view(-1, 1, 1, 1), epsilon
         )
-        output = self.module(noisy, sigma) if config.universal else self.module(noisy)
-        logits: Tensor = getattr(output, "logits", output)  # (mB, classes)
+        with torch.autocast(images.device.type, torch.bfloat16, config.precision == "bfloat16"):
+            output = self.module(noisy, sigma) if config.universal else self.module(noisy)
+        logits: Tensor = getattr(output, "logits", output).float()  # (mB, classes)
         target = labels.repeat(config.copies)
         loss = functional.cross_entropy(logits, target)
         if config.consistency > 0:

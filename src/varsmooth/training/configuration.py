@@ -54,6 +54,10 @@ class TrainingConfig(Typed):
         learning_rate: the highest one; it rises linearly, then falls as a cosine
         warmup: share of the steps during which the learning rate rises
         weight_decay: of every weight matrix and kernel
+        muon: learning rate of convolution kernels, the angle by which Muon turns them in a step;
+            0 trains them with AdamW like all other weights
+        ema: share that the moving average of the weights keeps in each step; the finished model
+            is this average, or the last weights if 0
         seed: decides everything random
         resume: continue from the state in the folder, if there is one
         device: where to compute
@@ -77,6 +81,8 @@ class TrainingConfig(Typed):
     learning_rate: Positive = 4e-3
     warmup: Share = 0.2
     weight_decay: Weight = 5e-4
+    muon: Share = 0.0
+    ema: Share = 0.0
     seed: NonNegative = 0
     resume: bool = True
     device: Device = "auto"
@@ -88,6 +94,8 @@ class TrainingConfig(Typed):
         super().__post_init__()
         if self.warmup == 1:
             raise OptionError("warmup", "must be below 1, so that the learning rate can fall")
+        if self.ema == 1:
+            raise OptionError("ema", "must be below 1, so that the average can move")
         if self.batch_size % self.devices != 0:
             problem = f"must be a multiple of the {self.devices} processes, not {self.batch_size}"
             raise OptionError("batch_size", problem)
@@ -105,6 +113,8 @@ class ClassifierConfig(TrainingConfig):
         initial: model folder (or released name) whose weights to start from
         consistency: weight η of the consistency loss over noise copies; 0 turns it off
         copies: noise copies of each image in a step
+        precision: of the network's activations in training; bfloat16 is faster where the
+            processor has it (AVX-512 BF16, AMX). The finished model computes in float32
         n: votes per image when the finished model is measured
     """
 
@@ -115,6 +125,7 @@ class ClassifierConfig(TrainingConfig):
     initial: str | None = None
     consistency: Weight = 0.0
     copies: Count = 1
+    precision: Literal["float32", "bfloat16"] = "float32"
     n: Count = 100
 
     def __post_init__(self) -> None:

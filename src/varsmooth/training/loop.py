@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from varsmooth.data import ImageDataset
 from varsmooth.errors import VarsmoothError, require
@@ -16,7 +17,8 @@ from varsmooth.noise import keyed_generator
 from varsmooth.processes import Engine
 from varsmooth.training.augmentation import crop_and_flip
 from varsmooth.training.configuration import TrainingConfig
-from varsmooth.training.state import restore_state, save_state
+from varsmooth.training.optimizers import optimizers
+from varsmooth.training.state import Progress, restore_state, save_state
 
 
 class Task(Protocol):
@@ -35,68 +37,110 @@ class Task(Protocol):
         """
 
 
+SAVE_EVERY = 120.0
+"""Seconds between two states saved within an epoch; its end is saved in any case."""
+
+
 def fit(
     task: Task, data: ImageDataset, config: TrainingConfig, engine: Engine
 ) -> list[dict[str, float]]:
     """Train task.module, one line of progress per epoch; returns the history of the epochs.
 
     Randomness is a function of (seed, epoch, step, process) and the learning rate of the step, so
-    that the state after an epoch is only weights, optimiser and history: a run that was killed
-    continues to the same weights, bit for bit, as one that was not.
+    that the state of a run is only weights, optimiser and progress: a run that was killed
+    continues to the same weights, bit for bit, as one that was not. (Several processes with
+    BatchNorm are the exception: its statistics are theirs until the end of an epoch.)
     """
     batches = Batches(data, config, engine)
-    optimizer = _optimizer(task.module, config)
-    path = config.out / "state.pt"
-    history: list[dict[str, float]] = []
-    if config.resume:
-        history = restore_state(path, task.module, optimizer, config, engine.device)
+    run = _Run(task, config, engine)
+    progress = run.restore(batches.steps) if config.resume else Progress()
     writer = _tensorboard(config) if engine.rank == 0 else None
-    for epoch in range(len(history), config.epochs):
-        began = time.perf_counter()
-        report = _train_epoch(task, batches, optimizer, config, engine, epoch)
-        seconds = round(time.perf_counter() - began, 1)
-        history.append({"epoch": epoch + 1, "seconds": seconds, **report})
+    for epoch in range(len(progress.history), config.epochs):
+        report = run.train_epoch(batches, progress)
+        entry = {"epoch": epoch + 1, "seconds": round(progress.seconds, 1), **report}
+        progress = Progress([*progress.history, entry])
         if engine.rank == 0:
-            save_state(path, task.module, optimizer, history, config)
-            _tell(history[-1], config.epochs)
+            run.save(progress)
+            _tell(entry, config.epochs)
             if writer is not None:
                 for name, value in report.items():
                     writer.add_scalar(name, value, epoch + 1)
     if writer is not None:
         writer.close()
-    return history
+    if run.average is not None:
+        task.module.load_state_dict(run.average.module.state_dict())
+    return progress.history
 
 
-def _train_epoch(
-    task: Task,
-    batches: "Batches",
-    optimizer: torch.optim.Optimizer,
-    config: TrainingConfig,
-    engine: Engine,
-    epoch: int,
-) -> dict[str, float]:
-    """One pass over the training images; returns what to report about it."""
-    module, report = task.module, Report()
-    trained = [p for p in module.parameters() if p.requires_grad]
-    module.train()
-    for step, (images, labels, ids) in enumerate(batches.of_epoch(epoch)):
-        progress = (epoch + step / batches.steps) / config.epochs
-        for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * one_cycle(progress, config.warmup)
-        loss, batch_report = task.loss(images, labels, ids, (epoch, step, engine.rank))
-        require(
-            math.isfinite(loss.item()),
-            f"the loss became {loss.item()} in epoch {epoch + 1}, step {step + 1}; "
-            "try a lower learning_rate",
-        )
-        optimizer.zero_grad()
-        torch.autograd.backward(loss, inputs=trained)  # nothing else gets a gradient
-        engine.average(p.grad for p in trained if p.grad is not None)
-        optimizer.step()
-        report.add({"loss": loss.item(), **batch_report})
-    with torch.no_grad():  # running statistics differ between processes that saw other images
-        engine.average(buffer for buffer in module.buffers() if buffer.is_floating_point())
-    return report.summary()
+class _Run:
+    """What changes while a task is trained: its weights, their average and the optimisers."""
+
+    def __init__(self, task: Task, config: TrainingConfig, engine: Engine) -> None:
+        self.task, self.config, self.engine = task, config, engine
+        self.path = config.out / "state.pt"
+        self.optimizers = optimizers(task.module, config)
+        self.parts: dict[str, Any] = {"module": task.module}
+        self.parts |= {type(part).__name__: part for part in self.optimizers}
+        self.average = None
+        if config.ema > 0:
+            follow = get_ema_multi_avg_fn(config.ema)  # type: ignore[no-untyped-call]
+            self.average = AveragedModel(task.module, multi_avg_fn=follow, use_buffers=True)
+            self.parts["average"] = self.average
+
+    def save(self, progress: Progress) -> None:
+        save_state(self.path, self.parts, progress, self.config)
+
+    def restore(self, steps: int) -> Progress:
+        """The saved progress, which is announced; `steps` make an epoch."""
+        progress = restore_state(self.path, self.parts, self.config, self.engine.device)
+        done = len(progress.history)
+        if self.engine.rank == 0 and (done or progress.step):
+            where = f"epoch {done}" + (f" and step {progress.step}/{steps}" * (progress.step > 0))
+            print(f"resuming after {where} from {self.path}", file=sys.stderr, flush=True)
+        return progress
+
+    def train_epoch(self, batches: "Batches", progress: Progress) -> dict[str, float]:
+        """What is left of one pass over the training images; returns what to report about it.
+
+        The state is saved every SAVE_EVERY seconds; `progress` is kept up to date.
+        """
+        config, module, epoch = self.config, self.task.module, len(progress.history)
+        trained = [p for p in module.parameters() if p.requires_grad]
+        report = Report(progress.reported)
+        began = time.perf_counter() - progress.seconds
+        saved = progress.seconds
+        module.train()
+        for images, labels, ids in batches.of_epoch(epoch, progress.step):
+            step = progress.step
+            share = (epoch + step / batches.steps) / config.epochs
+            for optimizer in self.optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = optimizer.defaults["lr"] * one_cycle(share, config.warmup)
+            key = (epoch, step, self.engine.rank)
+            loss, batch_report = self.task.loss(images, labels, ids, key)
+            require(
+                math.isfinite(loss.item()),
+                f"the loss became {loss.item()} in epoch {epoch + 1}, step {step + 1}; "
+                "try a lower learning_rate",
+            )
+            module.zero_grad()
+            torch.autograd.backward(loss, inputs=trained)  # nothing else gets a gradient
+            self.engine.average(p.grad for p in trained if p.grad is not None)
+            for optimizer in self.optimizers:
+                optimizer.step()
+            if self.average is not None:
+                self.average.update_parameters(module)
+            report.add({"loss": loss.item(), **batch_report})
+            progress.step += 1
+            progress.seconds = time.perf_counter() - began
+            if self.engine.rank == 0 and progress.seconds - saved >= SAVE_EVERY:
+                saved = progress.seconds
+                self.save(progress)
+        with torch.no_grad():  # running statistics differ between processes that saw other images
+            for part in (module, self.average):
+                buffers = [] if part is None else part.buffers()
+                self.engine.average(buffer for buffer in buffers if buffer.is_floating_point())
+        return report.summary()
 
 
 class Batches:
@@ -117,28 +161,21 @@ class Batches:
         self.pixels = torch.from_numpy(np.require(data.images, requirements="W"))  # (N,H,W,C)
         self.labels, self.ids = torch.from_numpy(data.labels), torch.from_numpy(data.ids)
 
-    def of_epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Images (B,C,H,W) in [0,1], labels (B,) and ids (B,) of this process's share."""
+    def of_epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Images (B,C,H,W) in [0,1], labels (B,) and ids (B,) of this process's share.
+
+        first: the step to begin with.
+        """
         config, engine = self.config, self.engine
         shuffle = keyed_generator("cpu", config.seed, "order", epoch)
         order = torch.randperm(len(self.pixels), generator=shuffle)
-        for step in range(self.steps):
+        for step in range(first, self.steps):
             batch = order[step * config.batch_size : (step + 1) * config.batch_size]
             mine = batch[engine.rank :: engine.processes]
             generator = keyed_generator("cpu", config.seed, "augment", epoch, step, engine.rank)
             images = crop_and_flip(self.pixels[mine], generator, config.crop, config.flip)
             images = images.to(engine.device).permute(0, 3, 1, 2).float().div_(255)
             yield images, self.labels[mine].to(engine.device), self.ids[mine]
-
-
-def _optimizer(module: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """AdamW; only kernels and matrices decay, not biases and scales."""
-    trained = [p for p in module.parameters() if p.requires_grad]
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate)
 
 
 def one_cycle(progress: float, warmup: float) -> float:
@@ -155,8 +192,8 @@ def one_cycle(progress: float, warmup: float) -> float:
 class Report:
     """What the batches of an epoch reported: means, and for σ also spread and extremes."""
 
-    def __init__(self) -> None:
-        self.values: dict[str, list[float]] = {}
+    def __init__(self, values: dict[str, list[float]]) -> None:
+        self.values = values
 
     def add(self, batch: dict[str, float]) -> None:
         for name, value in batch.items():

@@ -1,34 +1,42 @@
-"""The state of a training run on disk: written whole after every epoch, read to go on."""
+"""The state of a training run on disk: written whole, now and then, read to go on."""
 
 import io
 import json
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import replace_file
 from varsmooth.training.configuration import TrainingConfig, renamed
 
 
+@dataclass
+class Progress:
+    """How far a run is: the epochs that are done, and the beginning of the next one.
+
+    step: steps done of that epoch; seconds: time they took; reported: what each of them reported.
+    """
+
+    history: list[dict[str, float]] = field(default_factory=list)
+    step: int = 0
+    seconds: float = 0.0
+    reported: dict[str, list[float]] = field(default_factory=dict)
+
+
 def save_state(
-    path: Path,
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    history: list[Any],
-    config: TrainingConfig,
+    path: Path, parts: Mapping[str, Any], progress: Progress, config: TrainingConfig
 ) -> None:
-    """Write weights, optimiser, history and what the run was configured as."""
+    """Write the parts (anything with a state_dict), the progress and the run's configuration."""
     content = io.BytesIO()
     torch.save(
         {
             "config": json.dumps(identity(config)),
-            "module": module.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "history": json.dumps(history),
+            "progress": json.dumps(asdict(progress)),
+            "parts": {name: part.state_dict() for name, part in parts.items()},
         },
         content,
     )
@@ -36,19 +44,15 @@ def save_state(
 
 
 def restore_state(
-    path: Path,
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    config: TrainingConfig,
-    device: torch.device,
-) -> list[Any]:
-    """The history of the epochs that are done, with module and optimiser as they were then."""
+    path: Path, parts: Mapping[str, Any], config: TrainingConfig, device: torch.device
+) -> Progress:
+    """How far the run is, with its parts as they were then."""
     if not path.is_file():
-        return []
+        return Progress()
     try:
         state = torch.load(path, map_location=device, weights_only=True)
         then, now = renamed(json.loads(state["config"])), identity(config)
-        history: list[Any] = json.loads(state["history"])
+        progress, saved = Progress(**json.loads(state["progress"])), state["parts"]
     except Exception as error:  # torch and zip raise many kinds
         raise VarsmoothError(
             f"{path} is no training state; delete it or use resume=false"
@@ -59,9 +63,9 @@ def restore_state(
         f"{path} belongs to a run with another {', '.join(different)}; "
         "choose another output folder, or resume=false to start anew",
     )
-    module.load_state_dict(state["module"])
-    optimizer.load_state_dict(state["optimizer"])
-    return history
+    for name, part in parts.items():
+        part.load_state_dict(saved[name])
+    return progress
 
 
 def identity(config: TrainingConfig) -> dict[str, Any]:

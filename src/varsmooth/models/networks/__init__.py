@@ -1,8 +1,10 @@
 """Networks: classifiers f and selector networks h, built by name."""
 
 from varsmooth.models.networks.conv4 import Conv4
+from varsmooth.models.networks.denoised import DenoisedClassifier
 from varsmooth.models.networks.registry import NETWORKS, build, network_names
 from varsmooth.models.networks.resnet import ResNet20
+from varsmooth.models.networks.resnet9 import ResNet9
 from varsmooth.models.networks.selector import (
     AttentionSelector,
     ConfidenceSelector,
@@ -14,7 +16,9 @@ __all__ = [
     "AttentionSelector",
     "ConfidenceSelector",
     "Conv4",
+    "DenoisedClassifier",
     "ReadsClassifier",
+    "ResNet9",
     "ResNet20",
     "build",
     "network_names",

@@ -14,11 +14,13 @@ from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_limit
 from varsmooth.models.networks.conv4 import Conv4
 from varsmooth.models.networks.resnet import ResNet20
+from varsmooth.models.networks.resnet9 import ResNet9
 from varsmooth.models.networks.selector import AttentionSelector, ConfidenceSelector
 
 NETWORKS: dict[str, type[nn.Module]] = {
     "conv4": Conv4,
     "resnet20": ResNet20,
+    "resnet9": ResNet9,
     "attention": AttentionSelector,
     "confidence": ConfidenceSelector,
 }
