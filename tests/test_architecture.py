@@ -32,6 +32,7 @@ ROOMS = [
     "sampling",
     "prediction",
     "certification",
+    "voting",
     "sequential",
     "attacks",
     "objectives",

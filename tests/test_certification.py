@@ -31,7 +31,7 @@ from varsmooth import (
 from varsmooth.errors import VarsmoothError
 from varsmooth.evidence import Ledger, LevelVotes, SelectorEvidence
 from varsmooth.selectors import Grid
-from varsmooth.sequential import chance_of, votes_needed
+from varsmooth.voting import chance_of, votes_needed
 
 
 def fixed(f: nn.Module, sigma: float) -> SmoothedClassifier:

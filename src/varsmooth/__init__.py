@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from varsmooth.selectors import MedianSelector as MedianSelector
     from varsmooth.selectors import NoiseSelector as NoiseSelector
     from varsmooth.sequential import certify_at as certify_at
+    from varsmooth.sequential import certify_until as certify_until
     from varsmooth.smoothing import SmoothedClassifier as SmoothedClassifier
 
 __version__ = "0.1.0"
@@ -55,6 +56,7 @@ _ROOMS = {
     "certify": "certification",
     "certify_as_paper": "certification",
     "certify_at": "sequential",
+    "certify_until": "sequential",
     "load": "models.loading",
     "load_dataset": "data",
     "pgd": "attacks",

@@ -45,22 +45,40 @@ def normal_cdf(z: ArrayLike) -> Floats:
 
 
 def class_radius(
-    top: ArrayLike, n: ArrayLike, sigma: ArrayLike, a: float, threshold: ArrayLike = 0.5
+    top: ArrayLike,
+    n: ArrayLike,
+    sigma: ArrayLike,
+    a: float,
+    threshold: ArrayLike = 0.5,
+    anytime: bool = False,
 ) -> Floats:
     """H = σ [Φ⁻¹(CP⁻(top, n, a)) − Φ⁻¹(τ)]: nearer than H the class keeps probability ≥ τ.
 
     At τ = ½ this is Cohen's radius, negative where p ≤ ½ cannot be excluded.
+    anytime: `anytime_lower` in place of CP⁻, for an n that the votes themselves decided on.
     """
-    lower = normal_quantile(clopper_pearson_lower(top, n, a))
+    bound = anytime_lower if anytime else clopper_pearson_lower
+    lower = normal_quantile(bound(top, n, a))
     radius: Floats = np.asarray(sigma) * (lower - normal_quantile(threshold))
     return radius
 
 
 def exclusion_radius(
-    other: ArrayLike, n: ArrayLike, sigma: ArrayLike, a: float, threshold: ArrayLike
+    other: ArrayLike,
+    n: ArrayLike,
+    sigma: ArrayLike,
+    a: float,
+    threshold: ArrayLike,
+    anytime: bool = False,
 ) -> Floats:
-    """X = σ [Φ⁻¹(τ) − Φ⁻¹(CP⁺(other, n, a))]: nearer than X the class stays below τ."""
-    upper = normal_quantile(clopper_pearson_upper(other, n, a))
+    """X = σ [Φ⁻¹(τ) − Φ⁻¹(CP⁺(other, n, a))]: nearer than X the class stays below τ.
+
+    anytime: 1 − `anytime_lower` of all other votes in place of CP⁺.
+    """
+    if anytime:
+        upper = -normal_quantile(anytime_lower(np.asarray(n) - np.asarray(other), n, a))
+    else:
+        upper = normal_quantile(clopper_pearson_upper(other, n, a))
     radius: Floats = np.asarray(sigma) * (normal_quantile(threshold) - upper)
     return radius
 
@@ -161,3 +179,28 @@ def log_e_value(top: ArrayLike, n: ArrayLike, p0: ArrayLike) -> Floats:
     prior = betaln(0.5, 0.5) + np.log(betaincc(0.5, 0.5, p0))
     log_e: Floats = posterior - prior - top * np.log(p0) - (n - top) * np.log1p(-p0)
     return log_e
+
+
+def anytime_lower(k: ArrayLike, n: ArrayLike, a: float) -> Floats:
+    """The smallest p0 whose e-process (`log_e_value`) is below 1/a: a lower confidence sequence.
+
+    P(it ever exceeds p, after any number n of votes) ≤ a, so that the votes may decide when to
+    stop. Wherever E ≥ e it falls strictly with p0, so the p0 that are rejected form one interval
+    [0, root), and Newton steps inside a bracket find its end.
+    """
+    k, n = np.broadcast_arrays(np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64))
+    goal = max(1.0, -math.log(a))
+    low, high = np.zeros(k.shape), k / n
+    p = clopper_pearson_lower(k, n, a)
+    with np.errstate(all="ignore"):  # k = 0 has no root, and its bound stays 0
+        for _ in range(60):
+            log_e = log_e_value(k, n, p)
+            enough = log_e >= goal
+            low, high = np.where(enough, p, low), np.where(enough, high, p)
+            hazard = 0.5 / (np.sqrt(p * (1 - p)) * np.arccos(np.sqrt(p)))  # of Beta(½, ½)
+            slope = (n - k) / (1 - p) - k / p - hazard * np.expm1(-log_e)
+            step = p + (goal - log_e) / slope - 2e-14  # on the side where p is rejected
+            if not ((np.abs(step - low) > 1e-13) & (k > 0)).any():
+                break
+            p = np.where((step > low) & (step < high), step, (low + high) / 2)
+    return np.where(k > 0, low, 0.0)

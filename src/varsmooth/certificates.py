@@ -156,13 +156,16 @@ def _cascade(ledger: Ledger, votes: Sequence[LevelVotes], stages: Stages) -> tup
     reached, answers A. P(R̂ > R) ≤ α_c without a correction for stages or classes: given (A, k),
     R is a minimum of fixed numbers, and only the bound of the smallest can make R̂ too large.
     """
-    a, rows = ledger.alpha_class, zip(votes, stages.thresholds, strict=False)
-    *early, (last, tau) = rows
+    a, anytime = ledger.alpha_class, ledger.anytime
+    *early, last = votes
+    *others, tau = stages.thresholds[: stages.levels.index(last.sigma) + 1]
+    if len(early) < len(others):
+        return last.candidate, -np.inf  # a stage without votes may answer anything
     radii = [
-        float(bounds.exclusion_radius(level.runner_up, level.n, level.sigma, a, threshold))
-        for level, threshold in early
+        float(bounds.exclusion_radius(v.runner_up, v.n, v.sigma, a, threshold, anytime))
+        for v, threshold in zip(early, others, strict=True)
     ]
-    radii.append(float(bounds.class_radius(last.top, last.n, last.sigma, a, tau)))
+    radii.append(float(bounds.class_radius(last.top, last.n, last.sigma, a, tau, anytime)))
     return last.candidate, min(radii)
 
 
@@ -268,27 +271,55 @@ Reason = Literal["certified", "futile", "undecided"]
 
 @dataclass(frozen=True)
 class Decision:
-    """One image's answer to "is the certified radius at least `radius`?".
+    """One image's answer to "which of these radii can be certified?".
 
-    certified: yes, with the meaning of `guarantee` at level α. prediction: the class, or ABSTAIN.
-    reason: `futile` if the votes speak against it, or those still to come had no real chance to
-    certify; `undecided` if n_max votes did not suffice; neither claims that the true radius is
-    smaller. samples: noisy images that f was shown.
+    certificate: all that the votes prove, at least `radius`. radii: those asked, ascending.
+    reached: how many of them are certified, from the smallest on.
+    reason: why not more. `certified`: all are. `futile`: the votes speak against the next one, or
+    those still to come had no real chance to certify it; `undecided`: n_max votes did not
+    suffice. Neither claims that the true radius is smaller.
     """
 
-    certified: bool
-    prediction: int
-    radius: float
-    sigma: float
-    guarantee: Guarantee
+    certificate: Certificate
+    radii: tuple[float, ...]
+    reached: int
     reason: Reason
-    samples: int
-    ledger: Ledger
-    votes: tuple[LevelVotes, ...]
-    selector: SelectorEvidence | None
-    stages: Stages | None
-    id: int
-    seed: int
+
+    @property
+    def certified(self) -> bool:
+        """Whether any of the radii is, with the meaning of `guarantee` at level α."""
+        return self.reached > 0
+
+    @property
+    def radius(self) -> float:
+        """The largest of the radii that is certified; the smallest where none is."""
+        return self.radii[max(self.reached - 1, 0)]
+
+    @property
+    def prediction(self) -> int:
+        """The class, or ABSTAIN where none of the radii is certified."""
+        return self.certificate.prediction if self.certified else ABSTAIN
+
+    @property
+    def sigma(self) -> float:
+        return self.certificate.sigma
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self.certificate.guarantee
+
+    @property
+    def samples(self) -> int:
+        """Noisy images that f was shown."""
+        return self.certificate.samples
+
+    @property
+    def votes(self) -> tuple[LevelVotes, ...]:
+        return self.certificate.votes
+
+    @property
+    def id(self) -> int:
+        return self.certificate.id
 
 
 class Decisions(Results[Decision]):
@@ -302,3 +333,8 @@ class Decisions(Results[Decision]):
     def samples(self) -> list[int]:
         """Noisy images that f was shown, per image."""
         return [item.samples for item in self.items]
+
+    @property
+    def certificates(self) -> Certificates:
+        """All that the votes prove, per image."""
+        return Certificates(tuple(item.certificate for item in self.items))

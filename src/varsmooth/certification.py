@@ -307,15 +307,16 @@ def certificate_ledger(
     alpha_select: float,
     n_deploy: int = 0,
     runner_up: bool = False,
+    anytime: bool = False,
 ) -> Ledger:
     """How α is divided, before anything is drawn."""
     if method == "paper":
         return Ledger.paper(alpha, alpha_select, runner_up)
     if method == "sound":
-        return Ledger.dual(alpha, alpha_select, n_deploy, runner_up)
+        return Ledger.dual(alpha, alpha_select, n_deploy, runner_up, anytime)
     require(
         method != "cascade" or not runner_up,
         "a cascade compares each class with its threshold, not with the runner-up; "
         "leave out runner_up",
     )
-    return Ledger.fixed(alpha, runner_up)
+    return Ledger.fixed(alpha, runner_up, anytime)

@@ -3,6 +3,9 @@
 N = 1000
 """Votes of f behind a prediction, or at each level of a certificate."""
 
+N_MAX = 100_000
+"""Most votes at a level where the votes themselves decide when to stop."""
+
 N0 = 100
 """Draws that choose class and level before the votes are counted."""
 

@@ -19,6 +19,8 @@ class Ledger:
     alpha_deploy (α_p), n_deploy (N_p): the deployed `predict` that a dual certificate covers; its
     median of N_p draws leaves its band with probability ≤ α_p. Spent by each query, not here.
     runner_up: whether α_c is split between the winner's bound and the runner-up's.
+    anytime: the bounds on f's votes hold after every vote at once, so that the votes may decide
+    when to stop, and how often they were looked at costs nothing.
     """
 
     alpha: float
@@ -27,15 +29,22 @@ class Ledger:
     alpha_deploy: float = 0.0
     n_deploy: int = 0
     runner_up: bool = False
+    anytime: bool = False
 
     @classmethod
-    def fixed(cls, alpha: float, runner_up: bool = False) -> "Ledger":
+    def fixed(cls, alpha: float, runner_up: bool = False, anytime: bool = False) -> "Ledger":
         """All of α for the votes: a fixed level, a conditional certificate, a cascade."""
-        return cls(check_probability("alpha", alpha), alpha, runner_up=runner_up)
+        check_probability("alpha", alpha)
+        return cls(alpha, alpha, runner_up=runner_up, anytime=anytime)
 
     @classmethod
     def dual(
-        cls, alpha: float, alpha_select: float, n_deploy: int = 0, runner_up: bool = False
+        cls,
+        alpha: float,
+        alpha_select: float,
+        n_deploy: int = 0,
+        runner_up: bool = False,
+        anytime: bool = False,
     ) -> "Ledger":
         """α − α_h for the votes, α_h for the selector; n_deploy draws in the deployed median."""
         check_probability("alpha", alpha)
@@ -45,7 +54,8 @@ class Ledger:
             f"alpha_select={alpha_select:g} is part of alpha={alpha:g} and must be smaller",
         )
         deploy = alpha_select if n_deploy else 0.0
-        return cls(alpha, alpha - alpha_select, alpha_select, deploy, n_deploy, runner_up)
+        spent = (alpha - alpha_select, alpha_select, deploy)
+        return cls(alpha, *spent, n_deploy, runner_up, anytime)
 
     @classmethod
     def paper(cls, alpha: float, alpha_select: float, runner_up: bool = False) -> "Ledger":
@@ -93,9 +103,10 @@ class LevelVotes:
         return replace(more, counts=counts, passes=self.passes + more.passes)
 
     def radius(self, ledger: Ledger) -> float:
-        """R̂ = σ Φ⁻¹(CP⁻(n_ĉ, n, α_c)) or its runner-up form; negative if ĉ has no majority."""
+        """R̂ = σ Φ⁻¹(CP⁻(n_ĉ, n, α_c)) or another of its forms; negative if ĉ has no majority."""
         if not ledger.runner_up:
-            return float(bounds.class_radius(self.top, self.n, self.sigma, ledger.alpha_class))
+            a, anytime = ledger.alpha_class, ledger.anytime
+            return float(bounds.class_radius(self.top, self.n, self.sigma, a, anytime=anytime))
         return float(
             bounds.class_radius_with_runner_up(
                 self.top, self.runner_up, self.n, self.sigma, ledger.alpha_class

@@ -1,19 +1,15 @@
-"""certify_at: is the radius at least r? Decided with as few votes as the answer needs."""
+"""certify_at and certify_until: certificates with as few votes as the answer needs."""
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from varsmooth import bounds
 from varsmooth.cascade import CascadeSelector, Plan, Stages
-from varsmooth.certificates import ABSTAIN, GUARANTEES, Decision, Decisions, Reason
+from varsmooth.certificates import Certificate, Certificates, Decision, Decisions, Method, Reason
 from varsmooth.certification import (
     cascade_plans,
     certificate_ledger,
@@ -22,42 +18,22 @@ from varsmooth.certification import (
     deployed_draws,
     levels_by_distance,
 )
-from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_SELECT
+from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_MAX, N_SELECT
 from varsmooth.errors import require
-from varsmooth.evidence import LevelVotes, SelectorEvidence
-from varsmooth.noise import CHUNK
+from varsmooth.evidence import Ledger, SelectorEvidence
 from varsmooth.sampling import Ids, Sampler
 from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_mode
-
-GIVE_UP = 1e-3
-"""The chance of a "yes" below which voting ends. It costs power, never the guarantee."""
-
-
-@dataclass(frozen=True)
-class Statement:
-    """What the votes at one level must show, for one image: a success probability above p0.
-
-    excludes: a success is a vote that does not go to the runner-up (a stage of a cascade that
-    must not answer another class); otherwise it is a vote for the candidate.
-    """
-
-    level: float
-    candidate: int
-    p0: float
-    excludes: bool = False
-
-    def successes(self, votes: LevelVotes) -> int:
-        return votes.n - votes.runner_up if self.excludes else votes.top
+from varsmooth.voting import Stream, Voting
 
 
 def certify_at(
     g: SmoothedClassifier,
     x: Tensor,
-    radius: float,
+    radius: float | Sequence[float],
     *,
     alpha: float = ALPHA,
     n0: int = N0,
-    n_max: int = 100_000,
+    n_max: int = N_MAX,
     n_select: int = N_SELECT,
     alpha_select: float = ALPHA_SELECT,
     method: Literal["sound", "conditional"] = "sound",
@@ -66,25 +42,30 @@ def certify_at(
     ids: Ids = None,
     batch_size: int | None = None,
 ) -> Decisions:
-    """Decide for every image whether its radius is at least `radius`, with few votes.
+    """Decide for every image which of the radii can be certified, with few votes.
 
     At level σ the hypothesis p ≤ Φ(r/σ) is tested by an e-process (`bounds.log_e_value`), which
     may be looked at after every vote: certify as soon as E ≥ 1/α. With a grid, every level with
     D̂_j < r must pass at α − alpha_select. With a cascade, stage k* must show
     p_k*(A) > Φ(r/s_k* + Φ⁻¹(τ_k*)), and every earlier one p_j(c) < Φ(Φ⁻¹(τ_j) − r/s_j) for all
-    c ≠ A. The first statement that fails ends it, and no correction for their number is needed:
-    P(certified although the true radius is < r) ≤ α.
+    c ≠ A. Several radii are asked in ascending order on the same votes; the first that fails ends
+    it.
+
+    α covers all of an image's radii together, with no correction for their number, nor for that
+    of levels: P(the largest certified one exceeds the true radius) ≤ α. It also covers
+    `Decision.certificate.radius`, all that the votes prove, which is at least as large.
+
     A "no" comes when an upper confidence bound rules a "yes" out, when the votes left up to
-    n_max, as predicted from those seen, would certify with a chance below GIVE_UP, or after n_max
-    votes on a statement.
+    n_max, as predicted from those seen, would certify with a chance below one in a thousand, or
+    after n_max votes at a level.
 
     Args:
         g: The smoothed classifier.
         x: Images (B,C,H,W) in [0,1].
-        radius: r ≥ 0; 0 asks whether anything can be certified.
-        alpha: Maximum probability, per image, of a false "yes".
+        radius: r ≥ 0, or several; 0 asks whether anything can be certified.
+        alpha: Maximum probability, per image, that a certified radius is too large.
         n0: Selection draws.
-        n_max: Most votes on a statement.
+        n_max: Most votes at a level.
         n_select: Samples of h.
         alpha_select: The part of α for the bounds on h.
         method: "conditional" assumes that the attacker does not move σ.
@@ -96,13 +77,131 @@ def certify_at(
     Returns:
         One `Decision` per image.
     """
+    radii = check_radii(radius)
+    found = _start(
+        g, x, method, alpha, alpha_select, band, n0, n_max, n_select, seed, ids, batch_size
+    )
+    with evaluation_mode(g):  # once for all the looks
+        reached, reasons = _reach(found.voting, radii)
+    rows = zip(found.certificates(), reached, reasons, strict=True)
+    return Decisions(tuple(Decision(one, radii, count, why) for one, count, why in rows))
+
+
+def certify_until(
+    g: SmoothedClassifier,
+    x: Tensor,
+    tolerance: float = 0.05,
+    *,
+    alpha: float = ALPHA,
+    n0: int = N0,
+    n_max: int = N_MAX,
+    n_select: int = N_SELECT,
+    alpha_select: float = ALPHA_SELECT,
+    method: Literal["sound", "conditional"] = "sound",
+    band: bool = True,
+    seed: int | None = None,
+    ids: Ids = None,
+    batch_size: int | None = None,
+) -> Certificates:
+    """A class and a radius for every image, with votes until more would not raise it by much.
+
+    As `certify`, with a bound that holds after every vote (`bounds.anytime_lower`) in place of
+    Clopper–Pearson's: P(R exceeds the true radius) ≤ α per image, whenever the votes stop. They
+    stop when R is at least 1 − tolerance times the radius that n_max votes would give, as
+    predicted from those seen; when a radius above 0 is out of reach; or after n_max votes at the
+    level that limits R.
+
+    Args:
+        g: The smoothed classifier.
+        x: Images (B,C,H,W) in [0,1].
+        tolerance: The share of the radius to forgo, between 0 and 1.
+        alpha: Maximum probability, per image, that the radius is too large.
+        n0: Selection draws.
+        n_max: Most votes at a level.
+        n_select: Samples of h.
+        alpha_select: The part of α for the bounds on h.
+        method: "conditional" assumes that the attacker does not move σ.
+        band: Cover the deployed `predict`, see `certify`.
+        seed: None takes fresh entropy.
+        ids: Names of the images' noise streams; 0, 1, … by default.
+        batch_size: Noisy images per forward pass; never changes a result.
+
+    Returns:
+        One `Certificate` per image.
+    """
+    require(0 < tolerance < 1, f"tolerance must lie between 0 and 1, not {tolerance}")
+    found = _start(
+        g, x, method, alpha, alpha_select, band, n0, n_max, n_select, seed, ids, batch_size
+    )
+    with evaluation_mode(g):
+        _settle(found.voting, tolerance)
+    return Certificates(found.certificates())
+
+
+def check_radii(radius: float | Sequence[float]) -> tuple[float, ...]:
+    """The radii in ascending order, none twice."""
+    listed = [radius] if isinstance(radius, int | float) else list(radius)
+    require(len(listed) > 0, "give at least one radius")
+    for r in listed:
+        require(0 <= r < math.inf, f"radius must be ≥ 0 and finite, not {r}")
+    return tuple(sorted({float(r) for r in listed}))
+
+
+@dataclass(frozen=True)
+class _Session:
+    """A batch whose levels and classes are chosen, ready to vote."""
+
+    kind: Method
+    ledger: Ledger
+    voting: Voting
+    sigma: Sequence[float]
+    drawn: Sequence[int]
+    selector: Sequence[SelectorEvidence | None]
+    stages: Stages | None
+
+    def certificates(self) -> tuple[Certificate, ...]:
+        """What follows from the votes so far, of each stream at its best look."""
+        voted = [s for streams in self.voting.streams for s in streams if s.votes is not None]
+        self.voting.measure(voted)
+        facts = self.voting.sampler.facts(self.sigma)
+        return tuple(self._certificate(row, **facts[row]) for row in range(len(self.sigma)))
+
+    def _certificate(self, row: int, **facts: Any) -> Certificate:
+        streams = [stream for stream in self.voting.streams[row] if stream.votes is not None]
+        if self.stages is not None:
+            streams = streams[::-1]  # in the order of the stages, the answering one last
+        return Certificate.derive(
+            self.kind,
+            self.ledger,
+            [stream.best for stream in streams if stream.best is not None],
+            self.selector[row],
+            self.stages,
+            samples=self.drawn[row] + sum(stream.n for stream in streams),
+            **facts,
+        )
+
+
+def _start(
+    g: SmoothedClassifier,
+    x: Tensor,
+    method: Literal["sound", "conditional"],
+    alpha: float,
+    alpha_select: float,
+    band: bool,
+    n0: int,
+    n_max: int,
+    n_select: int,
+    seed: int | None,
+    ids: Ids,
+    batch_size: int | None,
+) -> _Session:
+    """Selection draws: the levels and the class of every image."""
     check_smoothed(g, x)
-    require(0 <= radius < math.inf, f"radius must be ≥ 0 and finite, not {radius}")
     require(min(n0, n_max, n_select) >= 1, "n0, n_max and n_select must be at least 1")
     check_method(method)
     kind = certificate_method(g.selector, method)
-    dual = kind == "sound"
-    ledger = certificate_ledger(kind, alpha, alpha_select, deployed_draws(g.selector, band))
+    deployed = deployed_draws(g.selector, band)
+    ledger = certificate_ledger(kind, alpha, alpha_select, deployed, anytime=True)
     a = ledger.alpha_class
     require(
         bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(a)),
@@ -115,150 +214,95 @@ def certify_at(
     drawn = [n0 for _ in everyone]
     if stages is not None:
         plans, drawn = cascade_plans(sampler, stages, a, n0, n_max)
-        statements = [_of_cascade(plan, stages, radius) for plan in plans]
-        candidates = [plan.candidate for plan in plans]
+        streams = [_of_cascade(plan, stages) for plan in plans]
         sigma = [stages.levels[plan.stage] for plan in plans]
     else:
+        dual = kind == "sound"
         sigma = sampler.nominal_levels(n0) if dual else sampler.chosen_levels()
         candidates = sampler.candidates(everyone, sigma, n0)
-        levels = [[level] for level in sigma]
+        levels = [[(0.0, level)] for level in sigma]
         if dual:
             selector = evidence = sampler.selector_evidence(n_select)
-            levels = [
-                [s for d, s in levels_by_distance(seen, ledger) if d < radius or d == 0]
-                for seen in evidence
-            ]
-        statements = [
-            [Statement(s, c, float(bounds.normal_cdf(radius / s))) for s in found]
-            for c, found in zip(candidates, levels, strict=True)
+            levels = [levels_by_distance(seen, ledger) for seen in evidence]
+        streams = [
+            [Stream(level, candidate, distance) for distance, level in found]
+            for candidate, found in zip(candidates, levels, strict=True)
         ]
-    test = SequentialTest(sampler, a, n_max)
-    with evaluation_mode(g):  # once for all the looks
-        for visit in range(max(len(found) for found in statements)):
-            rows = [i for i in everyone if visit < len(statements[i]) and test.passed(i)]
-            test.run({i: statements[i][visit] for i in rows})
-    return Decisions(
-        tuple(
-            Decision(
-                certified=test.passed(i),
-                prediction=candidates[i] if test.passed(i) else ABSTAIN,
-                radius=radius,
-                sigma=sigma[i],
-                guarantee=GUARANTEES[kind],
-                reason=test.reasons[i],
-                samples=drawn[i] + sum(level.n for level in test.votes[i]),
-                ledger=ledger,
-                votes=tuple(test.votes[i]),
-                selector=selector[i],
-                stages=stages,
-                id=sampler.noise.ids[i],
-                seed=sampler.noise.seed,
-            )
-            for i in everyone
-        )
-    )
+    voting = Voting(sampler, streams, a, n_max)
+    return _Session(kind, ledger, voting, sigma, drawn, selector, stages)
 
 
-def _of_cascade(plan: Plan, stages: Stages, radius: float) -> list[Statement]:
-    """What R ≥ r asks of the stages: the answering one first, as it fails most often."""
-    statements = []
-    for j in range(plan.stage, -1, -1):
-        level, z = stages.levels[j], float(bounds.normal_quantile(stages.thresholds[j]))
-        answers = j == plan.stage
-        shift = z + radius / level if answers else radius / level - z
-        p0 = float(bounds.normal_cdf(shift))  # 1 − Φ(z − r/s) = Φ(r/s − z)
-        statements.append(Statement(level, plan.candidate, p0, excludes=not answers))
-    return statements
+def _of_cascade(plan: Plan, stages: Stages) -> list[Stream]:
+    """The stages up to the answering one, which comes first because it fails most often."""
+    rows = list(zip(stages.levels, stages.thresholds, strict=True))[: len(plan.votes)]
+    answering, *others = [
+        Stream(level, plan.candidate, threshold=tau, excludes=j != plan.stage)
+        for j, (level, tau) in reversed(list(enumerate(rows)))
+    ]
+    return [answering, *others]
 
 
-class SequentialTest:
-    """Votes against e-processes, one statement after another; a failed one ends its image.
+def _reach(voting: Voting, radii: Sequence[float]) -> tuple[list[int], list[Reason]]:
+    """Vote until it is known how many of the radii each image reaches, and why not the next."""
+    reached = [0 for _ in voting.streams]
+    reasons: list[Reason] = ["certified" for _ in voting.streams]
 
-    The hypothesis that the success probability is ≤ p0 is rejected as soon as E ≥ 1/a. An image
-    stays in while none of its statements has failed.
-    """
+    def next_stream(row: int) -> Stream | None:
+        """The first stream that the smallest radius still waits for; None: all are reached."""
+        for radius in radii[reached[row] :]:
+            for stream in voting.streams[row]:
+                if stream.matters(radius) and stream.proven < radius:
+                    return stream
+            reached[row] += 1
+        return None
 
-    def __init__(self, sampler: Sampler, a: float, n_max: int) -> None:
-        self.sampler, self.goal, self.a, self.n_max = sampler, -math.log(a), a, n_max
-        self.votes: list[list[LevelVotes]] = [[] for _ in sampler.everyone]
-        self.reasons: list[Reason] = ["certified" for _ in sampler.everyone]
-
-    def passed(self, row: int) -> bool:
-        """No statement about this image has failed."""
-        return self.reasons[row] == "certified"
-
-    def run(self, statements: dict[int, Statement]) -> None:
-        """Vote on one statement per row until each is decided."""
-        running, votes = dict(statements), dict[int, LevelVotes]()
-        for start, stop in _looks(self.n_max):
-            if not running:
-                return
-            rows = list(running)
-            new = self.sampler.votes(
-                rows,
-                [running[i].level for i in rows],
-                [running[i].candidate for i in rows],
-                stop,
-                start,
-            )
-            for i, more in zip(rows, new, strict=True):
-                votes[i] = votes[i].add(more) if i in votes else more
-            verdicts = self._verdicts([running[i] for i in rows], [votes[i] for i in rows], stop)
-            for i, verdict in zip(rows, verdicts, strict=True):
-                if verdict is not None:
-                    self.votes[i].append(votes[i])
-                    self.reasons[i] = verdict
-                    del running[i]
-
-    def _verdicts(
-        self, statements: Sequence[Statement], votes: Sequence[LevelVotes], n: int
-    ) -> list[Reason | None]:
-        """What n votes say about each statement; None: go on."""
-        top = np.array([s.successes(v) for s, v in zip(statements, votes, strict=True)])
-        p0 = np.array([s.p0 for s in statements])
-        p0 = np.minimum(p0, np.nextafter(1.0, 0.0))  # r far beyond σ: no number of votes reaches it
-        certified = bounds.log_e_value(top, n, p0) >= self.goal
-        other: Reason | None = "undecided" if n >= self.n_max else None
-        needed = np.array([votes_needed(self.n_max, p, self.goal) for p in p0.tolist()])
-        hopeless = chance_of(needed, self.n_max, top, n) < GIVE_UP
-        unlikely = bounds.clopper_pearson_upper(top, n, self.a) < p0
-        futile = (unlikely | hopeless) & (n < self.n_max)
-        return [
-            "certified" if yes else "futile" if no else other
-            for yes, no in zip(certified, futile, strict=True)
-        ]
+    todo = list(range(len(reached)))
+    while todo:
+        drawing: dict[int, Stream] = {}
+        while todo:  # the votes for one radius may suffice for the next
+            chosen = {row: s for row in todo if (s := next_stream(row)) is not None}
+            drawing |= {row: s for row, s in chosen.items() if s.votes is None}
+            asked = {row: s for row, s in chosen.items() if s.votes is not None}
+            verdicts = voting.verdicts(list(asked.values()), [radii[reached[row]] for row in asked])
+            todo = []
+            for (row, stream), verdict in zip(asked.items(), verdicts, strict=True):
+                if verdict == "certified":
+                    stream.prove(radii[reached[row]])
+                    todo.append(row)
+                elif verdict is None:
+                    drawing[row] = stream
+                else:
+                    reasons[row] = verdict
+        voting.draw(drawing)
+        todo = list(drawing)
+    return reached, reasons
 
 
-@cache
-def votes_needed(n: int, p0: float, goal: float) -> int:
-    """The fewest of n votes whose log E against p ≤ p0 reaches the goal; n + 1 if none does."""
-    counts = range(math.ceil(n * p0), n + 1)  # below p0 n they are no evidence
-    first = bisect_left(counts, goal, key=lambda top: float(bounds.log_e_value(top, n, p0)))
-    return counts.start + first
+def _settle(voting: Voting, tolerance: float) -> None:
+    """Vote at the level that limits an image's radius until more votes would not raise it much."""
+    drawing = {row: streams[0] for row, streams in enumerate(voting.streams)}
+    while drawing:
+        voting.draw(drawing)
+        voting.measure(list(drawing.values()))
+        voting.predict(list(drawing.values()))
+        drawing = {
+            row: stream
+            for row in drawing
+            if (stream := _limiting(voting.streams[row], tolerance)) is not None
+            and stream.n < voting.n_max
+        }
+        doubtful = {
+            row: s for row, s in drawing.items() if s.votes and max(s.distance, s.proven) <= 0
+        }
+        verdicts = voting.verdicts(list(doubtful.values()), [0.0] * len(doubtful))
+        for row, verdict in zip(doubtful, verdicts, strict=True):
+            if verdict is not None:
+                del drawing[row]
 
 
-def chance_of(
-    needed: NDArray[np.int64], n_max: int, top: NDArray[np.int64], n: int
-) -> NDArray[np.float64]:
-    """P(at least `needed` of n_max votes | `top` of the first n), as a Bayesian predicts it.
-
-    p ~ Beta(½ + top, ½ + n − top), and the rest = n_max − n votes are binomial: those for the
-    candidate have the mean rest · p̂, p̂ = (½ + top)/(n + 1), and the variance
-    rest · p̂ (1 − p̂) (n + 1 + rest)/(n + 2). Normal approximation; exactly 0 where even all of
-    them are too few.
-    """
-    rest, p = n_max - n, (0.5 + top) / (n + 1)
-    spread = np.sqrt(rest * p * (1 - p) * (n + 1 + rest) / (n + 2))
-    missing = needed - top
-    with np.errstate(divide="ignore", invalid="ignore"):  # no votes left, no spread
-        chance = bounds.normal_cdf((rest * p - missing + 0.5) / spread)
-    return np.where(missing > rest, 0.0, chance)
-
-
-def _looks(n_max: int) -> Iterator[tuple[int, int]]:
-    """Draws start..stop-1 of each look: CHUNK at first, later an eighth of what was seen."""
-    start = 0
-    while start < n_max:
-        step = max(1, start // (8 * CHUNK)) * CHUNK
-        yield start, min(start + step, n_max)
-        start += step
+def _limiting(streams: Sequence[Stream], tolerance: float) -> Stream | None:
+    """The stream that limits the radius, unless this is near enough to what can be promised."""
+    weakest = min(streams, key=lambda stream: max(stream.distance, stream.proven))
+    radius = max(weakest.distance, weakest.proven)
+    promise = min(max(stream.distance, stream.promise) for stream in streams)
+    return None if 0 < (1 - tolerance) * promise <= radius else weakest
