@@ -1,0 +1,280 @@
+"""certify_at with several radii and certify_until: as few votes as needed, and never above α."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, norm
+from torch import Tensor, nn
+
+from tests.oracles import Linear, LinearSelector, point
+from varsmooth import (
+    ABSTAIN,
+    CascadeSelector,
+    Certificate,
+    FixedSelector,
+    MedianSelector,
+    SmoothedClassifier,
+    VarsmoothError,
+    bounds,
+    certify,
+    certify_at,
+    certify_until,
+)
+from varsmooth.certificates import Certificates
+from varsmooth.noise import NoiseStream
+from varsmooth.smoothing import Selector
+
+RADII = (0.0, 0.1, 0.2, 0.3, 0.4)
+
+# --- the confidence sequence ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("a", [1e-3, 0.1, 0.3])
+@pytest.mark.parametrize(("k", "n"), [(16, 16), (12, 16), (900, 1000), (100_000, 100_000), (3, 90)])
+def test_the_bound_is_where_the_e_process_stops_rejecting(k: int, n: int, a: float) -> None:
+    bound = float(bounds.anytime_lower(k, n, a))
+    below = np.linspace(1e-6, bound, 500)
+    assert (bounds.log_e_value(k, n, below) >= -np.log(a)).all()
+    assert bounds.log_e_value(k, n, bound + 1e-9) < -np.log(a)
+    assert bound < bounds.clopper_pearson_lower(k, n, a)
+
+
+def test_the_bound_of_no_success_is_zero_and_arrays_are_welcome() -> None:
+    found = bounds.anytime_lower([[0, 5], [7, 10]], 10, 1e-3)
+    assert found.shape == (2, 2)
+    assert found[0, 0] == 0
+    assert (np.diff(found.ravel()) > 0).all()
+    assert bounds.anytime_lower(10, 10, 0.9) == pytest.approx(
+        float(bounds.anytime_lower(10, 10, 1 / np.e)), abs=1e-12
+    )  # above 1/e there is no proof, so that no more is claimed
+
+
+def test_the_e_process_falls_with_p0_wherever_it_rejects() -> None:
+    """What makes one interval of the rejected p0; proved in docs/concepts/certificate.md."""
+    rng = np.random.default_rng(0)
+    n = rng.integers(1, 3000, size=400)
+    k = rng.binomial(n, rng.beta(0.7, 0.3, size=400))
+    p0 = np.linspace(1e-4, 1 - 1e-4, 1001)
+    log_e = np.maximum(bounds.log_e_value(k[:, None], n[:, None], p0), -1)
+    both = (log_e[:, :-1] >= 1) & (log_e[:, 1:] >= 1)
+    assert both.sum() > 10_000
+    assert (np.diff(log_e)[both] < 0).all()
+    rejected = log_e >= 1
+    assert (np.diff(rejected.astype(int)) <= 0).all()  # once it is below, it stays below
+
+
+# --- several radii -------------------------------------------------------------------------
+
+
+def mixed(count: int = 12) -> Tensor:
+    """Margins 0, .03, .06, …: R is the margin at every σ."""
+    return torch.cat([point(0.5 + 0.03 * i, 0.5) for i in range(count)])
+
+
+def fixed(sigma: float = 0.25) -> SmoothedClassifier:
+    return SmoothedClassifier(Linear(), FixedSelector(sigma))
+
+
+def grid() -> SmoothedClassifier:
+    selector = MedianSelector(LinearSelector(0.4, 1.0), 0.25, n=101, levels=[0.2, 0.4, 0.6])
+    return SmoothedClassifier(Linear(), selector)
+
+
+class Early(nn.Module):
+    """Class 0 above ½ and class 1 far below it; between them, and at σ = 1 always, class 2."""
+
+    conditional = True
+
+    def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+        z = x.flatten(1)[:, 0] - 0.5
+        vote = torch.where(z > 0, 0, torch.where(z < -0.8 * sigma, 1, 2))
+        return nn.functional.one_hot(vote, 3).to(x.dtype)
+
+
+def cascade() -> SmoothedClassifier:
+    return SmoothedClassifier(Early(), CascadeSelector([1.0, 0.25]))
+
+
+KINDS = {"fixed": fixed, "grid": grid, "cascade": cascade}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_radii_on_the_votes_of_one(kind: str) -> None:
+    """Each radius is certified at the same look as alone; the last one asked costs the most."""
+    g, x = KINDS[kind](), mixed()
+    every = certify_at(g, x, RADII, n_max=3000, n_select=201, seed=1)
+    alone = [certify_at(g, x, r, n_max=3000, n_select=201, seed=1) for r in RADII]
+    for i, decision in enumerate(every):
+        singles = [found[i].certified for found in alone]
+        assert decision.reached == [*singles, False].index(False)
+        samples = [found[i].samples for found in alone[: decision.reached + 1]]
+        assert max(samples) <= decision.samples <= sum(samples)
+        assert decision.samples == max(samples) or kind != "fixed"
+        assert decision.radii == RADII
+        if decision.certified:
+            assert decision.radius == RADII[decision.reached - 1]
+            assert decision.certificate.radius >= decision.radius
+            assert decision.prediction == decision.certificate.prediction == 0
+        else:
+            assert decision.prediction == ABSTAIN
+    counts = {decision.reached for decision in every}
+    assert {0, 1, 2, 3} <= counts  # or the test would show nothing
+    assert {d.reason for d in every} >= {"futile"}
+
+
+def test_radii_are_sorted_and_checked() -> None:
+    g, x = fixed(), point(0.9, 0.5)
+    (decision,) = certify_at(g, x, [0.2, 0.0, 0.1, 0.1], seed=1)
+    assert decision.radii == (0.0, 0.1, 0.2)
+    assert (decision.reached, decision.reason) == (3, "certified")
+    with pytest.raises(VarsmoothError, match="at least one radius"):
+        certify_at(g, x, [])
+    with pytest.raises(VarsmoothError, match="finite, not nan"):
+        certify_at(g, x, [0.1, float("nan")])
+    for wrong in (0.0, 1.0):
+        with pytest.raises(VarsmoothError, match="tolerance must lie between 0 and 1"):
+            certify_until(g, x, wrong)
+
+
+# --- certificates --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sequential_certificate_follows_from_its_evidence(kind: str) -> None:
+    g, x = KINDS[kind](), mixed(8)
+    decided = certify_at(g, x, RADII, n_max=2000, n_select=201, seed=1).certificates
+    settled = certify_until(g, x, 0.2, n_max=2000, n_select=201, seed=1)
+    for one in (*decided, *settled):
+        assert one.ledger.anytime
+        assert one.guarantee == "sound"
+        assert Certificate.from_dict(one.to_dict()) == one
+        assert one.recompute(one.ledger.alpha) == one
+        assert one.recompute(1e-5, 1e-6 if kind == "grid" else None).radius <= one.radius
+        assert all(level.n <= 2000 for level in one.votes)
+    assert sum(one.prediction == 0 for one in settled) >= 5
+    again = certify_until(g, x[2:5], 0.2, n_max=2000, n_select=201, seed=1, ids=[2, 3, 4])
+    assert list(again) == list(settled)[2:5]  # whatever is beside it in the batch
+
+
+def test_a_radius_stops_near_what_all_the_votes_would_give() -> None:
+    g, x, n_max = fixed(), mixed()[3:9], 8000
+    found = certify_until(g, x, 0.1, n_max=n_max, seed=2)
+    full = certify(g, x, n=n_max, seed=2)
+    anytime = [
+        float(bounds.class_radius(c.votes[0].top, n_max, 0.25, 1e-3, anytime=True)) for c in full
+    ]
+    ratio = found.radius.numpy() / np.array(anytime)
+    assert (ratio > 0.85).all()  # the prediction is not the future, but near it
+    assert np.mean(ratio) > 0.9
+    assert np.mean([one.samples for one in found]) < n_max / 2
+    hopeless = certify_until(g, point(0.5, 0.5, copies=10), 0.1, n_max=n_max, seed=2)
+    assert set(hopeless.prediction.tolist()) == {ABSTAIN}
+    assert np.mean([one.samples for one in hopeless]) < n_max / 2
+
+
+def test_votes_go_to_the_level_that_limits_the_radius() -> None:
+    """Level .4 is right, level .6 wrong: its entry distance is R, which few votes show."""
+
+    class Wrong(nn.Module):
+        conditional = True
+
+        def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+            wrong = (sigma > 0.5).to(x.dtype)
+            return torch.stack([1 - wrong, wrong], dim=1)
+
+    selector = MedianSelector(LinearSelector(0.4, 1.0), 0.25, n=1001, levels=[0.4, 0.6])
+    g = SmoothedClassifier(Wrong(), selector)
+    (one,) = certify_until(g, point(0.5, 0.5), 0.05, seed=1)
+    (wanted,) = certify(g, point(0.5, 0.5), seed=1)
+    assert one.radius == wanted.radius > 0
+    assert one.samples < 300
+
+
+# --- error rates ---------------------------------------------------------------------------
+
+
+class Coins(SmoothedClassifier):
+    """Votes that are tosses: at level s class c has the probability shares[s][c], for all images.
+
+    Everything but f is real. R is known, and ten thousand images take seconds.
+    """
+
+    def __init__(self, shares: dict[float, tuple[float, ...]], selector: Selector) -> None:
+        super().__init__(Linear(), selector)
+        self.shares, self.random = shares, np.random.default_rng(0)
+
+    def _count(
+        self,
+        x: Tensor,
+        n: int,
+        sigma: Tensor,
+        noise: NoiseStream,
+        purpose: str,
+        start: int,
+        batch_size: int | None,
+    ) -> Tensor:
+        shares = {float(np.float32(level)): share for level, share in self.shares.items()}
+        rows = [shares[level] for level in sigma.tolist()]
+        return torch.from_numpy(self.random.multinomial(n - start, rows))
+
+
+FIXED_P = float(norm.cdf(0.2 / 0.25))  # R = .2
+COIN_KINDS = {
+    "fixed": (Coins({0.25: (FIXED_P, 1 - FIXED_P)}, FixedSelector(0.25)), 0.2),
+    "cascade: an earlier stage decides": (
+        Coins({1.0: (0.45, 0.35, 0.2), 0.5: (0.9, 0.08, 0.02)}, CascadeSelector([1.0, 0.5])),
+        float(-norm.ppf(0.35)),
+    ),
+    "cascade: the answering stage decides": (
+        Coins({1.0: (0.45, 0.3, 0.25), 0.5: (0.7, 0.2, 0.1)}, CascadeSelector([1.0, 0.5])),
+        float(0.5 * norm.ppf(0.7)),
+    ),
+    "grid": (
+        Coins(
+            {0.25: (FIXED_P, 1 - FIXED_P), 5.0: (0.99, 0.01)},
+            MedianSelector(LinearSelector(0.25, 0.01), 0.25, n=11, levels=[0.25, 5.0]),
+        ),
+        0.2,
+    ),
+}
+OPTIONS: dict[str, Any] = {
+    "alpha": 0.1,
+    "n0": 50,
+    "n_select": 51,
+    "alpha_select": 1e-3,
+    "band": False,
+}
+
+
+def error_rate_is(errors: int, trials: int, alpha: float, at_least: float) -> None:
+    """Not above α (false alarm 10⁻⁶), and high enough that a doubled rate would be seen."""
+    assert binom.sf(errors - 1, trials, alpha) > 1e-6
+    assert errors > at_least * trials
+
+
+@pytest.mark.parametrize("copies", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", COIN_KINDS)
+def test_radii_are_too_large_at_most_as_often_as_alpha(kind: str, copies: int) -> None:
+    g, truth = COIN_KINDS[kind]
+    x = point(0.5, 0.5, copies=copies)
+    radii = [0.0, 0.5 * truth, 0.9 * truth, 1.0001 * truth, 1.05 * truth, 1.5 * truth]
+    decisions = certify_at(g, x, radii, n_max=1000, seed=1, **OPTIONS)
+    false = sum(d.reached > 3 for d in decisions if d.prediction == 0)
+    error_rate_is(false, copies, 0.1, at_least=0.01)
+    _count_false(decisions.certificates, truth, at_least=0.01)
+    assert sum(d.reached >= 2 for d in decisions) > 0.9 * copies
+
+
+@pytest.mark.parametrize("copies", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", COIN_KINDS)
+def test_stopped_radii_are_too_large_at_most_as_often_as_alpha(kind: str, copies: int) -> None:
+    g, truth = COIN_KINDS[kind]
+    found = certify_until(g, point(0.5, 0.5, copies=copies), 0.05, n_max=1000, seed=1, **OPTIONS)
+    _count_false(found, truth, at_least=0.002)
+
+
+def _count_false(found: Certificates, truth: float, at_least: float) -> None:
+    false = sum(one.radius > (truth if one.prediction == 0 else 0) for one in found)
+    error_rate_is(false, len(found), 0.1, at_least)
