@@ -3,6 +3,7 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import polars
 import pytest
 
@@ -10,9 +11,11 @@ from tests.oracles import Linear, LinearSelector
 from tests.report_runs import attacked, certified, certify_into, predicted, write
 from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, VarsmoothError
 from varsmooth.bounds import class_radius
+from varsmooth.cli import main
 from varsmooth.report import exchange
-from varsmooth.report.exchange import clock, export, import_tsv, recompute, seconds_of
+from varsmooth.report.exchange import clock, export, recompute
 from varsmooth.report.outcomes import Outcomes
+from varsmooth.report.tsv import import_tsv, seconds_of
 from varsmooth.runs.records import Run
 
 RADII = (0.1 + 0.2, 0.0, 1.9999999)  # 0.30000000000000004: a digit more than six
@@ -73,7 +76,7 @@ def test_tsv_is_the_format_of_the_community(run: Path) -> None:
 
 
 def test_tsv_round_trip(run: Path, tmp_path: Path) -> None:
-    made = import_tsv(export(run, "tsv"), tmp_path / "back", sigma=0.25, alpha=1e-3)
+    made = import_tsv(export(run, "tsv"), tmp_path / "back", sigma=0.25, alpha=1e-3, rounded="down")
     before, after = Outcomes.open(run), Outcomes.open(made.folder)
     assert after.ids.tolist() == before.ids.tolist()
     assert after.predictions.tolist() == before.predictions.tolist()
@@ -112,6 +115,8 @@ HEAD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
         (HEAD + "0\t1\t1\t0.3\t1\tsoon\n", "line 2"),
         (HEAD + "0\t1\t1\t0.3\n", "line 2"),
         (HEAD + "0\t1\t1\t0.3\t1\t1\n" * 2, "idx twice"),
+        (HEAD + "0\t1\t-3\t0.0\t0\t1\n", "line 2"),  # no abstention, and no class
+        (HEAD + "0\t1\t1\t" + "9" * 100_000 + "x\t1\t1\n", "line 2"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, content: str, sentence: str) -> None:
@@ -119,6 +124,80 @@ def test_bad_files_are_refused(tmp_path: Path, content: str, sentence: str) -> N
     with pytest.raises(VarsmoothError, match=sentence):
         import_tsv(tmp_path / "x.tsv", tmp_path / "run", sigma=0.5)
     assert not (tmp_path / "run").exists()
+
+
+def test_errors_quote_little_of_a_long_line(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text(HEAD + "x" * 1_000_000)
+    with pytest.raises(VarsmoothError) as error:
+        import_tsv(tmp_path / "x.tsv", sigma=0.5)
+    assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("content", [b"idx\t\xff\xfe", None])
+def test_what_is_not_text_is_one_sentence(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "x.tsv").write_bytes(content)
+    with pytest.raises(VarsmoothError, match="cannot be read as text"):
+        import_tsv(tmp_path / "x.tsv", sigma=0.5)
+
+
+@pytest.mark.parametrize(
+    ("file", "folder"), [("sigma_0.25", "sigma_0.25-run"), ("cohen.tsv", "cohen")]
+)
+def test_the_folder_of_an_import(tmp_path: Path, file: str, folder: str) -> None:
+    (tmp_path / file).write_text(HEAD + "0\t1\t1\t0.3\t1\t0:00:01\n\n \n")  # blank lines, too
+    assert import_tsv(tmp_path / file, sigma=0.25).folder == tmp_path / folder
+
+
+def test_each_image_keeps_its_sigma(tmp_path: Path) -> None:
+    text = "idx\tlabel\tpredict\tradius\tcorrect\tsigma\ttime\n"
+    text += "0\t1\t1\t0.321\t1\t0.25\t0:00:01\n1\t1\t-1\t0.0\t0\t0.5\t0:00:01\n"
+    (tmp_path / "x.tsv").write_text(text)
+    run = Outcomes.open(import_tsv(tmp_path / "x.tsv", guarantee="conditional").folder)
+    assert run.sigmas.tolist() == [0.25, 0.5]
+    assert run.fixed_sigma is None
+
+
+def test_the_abstention_of_multi_scale_smoothing_is_no_class(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text(HEAD + "0\t1\t-2\t0.0\t0\t1\n1\t0\t0\t0.5\t1\t1\n")
+    made = import_tsv(tmp_path / "x.tsv", guarantee="heuristic")
+    assert Outcomes.open(made.folder).abstained.tolist() == [True, False]
+    assert made.header["dataset"]["class_names"] == ["0", "1"]
+
+
+def test_radii_rounded_to_nearest_are_lowered(tmp_path: Path) -> None:
+    """Three significant digits, as `{:.3}` prints them: 0.49951 and 0.50049 are both 0.5."""
+    true = [0.49951, 0.1236, 1.2351, 0.09995, 2.0, 0.00123456]
+    lines = [f"{i}\t0\t0\t{r:.3}\t1\t1\n" for i, r in enumerate(true)]
+    (tmp_path / "x.tsv").write_text(HEAD + "".join(lines))
+    radii = Outcomes.open(import_tsv(tmp_path / "x.tsv", sigma=1.0).folder).radii
+    assert (radii <= true).all()
+    assert (np.array(true) - radii <= 0.011 * np.array(true)).all()
+    kept = import_tsv(tmp_path / "x.tsv", tmp_path / "kept", sigma=1.0, rounded="down")
+    assert Outcomes.open(kept.folder).radii.tolist() == [float(f"{r:.3}") for r in true]
+
+
+def test_radii_that_no_vote_can_give_are_refused(tmp_path: Path) -> None:
+    """All of n = 1000 votes: σΦ⁻¹(α^{1/1000}) is 0.616 at α = 10⁻³ and 0.651 at 10⁻²."""
+    (tmp_path / "x.tsv").write_text(HEAD + "0\t0\t0\t0.6175\t1\t1\n1\t0\t0\t0.6112\t1\t1\n")
+    with pytest.raises(VarsmoothError, match="1 of 2 radii"):
+        import_tsv(tmp_path / "x.tsv", sigma=0.25, alpha=1e-3, n=1000)
+    assert (
+        import_tsv(tmp_path / "x.tsv", sigma=0.25, alpha=1e-2, n=1000).header["config"]["n"] == 1000
+    )
+
+
+def test_imports_over_other_images_can_share_an_envelope(tmp_path: Path) -> None:
+    folders = []
+    for name, ids in (("a", (0, 1, 2)), ("b", (1, 2, 3))):
+        rows = "".join(f"{i}\t0\t0\t0.3\t1\t1\n" for i in ids)
+        (tmp_path / f"{name}.tsv").write_text(HEAD + rows)
+        folders.append(str(import_tsv(tmp_path / f"{name}.tsv", sigma=0.25).folder))
+    words = ["report", folders[0], "--envelope", f"all={','.join(folders)}", "--out"]
+    assert main([*words, str(tmp_path / "no")]) == 1
+    assert main([*words, str(tmp_path / "out"), "--common", "true"]) == 0
+    table = (tmp_path / "out" / "summary.csv").read_text().splitlines()
+    assert table[1].split(",")[-3] == "2"  # images
 
 
 def test_import_must_know_what_the_radii_mean(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from varsmooth.cli.parser import WrongUsage
-from varsmooth.typed import Positive, Probability, Weight
+from varsmooth.typed import Count, Positive, Probability, Weight
 
 
 def make(
@@ -14,6 +14,7 @@ def make(
     out: Path = Path("report"),
     radii: list[Weight] | None = None,
     envelope: str | None = None,
+    common: bool = False,
 ) -> None:
     """Make one page, with its figures and tables, of certify, predict and attack runs.
 
@@ -31,9 +32,11 @@ def make(
         radii: where tables show certified accuracy (default: round numbers)
         envelope: "label=run1,run2,...": the best of a sweep at each radius as one curve, chosen
             with hindsight; a run may be a pattern, several envelopes are separated by ;
+        common: keep only the images that all certify runs share
     """
     from varsmooth.report import Envelope, open_runs, write_report
     from varsmooth.report.figures import MISSING, have_matplotlib
+    from varsmooth.report.outcomes import on_common_images, parse_sweep
 
     if not runs:
         raise WrongUsage("name at least one run: varsmooth report RUN...")
@@ -41,7 +44,11 @@ def make(
     if not have_matplotlib():
         print(f"note: {MISSING}")
     opened = open_runs([Path(run) for run in runs])
-    print(f"wrote {write_report(opened, out, [Envelope.parse(text) for text in texts], radii)}")
+    sweeps = [parse_sweep(text) for text in texts]
+    if common:
+        opened, sweeps = on_common_images(opened, sweeps)
+    envelopes = [Envelope(label, swept) for label, swept in sweeps]
+    print(f"wrote {write_report(opened, out, envelopes, radii)}")
 
 
 def export(
@@ -74,25 +81,30 @@ def import_tsv(
     sigma: Positive | None = None,
     guarantee: Literal["sound", "conditional", "heuristic"] | None = None,
     alpha: Probability | None = None,
+    n: Count | None = None,
+    rounded: Literal["nearest", "down"] = "nearest",
     name: str | None = None,
     data: str = "imported",
     split: str = "test",
 ) -> None:
     """Turn a tab-separated file of other scripts into a run, to compare it with one's own.
 
-    Columns: idx, label, predict, radius, correct, time. The run has no evidence, so it can be
-    reported but not verified or recomputed.
+    Columns: idx, label, predict, radius, correct, time, and sigma where each image has its own.
+    The run has no evidence, so it can be reported but not verified or recomputed.
 
     examples:
-      varsmooth report import-tsv cohen.tsv --out runs/cohen --sigma 0.25 --alpha 0.001
+      varsmooth report import-tsv cohen.tsv --out runs/cohen --sigma 0.25 --alpha 0.001 --n 100000
       varsmooth report import-tsv dual.tsv --guarantee conditional --data cifar10
 
     Args:
         file: the tab-separated file
-        out: the folder of the new run (default: beside the file, with its name)
+        out: the folder of the new run (default: beside the file)
         sigma: the noise level, if it was one fixed level; the radii then are sound
         guarantee: what the radii mean, if it was not
         alpha: the failure probability per image that was used, if it is known
+        n: votes per image, if known; with --alpha, radii that no vote can give are refused
+        rounded: how the radii were rounded; from nearest, half a unit of the last digit is
+            subtracted, so that none is too large
         name: what tables and legends call the run (default: the folder's name)
         data: the data set's name; runs on the same one are compared image by image
         split: the data set's split
@@ -101,10 +113,12 @@ def import_tsv(
 
     made = import_tsv(
         file,
-        out or file.with_suffix(""),
+        out,
         sigma=sigma,
         guarantee=guarantee,
         alpha=alpha,
+        n=n,
+        rounded=rounded,
         name=name,
         dataset=data,
         split=split,

@@ -2,12 +2,12 @@
 
 statistics: what a table of certificates says, as pure functions of columns; outcomes: runs as
 columns; figures: every plot; summaries and tables: every table; statements: the sentences;
-gallery: the images; document and markup: the page; exchange: CSV, Parquet, the community's
-tab-separated files, and the same evidence at another α.
+gallery: the images; document and markup: the page; exchange: a run for other programs and at
+another α; tsv: published results as runs.
 """
 
 from varsmooth.report.document import write_report
-from varsmooth.report.exchange import export, import_tsv, recompute
+from varsmooth.report.exchange import export, recompute
 from varsmooth.report.outcomes import Envelope, Outcomes, open_runs, shared_images
 from varsmooth.report.statistics import (
     PairedDifference,
@@ -18,6 +18,7 @@ from varsmooth.report.statistics import (
     reach,
     regret,
 )
+from varsmooth.report.tsv import import_tsv
 
 __all__ = [
     "Envelope",

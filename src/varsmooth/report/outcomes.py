@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from varsmooth.bounds import Floats
 from varsmooth.certificates import ABSTAIN, Guarantee
-from varsmooth.errors import require
+from varsmooth.errors import VarsmoothError, require
 from varsmooth.report import statistics
 from varsmooth.runs.records import Row, Run
 
@@ -199,18 +199,6 @@ class Envelope:
     label: str
     runs: Sequence[Outcomes]
 
-    @classmethod
-    def parse(cls, text: str) -> "Envelope":
-        """From "label=run1,run2,..."; a run may be a pattern such as runs/fixed-*."""
-        label, equals, listed = (part.strip() for part in text.partition("="))
-        require(
-            bool(label and equals and listed),
-            f'an envelope is written "label=run1,run2,...", not {text!r}',
-        )
-        patterns = [pattern.strip() for pattern in listed.split(",")]
-        found = (match for p in patterns for match in (sorted(glob.glob(p)) or [p]))
-        return cls(label, open_runs([Path(match) for match in found]))
-
     def __post_init__(self) -> None:
         require(
             all(run.verb == "certify" for run in self.runs),
@@ -221,8 +209,9 @@ class Envelope:
             pair = shared_images(first, run)
             require(
                 pair is not None and len(pair[0]) == len(first) == len(run),
-                f"envelope {self.label}: {run.name} and {first.name} are not runs over the "
-                "same images; finish them, or certify the same subset",
+                f"envelope {self.label}: {run.name} and {first.name} are not runs over the same "
+                "images; finish them, certify the same subset, or add --common true to keep the "
+                "images that all runs share",
             )
 
     @property
@@ -233,6 +222,42 @@ class Envelope:
 
     def accuracy(self, radii: ArrayLike) -> Floats:
         return statistics.envelope([run.reach for run in self.runs], radii)
+
+
+Sweep = tuple[str, Sequence[Outcomes]]
+
+
+def parse_sweep(text: str) -> Sweep:
+    """Label and runs of "label=run1,run2,..."; a run may be a pattern such as runs/fixed-*."""
+    label, equals, listed = (part.strip() for part in text.partition("="))
+    require(
+        bool(label and equals and listed),
+        f'an envelope is written "label=run1,run2,...", not {text!r}',
+    )
+    patterns = [pattern.strip() for pattern in listed.split(",")]
+    found = (match for p in patterns for match in (sorted(glob.glob(p)) or [p]))
+    return label, open_runs([Path(match) for match in found])
+
+
+def on_common_images(
+    runs: Sequence[Outcomes], sweeps: Sequence[Sweep]
+) -> tuple[list[Outcomes], list[Sweep]]:
+    """All certify runs on the images that every one of them has; other runs as they are."""
+    certify = [
+        r for r in [*runs, *(r for _, swept in sweeps for r in swept)] if r.verb == "certify"
+    ]
+    require(len(certify) > 0, "only certify runs can be kept to their common images")
+    common = certify[0]
+    for run in certify[1:]:
+        if (pair := shared_images(common, run)) is None:
+            raise VarsmoothError(f"{run.name} has no image in common with the other certify runs")
+        common = pair[0]
+
+    def kept(run: Outcomes) -> Outcomes:
+        pair = shared_images(common, run) if run.verb == "certify" else None
+        return run if pair is None else pair[1]
+
+    return [kept(r) for r in runs], [(label, [kept(r) for r in swept]) for label, swept in sweeps]
 
 
 def _right(predictions: Integers, labels: Integers) -> Flags:

@@ -1,0 +1,192 @@
+"""Published results as runs: the tab-separated files of Cohen et al. and their successors.
+
+Columns idx, label, predict, radius, correct, time; σ of each image in a column `sigma` where the
+method chooses it. An abstention is predict −1, or −2 in multi-scale smoothing. Their scripts
+print radii with three significant digits, rounded to nearest, so a radius may be printed above
+the certified one.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from scipy.stats import norm
+
+from varsmooth.certificates import ABSTAIN, Guarantee
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.report.exchange import TSV_COLUMNS
+from varsmooth.runs.records import Row, Run
+
+ABSTENTIONS = (ABSTAIN, -2)
+_TIME = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
+
+
+def import_tsv(
+    file: Path,
+    out: Path | None = None,
+    *,
+    sigma: float | None = None,
+    guarantee: Guarantee | None = None,
+    alpha: float | None = None,
+    n: int | None = None,
+    rounded: Literal["nearest", "down"] = "nearest",
+    name: str | None = None,
+    dataset: str = "imported",
+    split: str = "test",
+) -> Run:
+    """A run folder from a tab-separated file; it has no evidence.
+
+    Args:
+        file: the tab-separated file
+        out: the new folder, by default beside the file
+        sigma: the noise level, if it was one for all images; the radii then are sound
+        guarantee: what the radii mean otherwise
+        alpha: the failure probability per image, if it is known
+        n: votes per image, if known; with alpha, radii that no vote can give are refused
+        rounded: how the radii were rounded; from `nearest` half a unit of the last printed digit
+            is subtracted, so that none is too large
+        name: what tables and legends call the run
+        dataset: with that of other runs, images are compared by idx
+        split: the same for the split
+
+    Returns:
+        The new run.
+    """
+    require(
+        guarantee is not None or sigma is not None,
+        "say what the radii mean: --sigma for one fixed noise level, or --guarantee "
+        + "|".join(get_args(Guarantee)),
+    )
+    require(sigma is None or sigma > 0, f"sigma must be positive, not {sigma}")
+    require(alpha is None or 0 < alpha < 1, f"alpha must lie between 0 and 1, not {alpha}")
+    require(n is None or n >= 1, f"n must be at least 1, not {n}")
+    out = out or _beside(file)
+    require(not (out / "run.json").exists(), f"{out} is a run already; choose another --out")
+    rows = _read(file, rounded)
+    require(len({row["id"] for row in rows}) == len(rows), f"{file} has an idx twice")
+    if sigma is not None:
+        rows = [row | {"sigma": sigma} for row in rows]
+    if alpha is not None and n is not None:
+        slack = 1.0 if sigma is not None else 1.005  # σ of a column has three digits
+        _check_attainable(file, rows, alpha, n, slack)
+    constant = {"guarantee": guarantee or "sound", "samples": n, "selector_samples": None}
+    classes = 1 + max(max(row["label"], row["prediction"]) for row in rows)
+    about = {"selector": "unknown"} if sigma is None else {"selector": "fixed", "sigma": sigma}
+    run = Run.create(
+        out,
+        {
+            "verb": "certify",
+            "name": name or out.resolve().name,
+            "config": {"alpha": alpha, "n": n, "imported": file.name, "rounded": rounded},
+            "environment": {},
+            "fingerprints": {},
+            "dataset": {
+                "name": dataset,
+                "split": split,
+                "subset": None,
+                "size": len(rows),
+                "class_names": [str(c) for c in range(classes)],
+            },
+            "selector": about,
+        },
+    )
+    run.append([{**row, **constant, "evidence": None} for row in rows])
+    return run
+
+
+def seconds_of(text: str) -> float:
+    """The time of a row: h:mm:ss with or without days and fraction, or plain seconds.
+
+    >>> seconds_of("1 day, 0:00:01"), seconds_of("0:01:00.25"), seconds_of("2.5")
+    (86401.0, 60.25, 2.5)
+    """
+    if (found := _TIME.fullmatch(text.strip())) is None:
+        return float(text)
+    days, hours, minutes, seconds = found.groups()
+    return 86400 * int(days or 0) + 3600 * int(hours) + 60 * int(minutes) + float(seconds)
+
+
+def lower_ends(printed: Sequence[Decimal]) -> list[float]:
+    """The smallest numbers that round to the printed ones.
+
+    A file prints a fixed number of decimals, or of significant digits without trailing zeros.
+
+    >>> lower_ends([Decimal("0.123"), Decimal("0.5"), Decimal("1.25")])
+    [0.1225, 0.4995, 1.245]
+    """
+    positive = [value for value in printed if value]
+    exponents = {int(value.as_tuple().exponent) for value in positive}
+    digits = max((len(value.as_tuple().digits) for value in positive), default=1)
+    fixed = exponents.pop() if len(exponents) == 1 else None
+    lowered = []
+    for value in printed:
+        last = value.adjusted() - (digits - 1) if fixed is None else fixed
+        lowered.append(
+            float(max(Decimal(0), value - Decimal(5).scaleb(last - 1))) if value else 0.0
+        )
+    return lowered
+
+
+def _beside(file: Path) -> Path:
+    """`cohen.tsv` becomes `cohen`, `sigma_0.25`, whose end is a number, `sigma_0.25-run`."""
+    plain = file.suffix.lower() in (".tsv", ".txt", ".csv")
+    return file.with_suffix("") if plain else file.with_name(f"{file.name}-run")
+
+
+def _check_attainable(file: Path, rows: Sequence[Row], alpha: float, n: int, slack: float) -> None:
+    """With all n votes for one class the radius is σΦ⁻¹(α^{1/n}); no image can have more."""
+    most = slack * float(norm.ppf(alpha ** (1 / n)))
+    above = [row for row in rows if row["sigma"] and row["radius"] > row["sigma"] * most]
+    require(
+        not above,
+        f"{len(above)} of {len(rows)} radii of {file} are above σΦ⁻¹(α^(1/n)), the largest that "
+        f"alpha {alpha:g} and n {n} can give; state the alpha and n that were used",
+    )
+
+
+def _read(file: Path, rounded: str) -> list[Row]:
+    """The rows of a file; the first line that is not one is quoted."""
+    try:
+        lines = file.read_text(encoding="utf-8").rstrip().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise VarsmoothError(f"{file} cannot be read as text: {error}") from None
+    columns = lines[0].split("\t") if lines else []
+    missing = [column for column in TSV_COLUMNS if column not in columns]
+    require(not missing, f"{file} has no column {', '.join(missing)}; is it tab-separated?")
+    require(len(lines) > 1, f"{file} has no rows")
+    rows, printed = [], []
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            cells = dict(zip(columns, line.split("\t"), strict=True))
+            rows.append(_row(cells))
+            printed.append(Decimal(cells["radius"].strip()))
+        except (ValueError, InvalidOperation):  # noqa: PERF203 (the line is quoted)
+            quoted = line if len(line) <= 80 else line[:80] + "…"
+            raise VarsmoothError(f"line {number} of {file} is not a result: {quoted!r}") from None
+    if rounded == "nearest":
+        return [r | {"radius": low} for r, low in zip(rows, lower_ends(printed), strict=True)]
+    return rows
+
+
+def _row(cells: dict[str, str]) -> dict[str, Any]:
+    """One line as a row, or ValueError."""
+    prediction, label, radius = (
+        kind(cells[name]) for kind, name in ((int, "predict"), (int, "label"), (float, "radius"))
+    )
+    abstains = prediction in ABSTENTIONS
+    level = float(cells["sigma"]) if "sigma" in cells else None
+    possible = label >= 0 and (abstains or prediction >= 0) and 0 <= radius < math.inf
+    possible &= not (abstains and radius) and (level is None or 0 < level < math.inf)
+    if not possible or int(cells["correct"]) != (prediction == label):
+        raise ValueError
+    return {
+        "id": int(cells["idx"]),
+        "label": label,
+        "prediction": ABSTAIN if abstains else prediction,
+        "radius": radius,
+        "sigma": level,
+        "seconds": seconds_of(cells["time"]),
+    }
