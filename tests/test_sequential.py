@@ -94,7 +94,7 @@ class Early(nn.Module):
 
 
 def cascade() -> SmoothedClassifier:
-    return SmoothedClassifier(Early(), CascadeSelector([1.0, 0.25]))
+    return SmoothedClassifier(Early(), CascadeSelector([1.0, 0.25], [0.55, 0.52]))
 
 
 KINDS = {"fixed": fixed, "grid": grid, "cascade": cascade}
@@ -230,6 +230,13 @@ COIN_KINDS = {
     "cascade: the answering stage decides": (
         Coins({1.0: (0.45, 0.3, 0.25), 0.5: (0.7, 0.2, 0.1)}, CascadeSelector([1.0, 0.5])),
         float(0.5 * norm.ppf(0.7)),
+    ),
+    "cascade with thresholds": (
+        Coins(
+            {1.0: (0.5, 0.32, 0.18), 0.5: (0.9, 0.08, 0.02)},
+            CascadeSelector([1.0, 0.5], [0.7, 0.6]),
+        ),
+        float(0.5 * (norm.ppf(0.9) - norm.ppf(0.6))),
     ),
     "grid": (
         Coins(

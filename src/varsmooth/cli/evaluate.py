@@ -100,11 +100,13 @@ def certify(
       varsmooth certify --model cifar10-0.25 --sigma 0.25 --out runs/fixed
       varsmooth certify --model my_model/ --lam 0.5 --clip 0.12,0.5 --levels 8 --out runs/dual
       varsmooth certify --model zoo:make --sigma 0.5 --data photos/ --subset 0:100 --out runs/own
+      varsmooth certify --model cifar10-0.25 --data cifar10 --at 0,0.25,0.5,0.75,1 --out runs/curve
       varsmooth certify --model my_model/ --data cifar10 --devices 4 --out runs/four
       torchrun --nproc-per-node 4 -m -- varsmooth certify --model my_model/ --out runs/four
     """
     _need_model(model)
-    asked = {name: getattr(settings, name) for name in ("method", "n", "alpha")}
+    names = ("method", "at", "until", "n_max") if settings.sequential else ("method", "n")
+    asked = {name: getattr(settings, name) for name in (*names, "alpha")}
     _announce("certify", model, data, run, **asked)
     from varsmooth.report.statements import result
     from varsmooth.runs.certifying import certify_dataset

@@ -1,10 +1,20 @@
 """The sentences about runs: what was found, what the numbers mean and what they do not."""
 
 from collections.abc import Sequence
+from decimal import ROUND_CEILING
 
+import numpy as np
+
+from varsmooth.bounds import Floats
 from varsmooth.certificates import ABSTAIN
 from varsmooth.report.outcomes import Envelope, Outcomes, shared_images
-from varsmooth.report.statistics import average_certified_radius, false_certificates, reach
+from varsmooth.report.statistics import (
+    average_certified_radius,
+    certified_counts,
+    false_certificates,
+    reach,
+    share_intervals,
+)
 from varsmooth.report.summaries import baseline_of, radius_difference
 from varsmooth.rounding import percent, rounded
 from varsmooth.runs.records import Row, Run
@@ -181,12 +191,31 @@ def result(run: Run) -> list[str]:
     labelled = [row for row in rows if row["label"] is not None]
     if run.header["verb"] == "certify" and labelled:
         columns = ([row[key] for row in labelled] for key in ("prediction", "label", "radius"))
-        mean = rounded(average_certified_radius(reach(*columns)))
+        reached = reach(*columns)
+        if (at := run.header["config"].get("at")) is not None:
+            return [counted, *_curve(reached, np.unique(at)), _votes_of(rows)]
+        mean = rounded(average_certified_radius(reached))
         found = f"certified accuracy {found}, average certified radius {mean} (0 where wrong)"
     elif labelled:
         found = f"accuracy {found}"
     abstained = sum(row["prediction"] == ABSTAIN for row in rows)
     return [f"{counted}: {found}, {percent(abstained, max(len(rows), 1))} % abstained"]
+
+
+def _curve(reached: Floats, radii: Floats) -> list[str]:
+    """Certified accuracy at each radius with its 95 % interval over images."""
+    n = len(reached)
+    low, high = share_intervals(counts := certified_counts(reached, radii), n)
+    return [
+        f"certified accuracy at r = {r:g}: {percent(int(k), n)} % "
+        f"[{rounded(100 * a, 1)}, {rounded(100 * b, 1, ROUND_CEILING)}]"
+        for r, k, a, b in zip(radii, counts, low, high, strict=True)
+    ]
+
+
+def _votes_of(rows: Sequence[Row]) -> str:
+    samples = np.array([row["samples"] for row in rows])
+    return f"votes of an image: mean {samples.mean():,.0f}, median {np.median(samples):,.0f}"
 
 
 def _attacked(rows: Sequence[Row]) -> str:

@@ -70,13 +70,17 @@ def _expected(header: Mapping[str, Any], row: Row, certificate: Certificate) -> 
     method = {"fixed": "fixed", "cascade": "cascade"}.get(about["selector"], config["method"])
     deployed = about.get("n", 0) if config["band"] else 0
     spent = (config["alpha"], config["alpha_select"], deployed, config["runner_up"])
+    n_max = config.get("n_max")
+    counted = max((level.n for level in certificate.votes), default=0)
     return {
         "method": (method, certificate.method),
-        "ledger": (certificate_ledger(method, *spent), certificate.ledger),
+        "ledger": (certificate_ledger(method, *spent, n_max is not None), certificate.ledger),
         "seed": (config["seed"], certificate.seed),
         "id": (row["id"], certificate.id),
         "sigma": (row["sigma"], certificate.sigma),
-        "votes": (config["n"], _votes_a_level(certificate, config["n"])),
+        "votes": (config["n"], _votes_a_level(certificate, config["n"]))
+        if n_max is None
+        else (min(counted, n_max), counted),
         **_expected_of_selector(about, certificate, config),
     }
 
@@ -98,9 +102,12 @@ def _expected_of_selector(
     candidates = {level.candidate for level in certificate.votes}
     if about["selector"] == "cascade":
         stages = Stages(tuple(about["levels"]), tuple(about["thresholds"]))
+        last = len(visited)
+        if certificate.ledger.anytime and sigma in stages.levels:  # the last stage votes first
+            last = stages.levels.index(sigma) + 1
         return {
             "stages": (stages, certificate.stages),
-            "levels": (list(stages.levels[: len(visited)]), visited),
+            "levels": (list(stages.levels[last - len(visited) : last]), visited),
             "level of the last stage": (visited[-1:], [sigma]),
             "candidates": (1, len(candidates)),
         }

@@ -1,10 +1,12 @@
 """Certificates for a data set."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from varsmooth.cascade import CascadeSelector
-from varsmooth.certificates import Certificate, Certificates
+from varsmooth.certificates import ABSTAIN, Certificate, Certificates
 from varsmooth.certification import certify, certify_as_paper
 from varsmooth.data import Batch
 from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
@@ -12,6 +14,7 @@ from varsmooth.runs.records import Row, Run
 from varsmooth.runs.runner import Setup, Task, labels_of, run
 from varsmooth.runs.vote_cache import RememberingClassifier
 from varsmooth.selectors import FixedSelector, MedianSelector
+from varsmooth.sequential import certify_at, certify_until, check_radii
 from varsmooth.smoothing import Selector, SmoothedClassifier
 
 
@@ -34,6 +37,8 @@ class Certifying(Task):
         return asdict(self.settings) | {"vote_cache": cache and str(cache.resolve())}
 
     def block(self, batch_size: int) -> int:
+        if self.settings.sequential:
+            return TOGETHER
         return images_per_block(self.settings.n, batch_size)
 
     def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
@@ -49,15 +54,30 @@ class Certifying(Task):
 
     def _certify(self, g: SmoothedClassifier, batch: Batch, batch_size: int) -> Certificates:
         settings = asdict(self.settings)
+        at, until, n_max = (settings.pop(name) for name in ("at", "until", "n_max"))
         del settings["vote_cache"]
         distance, every = settings.pop("distance"), settings.pop("every_index")
         where: dict[str, Any] = {"ids": batch.ids, "batch_size": batch_size}
+        if self.settings.sequential:
+            del settings["n"], settings["runner_up"]
+            if until is not None:
+                return certify_until(g, batch.images, until, n_max=n_max, **settings, **where)
+            return certify_at(g, batch.images, at, n_max=n_max, **settings, **where).certificates
         if settings["method"] != "paper":
             return certify(g, batch.images, **settings, **where)
         del settings["method"], settings["band"]
         return certify_as_paper(
             g, batch.images, distance=distance, every_index=every, **settings, **where
         )
+
+    def tally(self, rows: Iterable[Row]) -> Counter[str]:
+        """How many images are certified right at each listed radius."""
+        radii = check_radii(self.settings.at or 0.0)
+        found = Counter({f"r ≥ {r:g}": 0 for r in radii})
+        for row in rows:
+            if row["prediction"] != ABSTAIN and row["label"] in (row["prediction"], None):
+                found.update(f"r ≥ {r:g}" for r in radii if row["radius"] >= r)
+        return found
 
     def _row(self, selector: Selector, label: int | None, certificate: Certificate) -> Row:
         evidence = certificate.to_dict()
@@ -83,6 +103,11 @@ class Certifying(Task):
         if isinstance(selector, MedianSelector):
             return selector.n
         return 0 if isinstance(selector, FixedSelector | CascadeSelector) else 1
+
+
+TOGETHER = 128
+"""Images of a block whose votes decide when to stop: as some finish, the others still fill the
+forward passes. Not a function of the batch size, so that a replay finds the same blocks."""
 
 
 def images_per_block(n: int, batch_size: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from varsmooth.defaults import ALPHA, ALPHA_SELECT, BATCH_SIZE, N0, N_SELECT, N
+from varsmooth.defaults import ALPHA, ALPHA_SELECT, BATCH_SIZE, N0, N_MAX, N_SELECT, N
 from varsmooth.models.settings import Settings
 from varsmooth.typed import (
     Count,
@@ -100,6 +100,9 @@ class CertifyOptions(Typed):
         seed: of all noise; a result is a function of it and the image's id
         vote_cache: a folder of votes that runs share: another λ, clip or D then costs only the
             selector
+        at: radii, 0,0.25,0.5: the largest that can be certified, with as few votes as that needs
+        until: stop voting when the radius is this share below what n_max votes would give
+        n_max: most votes at a level with --at or --until (default: 100000)
     """
 
     n: Count = N
@@ -114,15 +117,38 @@ class CertifyOptions(Typed):
     runner_up: bool = False
     seed: NonNegative = 0
     vote_cache: Path | None = None
+    at: Weight | list[Weight] | None = None
+    until: Probability | None = None
+    n_max: Count | None = None
+
+    @property
+    def sequential(self) -> bool:
+        """Whether the votes decide when to stop."""
+        return self.at is not None or self.until is not None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_sequential()
         paper = self.method == "paper"
         if paper and self.distance is None:
             raise OptionError("distance", "must be given with method paper: the attack budget D")
         for name in ("distance", "every_index"):
             if getattr(self, name) and not paper:
                 raise OptionError(name, "belongs to method paper; leave it out")
+
+    def _check_sequential(self) -> None:
+        if not self.sequential:
+            if self.n_max is not None:
+                raise OptionError("n_max", "belongs to at or until; give one of them, or n")
+            return
+        if self.at is not None and self.until is not None:
+            raise OptionError("until", "cannot be given with at; leave one of them out")
+        if self.n != N:
+            raise OptionError("n", "is the votes of every image; with at or until give n_max")
+        if self.method == "paper" or self.runner_up:
+            name = "method" if self.method == "paper" else "runner_up"
+            raise OptionError(name, "cannot be used with at or until; leave it out")
+        object.__setattr__(self, "n_max", self.n_max or N_MAX)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 
 from tqdm import tqdm
@@ -24,11 +25,14 @@ class Progress:
             dynamic_ncols=True,
             disable=not (shown and terminal),
         )
-        self.first = self.count = done
+        self.first, self.count, self.shares = done, done, ""
         self.started = self.told = time.monotonic()
 
-    def add(self, images: int) -> None:
+    def add(self, images: int, shares: Mapping[str, float] | None = None) -> None:
+        """So many images more; shares: what to show of the rows so far, by name."""
         self.count += images
+        self.shares = ", ".join(f"{name}: {100 * k:.1f} %" for name, k in (shares or {}).items())
+        self.bar.set_postfix_str(self.shares, refresh=False)
         self.bar.update(images)
         if self.logging and time.monotonic() - self.told >= SECONDS:
             self._tell()
@@ -38,7 +42,8 @@ class Progress:
         speed = (self.count - self.first) / max(self.told - self.started, 1e-9)
         left = tqdm.format_interval((self.total - self.count) / speed) if speed else "?"
         print(
-            f"{self.label}: {self.count}/{self.total} images, {speed:.3g} images/s, {left} left",
+            f"{self.label}: {self.count}/{self.total} images, {speed:.3g} images/s, {left} left"
+            + (f"; {self.shares}" if self.shares else ""),
             file=sys.stderr,
             flush=True,
         )

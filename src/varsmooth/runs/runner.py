@@ -8,6 +8,7 @@ on the number of processes: process r of R does the blocks r, r+R, …
 import platform
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -58,6 +59,10 @@ class Task(ABC):
     @abstractmethod
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
         """The rows of one block, without the column `seconds`."""
+
+    def tally(self, rows: Iterable[Row]) -> Counter[str]:
+        """What to show of the rows so far beside their number: how many are of each kind."""
+        return Counter()
 
     def keys(self, image: int) -> Iterable[Key]:
         """The keys of the rows that the image with this id gets."""
@@ -112,7 +117,10 @@ def _share(
 ) -> None:
     """This process's blocks."""
     setup = prepare(task, model, data, options, engine.device, engine.rank)
-    ids, done = setup.images.ids.tolist(), setup.record.done()
+    ids, stored = setup.images.ids.tolist(), setup.record.rows()
+    done, tally = {key_of(row) for row in stored}, task.tally(stored)
+    counted = len(stored)
+    del stored
     size = task.block(setup.batch_size)
     blocks = [slice(start, start + size) for start in range(0, len(ids), size)]
     mine = blocks[engine.rank :: engine.processes]
@@ -127,7 +135,9 @@ def _share(
             seconds = (time.perf_counter() - started) / len(rows)
             new = [row | {"seconds": seconds} for row in rows if key_of(row) not in done]
             setup.record.append(new)
-            progress.add(len(ids[block]))
+            tally.update(task.tally(new))
+            counted += len(new)
+            progress.add(len(ids[block]), {name: k / counted for name, k in tally.items()})
 
 
 def labels_of(batch: Batch) -> list[int | None]:

@@ -1,6 +1,7 @@
 """Is a stored run complete, does it follow from its evidence, and does its evidence repeat?"""
 
 import secrets
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import torch
 from scipy.stats import fisher_exact, ks_2samp
 from torch import Tensor
 
+from varsmooth import bounds
 from varsmooth.certificates import Certificate
 from varsmooth.data import ImageDataset
 from varsmooth.data.fitting import outputs_on
@@ -21,7 +23,7 @@ from varsmooth.identity import covers_architecture
 from varsmooth.processes import choose_device
 from varsmooth.runs.auditing import mistakes
 from varsmooth.runs.building import BuiltModel, build, stored_model
-from varsmooth.runs.certifying import Certifying, images_per_block
+from varsmooth.runs.certifying import Certifying
 from varsmooth.runs.images import described, load_images
 from varsmooth.runs.options import CertifyOptions, options_in, read_options
 from varsmooth.runs.records import Row, Run, key_of, other_settings
@@ -221,7 +223,7 @@ class _Again:
         task = Certifying(replace(read_options(CertifyOptions, config), vote_cache=None))
         size = config["batch_size"]
         setup = Setup(self.built.g, self.images, self.run, size)
-        block = images_per_block(config["n"], size)
+        block = task.block(size)
         stored = {row["id"]: row for row in self.rows}
         differing = []
         for start in self.chosen.permutation(range(0, len(self.images), block)):
@@ -269,12 +271,34 @@ def _compared(sampler: Sampler, certificate: Certificate) -> dict[str, float]:
     found = {}
     for level in certificate.votes:
         fresh: Tensor = sampler.counts([0], [level.sigma], level.n, "votes")[0]
-        stored, again = level.counts[level.candidate], int(fresh[level.candidate])
-        table = np.array([[stored, level.n - stored], [again, level.n - again]])
-        found[f"image {certificate.id}, votes at {level.sigma:g}"] = float(fisher_exact(table)[1])
+        again = int(fresh[level.candidate])
+        test = _stopped_p_value if certificate.ledger.anytime else _p_value
+        name = f"image {certificate.id}, votes at {level.sigma:g}"
+        found[name] = test(level.top, again, level.n)
     if certificate.selector is not None:
         stored_samples = certificate.selector.samples
         (evidence,) = sampler.selector_evidence(len(stored_samples))
-        test = ks_2samp(stored_samples, evidence.samples, method="asymp")
-        found[f"image {certificate.id}, selector"] = float(test.pvalue)
+        kolmogorov = ks_2samp(stored_samples, evidence.samples, method="asymp")
+        found[f"image {certificate.id}, selector"] = float(kolmogorov.pvalue)
     return found
+
+
+def _p_value(stored: int, again: int, n: int) -> float:
+    """Fisher's exact test of two counts in n votes each."""
+    return float(fisher_exact(np.array([[stored, n - stored], [again, n - again]]))[1])
+
+
+def _stopped_p_value(stored: int, again: int, n: int) -> float:
+    """The same where the stored votes themselves chose n.
+
+    The smallest a at which a confidence sequence of the stored votes and the Clopper–Pearson
+    interval of the fresh ones, each of their four bounds at a/4, have no p in common.
+    """
+
+    def apart(a: float) -> bool:
+        low, high = (bounds.anytime_lower(k, n, a / 4) for k in (stored, n - stored))
+        above = low > bounds.clopper_pearson_upper(again, n, a / 4)
+        return bool(above or high > bounds.clopper_pearson_upper(n - again, n, a / 4))
+
+    tried = np.geomspace(1e-12, 1, 200).tolist()
+    return next(iter(tried[bisect_left(tried, True, key=apart) :]), 1.0)

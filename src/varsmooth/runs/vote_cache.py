@@ -113,9 +113,10 @@ class RememberingClassifier(SmoothedClassifier):
         batch_size: int | None,
     ) -> Tensor:
         """The counts of `SmoothedClassifier`, from the store where it has them."""
-        if noise.scope or purpose not in PURPOSES or start != 0:
+        if noise.scope or purpose not in PURPOSES:
             return super()._count(x, n, sigma, noise, purpose, start, batch_size)
-        keys = vote_keys(x, n, sigma, noise, purpose, self.gate)
+        drawn = f"{purpose} from {start}" if start else purpose
+        keys = vote_keys(x, n - start, sigma, noise, drawn, self.gate)
         missing = [row for row, key in enumerate(keys) if key not in self.store.counts]
         if missing:
             counts = super()._count(
