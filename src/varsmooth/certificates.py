@@ -149,6 +149,20 @@ def _exhaustive(
     return votes[0].candidate, float(np.maximum(selector.entry_distances(ledger), radii).min())
 
 
+def stage_radii(ledger: Ledger, votes: Sequence[LevelVotes], stages: Stages) -> list[float]:
+    """X̂_1, …, X̂_{k−1} and Ĥ_k: how far x' must be for a stage to answer another class, or not A."""
+    a, anytime = ledger.alpha_class, ledger.anytime
+    *early, last = votes
+    *others, tau = stages.thresholds[: stages.levels.index(last.sigma) + 1]
+    if len(early) < len(others):
+        return [-np.inf]  # a stage without votes may answer anything
+    radii = [
+        float(bounds.exclusion_radius(v.runner_up, v.n, v.sigma, a, threshold, anytime))
+        for v, threshold in zip(early, others, strict=True)
+    ]
+    return [*radii, float(bounds.class_radius(last.top, last.n, last.sigma, a, tau, anytime))]
+
+
 def _cascade(ledger: Ledger, votes: Sequence[LevelVotes], stages: Stages) -> tuple[int, float]:
     """Theorem C: R̂ = min(Ĥ_k, min_{j<k} X̂_j) for one class A; the last of the votes is stage k.
 
@@ -156,17 +170,7 @@ def _cascade(ledger: Ledger, votes: Sequence[LevelVotes], stages: Stages) -> tup
     reached, answers A. P(R̂ > R) ≤ α_c without a correction for stages or classes: given (A, k),
     R is a minimum of fixed numbers, and only the bound of the smallest can make R̂ too large.
     """
-    a, anytime = ledger.alpha_class, ledger.anytime
-    *early, last = votes
-    *others, tau = stages.thresholds[: stages.levels.index(last.sigma) + 1]
-    if len(early) < len(others):
-        return last.candidate, -np.inf  # a stage without votes may answer anything
-    radii = [
-        float(bounds.exclusion_radius(v.runner_up, v.n, v.sigma, a, threshold, anytime))
-        for v, threshold in zip(early, others, strict=True)
-    ]
-    radii.append(float(bounds.class_radius(last.top, last.n, last.sigma, a, tau, anytime)))
-    return last.candidate, min(radii)
+    return votes[-1].candidate, min(stage_radii(ledger, votes, stages))
 
 
 def _worst_level(

@@ -215,7 +215,7 @@ def test_a_corrupt_upload_gets_a_sentence(page: Any, tmp_path: Path) -> None:
 def test_certify_shows_radii_and_guarantees(page: Any) -> None:
     page.click("#certify")
     page.wait_for_selector(".card .radius")
-    assert page.locator(".card mark").all_inner_texts() == ["sound", "sound", "heuristic"]
+    assert page.locator(".card mark").all_inner_texts() == ["sound", "sound", "sound", "heuristic"]
     radii = page.locator(".card .radius").all_inner_texts()
     assert all(re.fullmatch(r"\d\.\d{3}", text) for text in radii)
 
@@ -280,7 +280,7 @@ def test_an_attack_shows_every_classifier(page: Any) -> None:
     turn(page, "steps", 2)
     page.click("#attack")
     page.wait_for_selector("table.replies")
-    assert page.locator("table.replies tbody tr").count() == 4
+    assert page.locator("table.replies tbody tr").count() == 5
     assert page.locator("[data-slot=attacked] img").count() == 3
 
 
@@ -301,7 +301,11 @@ def test_several_images_stand_side_by_side_and_move_with_lambda(page: Any) -> No
     page.get_by_role("tab", name="Several images").click()
     page.wait_for_selector(".many .one")
     assert page.locator(".many .one").count() == 12
-    assert page.locator(".many tbody th").all_inner_texts()[:2] == ["selector", "one σ = 0.25"]
+    assert page.locator(".many tbody th").all_inner_texts()[:3] == [
+        "cascade",
+        "selector",
+        "one σ = 0.25",
+    ]
     columns = {round(one.bounding_box()["x"]) for one in page.locator(".one").all()}
     assert len(columns) >= 4
     before = shown(page, "[data-slot=several]")
@@ -397,4 +401,4 @@ def test_a_model_without_a_selector_turns_sigma(browser: Any, tmp_path: Path) ->
         assert shown(page, "#sigma") == "0.3000"
         page.click("#certify")
         page.wait_for_selector(".card")
-        assert page.locator(".card mark").all_inner_texts() == ["sound"]
+        assert page.locator(".card mark").all_inner_texts() == ["sound", "sound"]

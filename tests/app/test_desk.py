@@ -14,21 +14,25 @@ from PIL import Image
 
 from tests.app.conftest import body
 from tests.small_models import QUICK, run, write_pair
-from varsmooth.app import drawings, one_image, require_extra, several_images
+from varsmooth.app import drawings, fragments, one_image, require_extra, several_images
 from varsmooth.app.browse import EVERYTHING, LINES, OpenRun, open_run
 from varsmooth.app.desk import Desk
 from varsmooth.app.knobs import Knobs, Smoothers
+from varsmooth.app.layout import page_html
 from varsmooth.app.markup import Markup, join, tag
 from varsmooth.app.uploads import MAX_BYTES, open_upload
 from varsmooth.app.worker import Cancelled, Job, Worker
+from varsmooth.certificates import stage_radii
 from varsmooth.cli import main
 from varsmooth.data import Batch, load_dataset
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.errors import VarsmoothError
-from varsmooth.models.checkpoints import save
-from varsmooth.models.descriptions import Description, Part
+from varsmooth.models.checkpoints import load_checkpoint, save
+from varsmooth.models.descriptions import Description, Part, describe
 from varsmooth.models.networks import build
+from varsmooth.models.settings import TunedStages
 from varsmooth.prediction import predict
+from varsmooth.rounding import rounded
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +56,7 @@ def few(model: Smoothers, **changes: Any) -> Knobs:
 def test_knobs_stand_where_the_description_recommends(model: Smoothers) -> None:
     knobs = Knobs.recommended(model.about)
     assert (knobs.lam, knobs.low, knobs.high, knobs.sigma_m) == (0.2, 0.1, 0.5, 0.25)
-    assert set(model.each(knobs)) == {"g", "g_v", "g_v*"}
+    assert set(model.each(knobs)) == {"g", "g_v", "g_v*", "cascade"}
     assert len(model.levels(knobs)) == 4
 
 
@@ -134,10 +138,42 @@ def test_each_certificate_says_what_it_means(model: Smoothers, image: Batch) -> 
     assert max(0.0, min(safe)) == found.dual.radius
 
 
+def test_the_stages_of_a_cascade_are_rows(model: Smoothers, image: Batch) -> None:
+    """R is the least of H at the stage that answers and X at the stages before it."""
+    found = one_image.certify_each_way(model, image, few(model), seed=1).cascade
+    assert found.stages is not None
+    radii = stage_radii(found.ledger, found.votes, found.stages)
+    assert found.radius == max(0.0, min(radii))
+    shown = fragments.construction_html(found)
+    assert shown.count("<tr>") == 1 + len(found.stages) + 1
+    assert f'<td colspan="4">{rounded(found.radius)}</td>' in shown
+    assert shown.count("▸ σ") == 1
+
+
+def test_a_tuned_cascade_moves_with_lambda(pair: Path, tmp_path: Path) -> None:
+    """Without a selector the tuned stages are in use, and λ chooses among them."""
+    about = describe(pair)
+    family = (TunedStages(0.0, (0.2, 0.1), (0.5, 0.5)), TunedStages(0.5, (0.5, 0.2), (0.6, 0.5)))
+    checkpoint = load_checkpoint(pair)
+    alone = replace(about, selector=None, cascades=family)
+    save(tmp_path / "f", alone, checkpoint.classifier)
+    model = Smoothers.load(str(tmp_path / "f"))
+    assert model.in_use == "cascade"
+    low, high = (model.levels(few(model, lam=lam)) for lam in (0.1, 0.9))
+    assert low == pytest.approx((0.1, 0.2))
+    assert high == pytest.approx((0.2, 0.5))
+    desk = Desk(str(tmp_path / "f"))
+    shown = desk.look(body(desk, advanced=True), Job())["html"]
+    assert "the stage whose votes answer" in shown["answer"]
+    assert "<figure" in desk.curve(body(desk), Job())["html"]["curve"]
+    assert page_html(desk, desk.first_model).count('type="range" step="0.01"') == 2  # λ, both views
+    desk.worker.close()
+
+
 def test_an_attack_stays_within_its_budget(model: Smoothers, image: Batch) -> None:
     found = one_image.attack(model, image, few(model, budget=0.5), seed=0)
     assert found.distance <= 0.5 + 1e-6
-    assert set(found.before) == set(found.after) == {"f", "g", "g_v", "g_v*"}
+    assert set(found.before) == set(found.after) == {"f", "g", "g_v", "g_v*", "cascade"}
     assert found.target == 0  # its label: an airplane
 
 
@@ -164,7 +200,7 @@ def test_estimates_of_the_work_are_not_too_small(model: Smoothers, image: Batch)
             one_image.most_to_attack(model, knobs, "strong"),
             lambda: one_image.attack(model, image, knobs, seed=0),
         ),
-        (many, lambda: several_images.by_selector(model, images, knobs)),
+        (many, lambda: several_images.by_each_image(model, images, knobs)),
     ):
         job = Job()
         with job.watching(most, *networks):
@@ -279,10 +315,10 @@ def test_the_desk_shows_every_part(desk: Desk) -> None:
     curve = desk.curve(body(desk), Job())["html"]["curve"]
     assert curve.count("<img") == 1
     certified = desk.certify(body(desk), Job())["html"]["certified"]
-    assert certified.count("<mark>sound") == 2
+    assert certified.count("<mark>sound") == 3
     assert certified.count("<mark>heuristic") == 1
     attacked = desk.attack(body(desk), Job())["html"]["attacked"]
-    assert attacked.count("<tr>") == 5
+    assert attacked.count("<tr>") == 6
     assert attacked.count("<img") == 3
 
 
@@ -299,7 +335,8 @@ def test_the_level_in_use_and_what_h_says_agree(desk: Desk, model: Smoothers) ->
 def test_several_images_stand_side_by_side(desk: Desk) -> None:
     shown = desk.several(body(desk), Job())["html"]["several"]
     assert shown.count("<article") == 12
-    assert shown.count("selector</th>") == shown.count("one σ = 0.25</th>") == 12
+    for way in ("selector", "cascade", "one σ = 0.25"):
+        assert shown.count(f"{way}</th>") == 12
     other = desk.several(body(desk, lam=1.0), Job())["html"]["several"]
     assert other != shown
     assert desk.one_sigma.cache_info().misses == 1  # λ does not touch it

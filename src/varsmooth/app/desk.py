@@ -72,7 +72,7 @@ class Desk:
         self.model = lru_cache(maxsize=4)(self._load)
         self.samples = lru_cache(maxsize=4)(self._samples)
         self.image = lru_cache(maxsize=32)(self._image)
-        self.deployed = lru_cache(maxsize=32)(self._deployed)
+        self.certified_as = lru_cache(maxsize=32)(self._certified_as)
         self.fixed_levels = lru_cache(maxsize=32)(self._fixed_levels)  # do not depend on λ
         self.one_sigma = lru_cache(maxsize=8)(self._one_sigma)  # nor does this
         self.samples(self.first_model)  # what cannot be loaded or does not fit is refused at once
@@ -143,7 +143,7 @@ class Desk:
         model, knobs = q.model, q.knobs
         with self._watching(job, model, one_image.most_to_look(model, knobs)):
             view = one_image.look(model, q.image, knobs, q.seed)
-            deployed = self.deployed(model.name, q.chosen, knobs, q.seed)
+            deployed = self.certified_as(model.in_use, model.name, q.chosen, knobs, q.seed)
         names, answer = model.class_names, view.answer
         html = {
             "answer": fragments.answer_html(view, deployed, names, q.label),
@@ -165,10 +165,13 @@ class Desk:
         model, knobs = q.model, q.knobs
         levels = one_image.curve_levels(model, knobs)
         with self._watching(job, model, one_image.most_to_look(model, knobs)):
-            deployed = self.deployed(model.name, q.chosen, knobs, q.seed)
+            ways = {
+                way: self.certified_as(way, model.name, q.chosen, knobs, q.seed)
+                for way in dict.fromkeys((model.in_use, "cascade"))
+            }
             fixed = self.fixed_levels(model.name, q.chosen, levels, knobs.n, q.seed)
         grid = model.levels(knobs)
-        shown = fragments.curve_html(fixed, grid, deployed, knobs.sigma, q.label)
+        shown = fragments.curve_html(fixed, grid, ways, knobs.sigma, q.label)
         return {"html": {"curve": shown}}
 
     def certify(self, body: Body, job: Job) -> Answer:
@@ -196,7 +199,7 @@ class Desk:
         model, images = self.model(name), self._many(name)
         most = several_images.most_to_certify_several(model, knobs, len(images.ids))
         with self._watching(job, model, most):
-            ways = several_images.by_selector(model, images, knobs)
+            ways = several_images.by_each_image(model, images, knobs)
             ways.append(self.one_sigma(name, knobs.sigma, knobs.n))
         return {"html": {"several": fragments.several_html(images, ways, model.class_names)}}
 
@@ -236,8 +239,10 @@ class Desk:
         )
         return Path(named)
 
-    def _deployed(self, name: str, image: ImageDataset, knobs: Knobs, seed: int) -> Certificate:
-        return one_image.certify_deployed(self.model(name), image.batch([0]), knobs, seed)
+    def _certified_as(
+        self, way: str, name: str, image: ImageDataset, knobs: Knobs, seed: int
+    ) -> Certificate:
+        return one_image.certify_as(way, self.model(name), image.batch([0]), knobs, seed)
 
     def _fixed_levels(
         self, name: str, image: ImageDataset, levels: tuple[float, ...], n: int, seed: int

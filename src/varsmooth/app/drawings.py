@@ -3,7 +3,7 @@
 import base64
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ENTRY, CLASS, RADIUS = "#2a9d8f", "#7b61c9", "#d1495b"
 """Entry distances, class radii and the certified radius, as in the documentation's diagrams."""
+CASCADE = "#e07a1f"
 
 FAINT, INK = "#b8c0cc", "#334155"
 
@@ -92,13 +93,14 @@ def plot_radius_curve(
     axes: "Axes",
     curve: Sequence[Certificate],
     grid: Sequence[float],
-    deployed: Certificate,
+    ways: Mapping[str, Certificate],
     sigma: float,
     label: int | None,
 ) -> None:
-    """The certified radius at each fixed σ, the level in use, and the one σ for all images.
+    """The certified radius at each fixed σ, and where each way to choose σ stands.
 
-    A certificate of a class other than the label is drawn as a cross.
+    ways: the classifier in use, and the cascade. A certificate of a class other than the label is
+    drawn as a cross.
     """
     levels, radii = [c.sigma for c in curve], [c.radius for c in curve]
     axes.plot(levels, radii, color=FAINT, linewidth=2, zorder=1)
@@ -112,23 +114,19 @@ def plot_radius_curve(
         axes.plot(
             at_one.sigma, at_one.radius, "D", color=CLASS, markersize=9, label=f"one σ = {sigma:g}"
         )
-    axes.axvline(deployed.sigma, color=ENTRY, linewidth=1.4, linestyle=(0, (4, 2)), zorder=0)
-    axes.plot(
-        deployed.sigma,
-        deployed.radius,
-        "o",
-        color=ENTRY,
-        markersize=11,
-        label=f"this image: σ = {deployed.sigma:.3f}",
-        zorder=4,
-    )
-    top = max(0.1, *radii, deployed.radius)
+    in_use, *others = ways.items()
+    axes.axvline(in_use[1].sigma, color=ENTRY, linewidth=1.4, linestyle=(0, (4, 2)), zorder=0)
+    for (way, c), marker, colour in zip((in_use, *others), "os", (ENTRY, CASCADE), strict=False):
+        named = f"{'cascade' if way == 'cascade' else 'this image'}: σ = {c.sigma:.3f}"
+        size = 11 if marker == "o" else 7
+        axes.plot(c.sigma, c.radius, marker, color=colour, markersize=size, label=named, zorder=4)
+    top = max(0.1, *radii, *(c.radius for c in ways.values()))
     axes.set_xscale("log")
     axes.set_xticks(levels, [f"{s:.2f}" for s in levels], minor=False)
     axes.xaxis.set_minor_locator(_no_ticks())
     axes.set(xlabel="noise level σ", ylabel="certified radius", ylim=(-0.04 * top, 1.12 * top))
     axes.grid(axis="x", visible=False)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=9)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=9)
 
 
 def _no_ticks() -> Any:

@@ -1,6 +1,6 @@
 """Results as pieces of HTML: what a person reads on the page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -8,7 +8,8 @@ from varsmooth.app import drawings
 from varsmooth.app.markup import Markup, join, tag
 from varsmooth.app.one_image import Attacked, Certified, Reply, SelectorDraws, View
 from varsmooth.app.several_images import Way
-from varsmooth.certificates import ABSTAIN, Certificate
+from varsmooth.cascade import Stages
+from varsmooth.certificates import ABSTAIN, Certificate, stage_radii
 from varsmooth.data import Batch
 from varsmooth.report.statements import MEANINGS
 from varsmooth.rounding import rounded
@@ -18,6 +19,7 @@ CLASSIFIERS = {
     "g": "one fixed σ",
     "g_v": "h chooses σ from one noisy copy",
     "g_v*": "the median of h chooses σ",
+    "cascade": "f’s own votes choose σ",
 }
 
 VOTES = "Votes of f on N noisy copies. Green: the prediction; no bar is green if g abstains."
@@ -67,6 +69,8 @@ def answer_html(
     chosen_by = "the same for every image"
     if view.draws is not None:
         chosen_by = f"grid level for h’s median {view.draws.median:.4f}"
+    elif deployed.stages is not None:
+        chosen_by = "the stage whose votes answer"
     about = f"preview, N = {sum(answer.counts)}"
     if deployed.prediction not in (ABSTAIN, answer.prediction):
         about += f", for {class_name(deployed.prediction, names)}"
@@ -97,19 +101,19 @@ def grid_html(levels: Sequence[float], chosen: float) -> Markup:
 def curve_html(
     curve: Sequence[Certificate],
     grid: Sequence[float],
-    deployed: Certificate,
+    ways: Mapping[str, Certificate],
     sigma: float,
     label: int | None,
 ) -> Markup:
     best = max(curve, key=lambda c: c.radius)
     caption = (
         f"Certified radius of this image at each fixed σ (best {rounded(best.radius)} at "
-        f"σ = {best.sigma:.3f}). Large dots: levels of the grid. Green: the level in use, with the "
-        "radius that holds against attacks on the level too. Violet: one σ for all images. "
-        "A cross marks a wrong class."
+        f"σ = {best.sigma:.3f}). Large dots: the levels this image may get. Green: the level in "
+        "use, with the radius that holds against attacks on the level too. Orange: the cascade, in "
+        "which f’s own votes choose the level. Violet: one σ for all images. A cross: wrong class."
     )
     drawn = drawings.svg(
-        lambda axes: drawings.plot_radius_curve(axes, curve, grid, deployed, sigma, label),
+        lambda axes: drawings.plot_radius_curve(axes, curve, grid, ways, sigma, label),
         width=5.6,
         height=2.9,
     )
@@ -123,7 +127,7 @@ def view_html(view: View) -> Markup:
 
 def draws_html(draws: SelectorDraws | None) -> Markup:
     if draws is None:
-        return sentence("This model has no selector: σ is the same for every image.")
+        return sentence("This model has no selector h.")
     low, high = draws.bounds
     beyond = low == 0 or high == float("inf")
     caption = join(
@@ -150,16 +154,21 @@ def votes_html(counts: Sequence[int], names: Sequence[str], winner: int, caption
 def certified_html(found: Certified, names: Sequence[str], budget: float) -> Markup:
     """How the radius is built, and beside it each certificate with its guarantee."""
     cards = []
+    built = [construction_html(found.cascade)]
     if found.dual is not None:
         cards.append(card("g_v*: selector and classifier attacked together", found.dual, names))
-    cards.append(card(f"g: fixed σ = {found.fixed.sigma:g}", found.fixed, names))
+        built.insert(0, construction_html(found.dual))
+    cards.append(card("cascade: f’s own votes choose σ", found.cascade, names))
+    cards.append(card(f"g: one σ = {found.fixed.sigma:g}", found.fixed, names))
     if found.paper is not None:
         cards.append(card(f"the paper’s three levels, D = {budget:g}", found.paper, names))
-    built = construction_html(found.deployed)
-    return tag("div", tag("div", *cards, cls="cards"), built, cls="certified")
+    return tag("div", tag("div", *cards, cls="cards"), tag("div", *built), cls="certified")
 
 
 def construction_html(certificate: Certificate) -> Markup:
+    """A picture of how the radius follows from the evidence."""
+    if certificate.stages is not None:
+        return stages_html(certificate, certificate.stages)
     rows = len(drawings.construction(certificate)[0])
     drawn = drawings.svg(
         lambda axes: drawings.plot_construction(axes, certificate), height=1.5 + 0.3 * rows
@@ -188,6 +197,32 @@ def construction_html(certificate: Certificate) -> Markup:
     else:
         caption = join("At one level the certified radius is the class radius σ Φ⁻¹(p).")
     return figure(drawn, caption, "how the certified radius is built")
+
+
+def stages_html(certificate: Certificate, stages: Stages) -> Markup:
+    """The stages of a cascade as rows: level, threshold, and what each adds to the radius."""
+    radii = stage_radii(certificate.ledger, certificate.votes, stages)
+    rows = []
+    for j, (level, threshold) in enumerate(zip(stages.levels, stages.thresholds, strict=True)):
+        visited = j < len(radii)
+        last = j == len(radii) - 1
+        bound = tag("td", rounded(radii[j])) if visited else tag("td", "–")
+        cells = (bound, tag("td", "–")) if last else (tag("td", "–"), bound)
+        votes = certificate.votes[j].n if visited else 0
+        head = tag("th", "▸ " if last else "", f"σ = {level:.3f}", scope="row")
+        rows.append(
+            tag("tr", head, tag("td", f"{threshold:g}"), tag("td", votes or "not needed"), *cells)
+        )
+    titles = ("stage", "τ", "votes", "H", "X")
+    head = tag("tr", *(tag("th", title) for title in titles))
+    foot = tag("tr", tag("th", "R", scope="row"), tag("td", rounded(certificate.radius), colspan=4))
+    caption = (
+        "The first stage whose votes reach its threshold τ answers (▸: the one certified here). "
+        "Nearer than H that stage answers this class; nearer than X an earlier one answers no "
+        "other class. R is the smallest of them."
+    )
+    table = tag("table", tag("thead", head), tag("tbody", *rows), tag("tfoot", foot))
+    return tag("figure", table, tag("figcaption", caption), cls="stages")
 
 
 def card(title: str, certificate: Certificate, names: Sequence[str]) -> Markup:

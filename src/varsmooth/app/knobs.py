@@ -5,11 +5,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from varsmooth.cascade import CascadeSelector
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
 from varsmooth.models.descriptions import Description
 from varsmooth.models.loading import smoothed
 from varsmooth.models.settings import Settings
+from varsmooth.selectors import FixedSelector, MedianSelector
 from varsmooth.smoothing import SmoothedClassifier
 
 LEVELS = 12
@@ -120,6 +122,16 @@ def sigma_range(about: Description) -> Range:
     return Range(min(SIGMA.low, first.low), max(high, first.high, first.sigma_m), 0.001)
 
 
+def levels_of(g: SmoothedClassifier) -> tuple[float, ...]:
+    """The noise levels that an image may get from g, ascending."""
+    selector = g.selector
+    if isinstance(selector, CascadeSelector):
+        return tuple(sorted(selector.stages.levels))
+    grid = selector.grid if isinstance(selector, MedianSelector) else None
+    fixed = (selector.sigma,) if isinstance(selector, FixedSelector) else ()
+    return fixed if grid is None else grid.levels
+
+
 @dataclass(frozen=True)
 class Smoothers:
     """A model on the page: f, h if there is one, and the smoothed classifiers made of them."""
@@ -150,7 +162,7 @@ class Smoothers:
         return smoothed(self.checkpoint, Settings(sigma=sigma))
 
     def each(self, knobs: Knobs) -> dict[str, SmoothedClassifier]:
-        """By the paper's names: g, and with a selector g_v and g_v*."""
+        """By the paper's names: g, with a selector g_v and g_v*; and the cascade."""
         found = {"g": self.at(knobs.sigma)}
         if self.has_selector:
             of_h = Settings(lam=knobs.lam, sigma_a=knobs.sigma_a)
@@ -163,14 +175,26 @@ class Smoothers:
             )
             found["g_v"] = smoothed(self.checkpoint, replace(of_h, protect=False))
             found["g_v*"] = smoothed(self.checkpoint, protected)
+        found["cascade"] = smoothed(self.checkpoint, self._cascade(knobs, found))
         return found
 
+    def _cascade(self, knobs: Knobs, found: Mapping[str, SmoothedClassifier]) -> Settings:
+        """The stages tuned for λ; else the levels of the grid or around σ, largest first."""
+        if self.about.cascades:
+            return Settings(cascade="tuned", lam=knobs.lam)
+        levels = levels_of(found["g_v*"]) if "g_v*" in found else (knobs.sigma,)
+        if len(levels) == 1:
+            levels = (levels[0] / 2, levels[0], 2 * levels[0])
+        return Settings(cascade=",".join(f"{level:.9g}" for level in reversed(levels)))
+
+    @property
+    def in_use(self) -> str:
+        """The protected selector if there is one, then a tuned cascade, then one σ."""
+        return "g_v*" if self.has_selector else "cascade" if self.about.cascades else "g"
+
     def deployed(self, knobs: Knobs) -> SmoothedClassifier:
-        """The one to use: with a protected selector if there is a selector."""
-        return list(self.each(knobs).values())[-1]
+        return self.each(knobs)[self.in_use]
 
     def levels(self, knobs: Knobs) -> tuple[float, ...]:
         """The noise levels that an image may get."""
-        selector = self.deployed(knobs).selector
-        grid = getattr(selector, "grid", None)
-        return (knobs.sigma,) if grid is None else grid.levels
+        return levels_of(self.deployed(knobs))

@@ -97,7 +97,7 @@ def _one_image(desk: "Desk", model: str, about: Description) -> Markup:
         slot("said"),
         cls="picker",
     )
-    turned = slider(about, "lam") if about.selector else slider(about, "sigma")
+    turned = slider(about, turned_first(about))
     stage = tag(
         "div",
         tag(
@@ -130,8 +130,8 @@ def _one_image(desk: "Desk", model: str, about: Description) -> Markup:
 def _advanced(about: Description) -> Markup:
     of_h = ["sigma_m", "low", "high", "n_select"] if about.selector else []
     of_h = ["sigma_a", *of_h] if about.selector and about.universal else of_h
-    fixed = ["sigma", "n"] if about.selector else ["n"]
-    first, turned = Knobs.recommended(about), "lam" if about.selector else "sigma"
+    fixed = ["n"] if turned_first(about) == "sigma" else ["sigma", "n"]
+    first, turned = Knobs.recommended(about), turned_first(about)
     hidden = [
         tag("input", type="hidden", data_knob=name, value=getattr(first, name))
         for name in LABELS
@@ -162,11 +162,12 @@ def _advanced(about: Description) -> Markup:
 
 
 def _several(about: Description) -> Markup:
-    if about.selector:
-        turned, said = slider(about, "lam"), "λ moves the selector’s level of every image."
-    else:
-        turned, said = slider(about, "sigma"), "This model has no selector: one σ for all images."
-    bar = tag("div", turned, sentence(said), cls="stage several")
+    moved = "the one σ" if turned_first(about) == "sigma" else "the level of every image"
+    said = (
+        f"This moves {moved}. The selector reads the image; in the cascade f’s own votes choose, "
+        "largest level first. Averages count a wrong class as radius 0."
+    )
+    bar = tag("div", slider(about, turned_first(about)), sentence(said), cls="stage several")
     return join(bar, slot("several"))
 
 
@@ -195,6 +196,11 @@ def _run(desk: "Desk") -> Markup:
             cls="beside",
         ),
     )
+
+
+def turned_first(about: Description) -> str:
+    """The knob of the first view: λ if it chooses anything."""
+    return "lam" if about.selector or about.cascades else "sigma"
 
 
 def slot(name: str, content: Markup | None = None) -> Markup:

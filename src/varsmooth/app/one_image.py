@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth import bounds
-from varsmooth.app.knobs import Knobs, Smoothers
+from varsmooth.app.knobs import Knobs, Smoothers, levels_of
 from varsmooth.certificates import Certificate, Prediction
 from varsmooth.certification import certify, certify_as_paper
 from varsmooth.data import Batch
@@ -111,13 +111,9 @@ class Certified:
     """One image, certified in every way there is: dual and paper need a selector."""
 
     fixed: Certificate
+    cascade: Certificate
     dual: Certificate | None = None
     paper: Certificate | None = None
-
-    @property
-    def deployed(self) -> Certificate:
-        """That of the classifier in use."""
-        return self.dual or self.fixed
 
 
 def curve_levels(model: Smoothers, knobs: Knobs) -> tuple[float, ...]:
@@ -136,31 +132,31 @@ def certify_levels(
     return tuple(certificates[0] for certificates in found)
 
 
-def certify_deployed(model: Smoothers, image: Batch, knobs: Knobs, seed: int) -> Certificate:
-    """The sound certificate of the classifier in use."""
+def certify_as(name: str, model: Smoothers, image: Batch, knobs: Knobs, seed: int) -> Certificate:
+    """The sound certificate of g, g_v* or the cascade."""
     settings = _settings(knobs.n, seed, image)
-    if model.has_selector:
+    if name == "g_v*":
         settings |= {"n_select": knobs.n_select, "alpha_select": ALPHA_SELECT}
-    return certify(model.deployed(knobs), image.images, **settings)[0]
+    return certify(model.each(knobs)[name], image.images, **settings)[0]
 
 
 def certify_each_way(
     model: Smoothers, image: Batch, knobs: Knobs, seed: int | None = None
 ) -> Certified:
-    """Fixed σ, the sound dual certificate, and the paper's value at D = budget.
+    """One σ, the cascade, the sound dual certificate, and the paper's value at D = budget.
 
     All see the same noise, fresh unless a seed is given. Each holds by itself; quoting the
     largest of several is a choice that costs α.
     """
     seed = NoiseStream.make(1, seed).seed
-    settings = _settings(knobs.n, seed, image)
-    fixed = certify(model.at(knobs.sigma), image.images, **settings)[0]
+    fixed, cascade = (certify_as(way, model, image, knobs, seed) for way in ("g", "cascade"))
     if not model.has_selector:
-        return Certified(fixed)
+        return Certified(fixed, cascade)
+    settings = _settings(knobs.n, seed, image)
     settings |= {"n_select": knobs.n_select, "alpha_select": ALPHA_SELECT}
     g, x = model.deployed(knobs), image.images
     paper = certify_as_paper(g, x, distance=knobs.budget, **settings)[0]
-    return Certified(fixed, certify_deployed(model, image, knobs, seed), paper)
+    return Certified(fixed, cascade, certify_as("g_v*", model, image, knobs, seed), paper)
 
 
 def _settings(n: int, seed: int, image: Batch) -> dict[str, Any]:
@@ -241,24 +237,28 @@ def replies(
 
 
 def most_to_look(model: Smoothers, knobs: Knobs) -> int:
-    vote, draws = N0 + knobs.n, _draws(model, knobs)
-    curve = len(curve_levels(model, knobs)) * vote
-    return knobs.n + draws + curve + most_to_certify(model, knobs)
+    curve = len(curve_levels(model, knobs)) * (N0 + knobs.n)
+    return 2 * _answer(model, knobs) + curve + most_to_certify(model, knobs)
 
 
 def most_to_certify(model: Smoothers, knobs: Knobs) -> int:
-    vote, draws = N0 + knobs.n, _draws(model, knobs)
+    vote, smoothed = N0 + knobs.n, model.each(knobs)
+    most = vote + len(levels_of(smoothed["cascade"])) * vote
     if not model.has_selector:
-        return vote
-    return vote + (2 * N0 + draws + len(model.levels(knobs)) * knobs.n) + (draws + 3 * vote)
+        return most
+    dual = 2 * N0 + knobs.n_select + len(levels_of(smoothed["g_v*"])) * knobs.n
+    return most + dual + (knobs.n_select + 3 * vote)
 
 
 def most_to_attack(model: Smoothers, knobs: Knobs, kind: AttackKind) -> int:
-    draws, ways = _draws(model, knobs), 3 if model.has_selector else 1
-    gradient = SAMPLES + (MEDIAN_DRAWS + 1) * model.has_selector if kind == "strong" else 1
-    before = knobs.n + draws
-    return before + (knobs.steps + 1) * gradient + 2 * (1 + ways * (knobs.n + 1) + draws)
+    stages = len(levels_of(model.deployed(knobs))) if model.in_use == "cascade" else 1
+    strong = SAMPLES * stages + (MEDIAN_DRAWS + 1) * model.has_selector
+    gradient = strong if kind == "strong" else 1
+    return (knobs.steps + 1) * gradient + 2 * (1 + _answer(model, knobs)) + _answer(model, knobs)
 
 
-def _draws(model: Smoothers, knobs: Knobs) -> int:
-    return knobs.n_select if model.has_selector else 0
+def _answer(model: Smoothers, knobs: Knobs) -> int:
+    """A prediction of every smoothed classifier."""
+    smoothed = model.each(knobs)
+    votes = (len(smoothed) - 1 + len(levels_of(smoothed["cascade"]))) * (knobs.n + 1)
+    return votes + (knobs.n_select if model.has_selector else 0)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from varsmooth.app.knobs import Knobs, Smoothers
+from varsmooth.app.one_image import most_to_certify
 from varsmooth.certificates import Certificate
 from varsmooth.certification import certify
 from varsmooth.data import Batch
@@ -33,12 +34,13 @@ class Way:
         )
 
 
-def by_selector(model: Smoothers, images: Batch, knobs: Knobs) -> list[Way]:
-    """A level for each image by the protected selector; nothing where a model has none."""
-    if not model.has_selector:
-        return []
-    settings = {"n_select": knobs.n_select, "alpha_select": ALPHA_SELECT}
-    return [_certified("selector", model.deployed(knobs), images, knobs.n, **settings)]
+def by_each_image(model: Smoothers, images: Batch, knobs: Knobs) -> list[Way]:
+    """A level for each image: by the protected selector if there is one, and by the cascade."""
+    smoothed, found = model.each(knobs), []
+    if model.has_selector:
+        settings = {"n_select": knobs.n_select, "alpha_select": ALPHA_SELECT}
+        found.append(_certified("selector", smoothed["g_v*"], images, knobs.n, **settings))
+    return [_certified("cascade", smoothed["cascade"], images, knobs.n), *found]
 
 
 def by_one_sigma(model: Smoothers, images: Batch, sigma: float, n: int) -> Way:
@@ -53,8 +55,4 @@ def _certified(title: str, g: SmoothedClassifier, images: Batch, n: int, **more:
 
 def most_to_certify_several(model: Smoothers, knobs: Knobs, images: int) -> int:
     """How many images the networks are shown at most, for the progress bar."""
-    vote = N0 + knobs.n
-    if not model.has_selector:
-        return images * vote
-    levels = len(model.levels(knobs))
-    return images * (vote + 2 * N0 + knobs.n_select + levels * knobs.n)
+    return images * most_to_certify(model, knobs)
