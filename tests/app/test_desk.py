@@ -200,7 +200,7 @@ def test_estimates_of_the_work_are_not_too_small(model: Smoothers, image: Batch)
             one_image.most_to_attack(model, knobs, "strong"),
             lambda: one_image.attack(model, image, knobs, seed=0),
         ),
-        (many, lambda: several_images.by_each_image(model, images, knobs)),
+        (many, lambda: several_images.certify_several("g_v*", model, images, knobs)),
     ):
         job = Job()
         with job.watching(most, *networks):
@@ -339,12 +339,12 @@ def test_several_images_stand_side_by_side(desk: Desk) -> None:
         assert shown.count(f"{way}</th>") == 12
     other = desk.several(body(desk, lam=1.0), Job())["html"]["several"]
     assert other != shown
-    assert desk.one_sigma.cache_info().misses == 1  # λ does not touch it
+    assert desk.way.cache_info().misses == 4  # λ moves the selector alone
 
 
 def test_averages_count_a_wrong_class_as_zero(model: Smoothers) -> None:
     images = load_dataset("cifar10-sample").batch(slice(0, 4))
-    way = several_images.by_one_sigma(model, images, 0.25, 100)
+    way = several_images.certify_several("g", model, images, few(model))
     right = [c.radius for c in way.certificates]
     assert way.average_radius(None) == pytest.approx(sum(right) / 4)
     labels = [c.prediction + 1 for c in way.certificates]

@@ -74,7 +74,7 @@ class Desk:
         self.image = lru_cache(maxsize=32)(self._image)
         self.certified_as = lru_cache(maxsize=32)(self._certified_as)
         self.fixed_levels = lru_cache(maxsize=32)(self._fixed_levels)  # do not depend on λ
-        self.one_sigma = lru_cache(maxsize=8)(self._one_sigma)  # nor does this
+        self.way = lru_cache(maxsize=8)(self._way)
         self.samples(self.first_model)  # what cannot be loaded or does not fit is refused at once
         if run is not None:
             open_run(run)
@@ -143,7 +143,7 @@ class Desk:
         model, knobs = q.model, q.knobs
         with self._watching(job, model, one_image.most_to_look(model, knobs)):
             view = one_image.look(model, q.image, knobs, q.seed)
-            deployed = self.certified_as(model.in_use, model.name, q.chosen, knobs, q.seed)
+            deployed = self._certificate(model.in_use, q)
         names, answer = model.class_names, view.answer
         html = {
             "answer": fragments.answer_html(view, deployed, names, q.label),
@@ -165,14 +165,12 @@ class Desk:
         model, knobs = q.model, q.knobs
         levels = one_image.curve_levels(model, knobs)
         with self._watching(job, model, one_image.most_to_look(model, knobs)):
-            ways = {
-                way: self.certified_as(way, model.name, q.chosen, knobs, q.seed)
-                for way in dict.fromkeys((model.in_use, "cascade"))
-            }
+            shown = dict.fromkeys((model.in_use, "cascade"))
+            ways = {way: self._certificate(way, q) for way in shown}
             fixed = self.fixed_levels(model.name, q.chosen, levels, knobs.n, q.seed)
         grid = model.levels(knobs)
-        shown = fragments.curve_html(fixed, grid, ways, knobs.sigma, q.label)
-        return {"html": {"curve": shown}}
+        drawn = fragments.curve_html(fixed, grid, ways, knobs.sigma, q.label)
+        return {"html": {"curve": drawn}}
 
     def certify(self, body: Body, job: Job) -> Answer:
         """Every certificate of one image under fresh noise, and how the sound one is built."""
@@ -199,15 +197,14 @@ class Desk:
         model, images = self.model(name), self._many(name)
         most = several_images.most_to_certify_several(model, knobs, len(images.ids))
         with self._watching(job, model, most):
-            ways = several_images.by_each_image(model, images, knobs)
-            ways.append(self.one_sigma(name, knobs.sigma, knobs.n))
+            ways = [self.way(way, name, model.read_by(way, knobs)) for way in model.ways]
         return {"html": {"several": fragments.several_html(images, ways, model.class_names)}}
 
     def _many(self, name: str) -> Batch:
         return spread(self.samples(name), several_images.MANY).batch(slice(None))
 
-    def _one_sigma(self, name: str, sigma: float, n: int) -> several_images.Way:
-        return several_images.by_one_sigma(self.model(name), self._many(name), sigma, n)
+    def _way(self, way: str, name: str, knobs: Knobs) -> several_images.Way:
+        return several_images.certify_several(way, self.model(name), self._many(name), knobs)
 
     # Runs
 
@@ -238,6 +235,10 @@ class Desk:
             "this page shows only the run that it was started with",
         )
         return Path(named)
+
+    def _certificate(self, way: str, q: Question) -> Certificate:
+        """The preview of one way to choose σ, computed once for the knobs that it reads."""
+        return self.certified_as(way, q.model.name, q.chosen, q.model.read_by(way, q.knobs), q.seed)
 
     def _certified_as(
         self, way: str, name: str, image: ImageDataset, knobs: Knobs, seed: int

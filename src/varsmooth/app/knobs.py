@@ -188,6 +188,16 @@ class Smoothers:
         return Settings(cascade=",".join(f"{level:.9g}" for level in reversed(levels)))
 
     @property
+    def ways(self) -> list[str]:
+        """The ways to choose σ that have a sound certificate."""
+        return ["cascade", "g_v*", "g"] if self.has_selector else ["cascade", "g"]
+
+    def read_by(self, way: str, knobs: Knobs) -> Knobs:
+        """The knobs with λ at 0 where it does not matter: what is equal need not be computed."""
+        moved = way == "g_v*" or (way == "cascade" and self.about.cascades)
+        return knobs if moved else replace(knobs, lam=0.0)
+
+    @property
     def in_use(self) -> str:
         """The protected selector if there is one, then a tuned cascade, then one σ."""
         return "g_v*" if self.has_selector else "cascade" if self.about.cascades else "g"

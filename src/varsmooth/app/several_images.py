@@ -10,7 +10,6 @@ from varsmooth.certificates import Certificate
 from varsmooth.certification import certify
 from varsmooth.data import Batch
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0
-from varsmooth.smoothing import SmoothedClassifier
 
 MANY = 12
 
@@ -34,23 +33,14 @@ class Way:
         )
 
 
-def by_each_image(model: Smoothers, images: Batch, knobs: Knobs) -> list[Way]:
-    """A level for each image: by the protected selector if there is one, and by the cascade."""
-    smoothed, found = model.each(knobs), []
-    if model.has_selector:
-        settings = {"n_select": knobs.n_select, "alpha_select": ALPHA_SELECT}
-        found.append(_certified("selector", smoothed["g_v*"], images, knobs.n, **settings))
-    return [_certified("cascade", smoothed["cascade"], images, knobs.n), *found]
-
-
-def by_one_sigma(model: Smoothers, images: Batch, sigma: float, n: int) -> Way:
-    """One level for all images: conventional smoothing."""
-    return _certified(f"one σ = {sigma:g}", model.at(sigma), images, n)
-
-
-def _certified(title: str, g: SmoothedClassifier, images: Batch, n: int, **more: Any) -> Way:
-    settings = {"n0": N0, "n": n, "alpha": ALPHA, "seed": 0, "ids": images.ids, **more}
-    return Way(title, certify(g, images.images, **settings))
+def certify_several(way: str, model: Smoothers, images: Batch, knobs: Knobs) -> Way:
+    """Every image certified with g, g_v* or the cascade, always with the same noise."""
+    title = {"g": f"one σ = {knobs.sigma:g}", "g_v*": "selector"}.get(way, way)
+    settings: dict[str, Any] = {"n0": N0, "n": knobs.n, "alpha": ALPHA}
+    if way == "g_v*":
+        settings |= {"n_select": knobs.n_select, "alpha_select": ALPHA_SELECT}
+    g = model.each(knobs)[way]
+    return Way(title, certify(g, images.images, seed=0, ids=images.ids, **settings))
 
 
 def most_to_certify_several(model: Smoothers, knobs: Knobs, images: int) -> int:
