@@ -335,7 +335,7 @@ def test_the_level_in_use_and_what_h_says_agree(desk: Desk, model: Smoothers) ->
 def test_several_images_stand_side_by_side(desk: Desk) -> None:
     shown = desk.several(body(desk), Job())["html"]["several"]
     assert shown.count("<article") == 12
-    for way in ("selector", "cascade", "one σ = 0.25"):
+    for way in ("selector", "cascade", "one σ"):
         assert shown.count(f"{way}</th>") == 12
     other = desk.several(body(desk, lam=1.0), Job())["html"]["several"]
     assert other != shown

@@ -35,7 +35,7 @@ class Way:
 
 def certify_several(way: str, model: Smoothers, images: Batch, knobs: Knobs) -> Way:
     """Every image certified with g, g_v* or the cascade, always with the same noise."""
-    title = {"g": f"one σ = {knobs.sigma:g}", "g_v*": "selector"}.get(way, way)
+    title = {"g": "one σ", "g_v*": "selector"}.get(way, way)
     settings: dict[str, Any] = {"n0": N0, "n": knobs.n, "alpha": ALPHA}
     if way == "g_v*":
         settings |= {"n_select": knobs.n_select, "alpha_select": ALPHA_SELECT}
