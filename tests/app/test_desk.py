@@ -19,7 +19,6 @@ from varsmooth.app.browse import EVERYTHING, LINES, OpenRun, open_run
 from varsmooth.app.desk import Desk
 from varsmooth.app.knobs import Knobs, Smoothers
 from varsmooth.app.layout import page_html
-from varsmooth.app.markup import Markup, join, tag
 from varsmooth.app.uploads import MAX_BYTES, open_upload
 from varsmooth.app.worker import Cancelled, Job, Worker
 from varsmooth.certificates import stage_radii
@@ -32,6 +31,7 @@ from varsmooth.models.descriptions import Description, Part, describe
 from varsmooth.models.networks import build
 from varsmooth.models.settings import TunedStages
 from varsmooth.prediction import predict
+from varsmooth.report.markup import Html, element, join
 from varsmooth.rounding import rounded
 
 
@@ -395,19 +395,22 @@ def test_images_that_the_model_cannot_read_are_refused_at_once(pair: Path, tmp_p
         Desk(str(pair), data=str(tmp_path / "grey.png"))
 
 
-# Markup
+# Html
 
 
 EVIL = "<img src=x onerror=alert(1)>$\\frac{"
 
 
 def test_everything_but_markup_is_escaped() -> None:
-    assert tag("p", EVIL, title='"><script>') == (
+    assert element("p", EVIL, title='"><script>') == (
         f'<p title="&quot;&gt;&lt;script&gt;">{join(EVIL)}</p>'
     )
-    assert isinstance(join("a", None, tag("br")), Markup)
+    assert isinstance(join("a", None, element("img")), Html)
     assert "<img" not in join(EVIL)
-    assert tag("option", "x", selected=True, hidden=False, id=None) == "<option selected>x</option>"
+    assert (
+        element("option", "x", selected=True, hidden=False, id=None)
+        == "<option selected>x</option>"
+    )
 
 
 def test_names_of_a_model_are_text(tmp_path: Path) -> None:

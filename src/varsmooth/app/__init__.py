@@ -2,7 +2,7 @@
 
 knobs: what can be set, and the smoothed classifiers of a model at these settings;
 one_image, several_images, browse: what is computed; drawings: figures;
-markup: the only place where HTML is written; fragments: results as HTML; layout: the page itself;
+fragments: results as HTML; layout: the page itself; both through `varsmooth.report.markup`;
 worker: one piece of work at a time; desk: from a request to its answer;
 server: who may ask, and what a browser may load; static: style and script.
 

@@ -18,12 +18,12 @@ from varsmooth.app.fragments import (
     sentence,
     votes_html,
 )
-from varsmooth.app.markup import Markup, join, tag
 from varsmooth.app.one_image import SelectorDraws, reachable
 from varsmooth.certificates import ABSTAIN, Certificate
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.report import figures, statements
+from varsmooth.report.markup import Html, element, join
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.rounding import rounded
 from varsmooth.runs.images import resized
@@ -78,7 +78,7 @@ class OpenRun:
     def names(self) -> Sequence[str]:
         return tuple(self.run.header["dataset"]["class_names"])
 
-    def summary_html(self) -> Markup:
+    def summary_html(self) -> Html:
         """What the run is, how far it got, and what its numbers mean."""
         outcomes, dataset = self.outcomes, self.run.header["dataset"]
         said = f"{self.verb}: {outcomes.images} of {outcomes.expected} images of {dataset['name']}"
@@ -87,7 +87,7 @@ class OpenRun:
             *(sentence(meaning) for meaning in statements.what_holds([outcomes])),
         )
 
-    def curve_html(self) -> Markup:
+    def curve_html(self) -> Html:
         """The report's own figure for this kind of run."""
         plots: dict[str, tuple[Callable[[Axes, list[Outcomes]], None], str]] = {
             "certify": (
@@ -105,7 +105,7 @@ class OpenRun:
         """Outcomes to filter by."""
         return [EVERYTHING, *sorted({outcome_of(row) for row in self.rows})]
 
-    def table_html(self, kind: str = EVERYTHING, start: int = 0) -> Markup:
+    def table_html(self, kind: str = EVERYTHING, start: int = 0) -> Html:
         """A part of the rows with this outcome: LINES of them, from `start` on."""
         chosen = [
             (number, row)
@@ -117,20 +117,27 @@ class OpenRun:
         start = max(0, min(start, (len(chosen) - 1) // LINES * LINES))
         shown = chosen[start : start + LINES]
         lines = [
-            tag("tr", *(tag("td", cell) for cell in self._cells(row)), data_row=number, tabindex=0)
+            element(
+                "tr",
+                *(element("td", cell) for cell in self._cells(row)),
+                data_row=number,
+                tabindex=0,
+            )
             for number, row in shown
         ]
         turn = None
         if len(chosen) > LINES:
-            turn = tag(
+            turn = element(
                 "p",
-                tag("button", "‹", data_start=start - LINES, disabled=start == 0),
+                element("button", "‹", data_start=start - LINES, disabled=start == 0),
                 f" {start + 1}–{start + len(shown)} of {len(chosen)} ",
-                tag("button", "›", data_start=start + LINES, disabled=start + LINES >= len(chosen)),
-                cls="turn",
+                element(
+                    "button", "›", data_start=start + LINES, disabled=start + LINES >= len(chosen)
+                ),
+                class_="turn",
             )
-        heads = tag("thead", tag("tr", *(tag("th", name) for name in head)))
-        return join(tag("table", heads, tag("tbody", *lines), cls="rows"), turn)
+        heads = element("thead", element("tr", *(element("th", name) for name in head)))
+        return join(element("table", heads, element("tbody", *lines), class_="rows"), turn)
 
     def _cells(self, row: Row) -> list[str]:
         more = []
@@ -142,12 +149,12 @@ class OpenRun:
         named = [class_name(row["label"], self.names), class_name(row["prediction"], self.names)]
         return [str(row["id"]), *more, level, *named, outcome_of(row)]
 
-    def evidence_html(self, number: int) -> Markup:
+    def evidence_html(self, number: int) -> Html:
         """The image of a row, and everything that its result follows from."""
         require(0 <= number < len(self.rows), f"the run has no row {number}")
         row = self.rows[number]
         budget = f", ε = {row['eps']:g}" if self.verb == "attack" else ""
-        title = tag("h3", f"image {row['id']}{budget}")
+        title = element("h3", f"image {row['id']}{budget}")
         if self.verb == "certify":
             return join(title, self._certificate_html(row))
         votes = {"counts": (row["prediction"], VOTES)}
@@ -160,21 +167,23 @@ class OpenRun:
         ]
         return join(title, self._image_html(row), *charts)
 
-    def _image_html(self, row: Row) -> Markup:
+    def _image_html(self, row: Row) -> Html:
         try:
             image = image_of(self.run.folder, row["id"])
         except (VarsmoothError, OSError) as error:
             return sentence(f"The image cannot be shown: {error}")
         return pixels(image.batch([0]).images[0], class_name(row["label"], self.names), "the image")
 
-    def _certificate_html(self, row: Row) -> Markup:
+    def _certificate_html(self, row: Row) -> Html:
         image = self._image_html(row)
         if not row.get("evidence"):
             return join(image, sentence("This run was imported and holds no evidence."))
         certificate = self.run.certificate(row)
         ledger = certificate.ledger
         parts = [
-            tag("div", image, card("the certificate", certificate, self.names), cls="beside"),
+            element(
+                "div", image, card("the certificate", certificate, self.names), class_="beside"
+            ),
             construction_html(certificate),
         ]
         if certificate.votes:

@@ -13,7 +13,6 @@ from varsmooth.app import fragments, one_image, several_images
 from varsmooth.app.browse import EVERYTHING, open_run
 from varsmooth.app.drawings import png
 from varsmooth.app.knobs import Knobs, Smoothers
-from varsmooth.app.markup import tag
 from varsmooth.app.uploads import decoded, open_upload
 from varsmooth.app.worker import Job, Worker
 from varsmooth.certificates import Certificate
@@ -22,6 +21,7 @@ from varsmooth.data.fitting import fitted
 from varsmooth.defaults import MODEL
 from varsmooth.errors import require
 from varsmooth.models.descriptions import Description, describe, released_names
+from varsmooth.report.markup import element
 from varsmooth.runs.images import resized
 
 Answer = dict[str, Any]
@@ -215,11 +215,11 @@ class Desk:
         start = whole("start", body.get("start", 0), len(run.rows) + 1)
         html = {"table": run.table_html(kind, start)}
         if body.get("all"):
-            kinds = [tag("option", name, value=name) for name in run.kinds()]
+            kinds = [element("option", name, value=name) for name in run.kinds()]
             html |= {
                 "summary": run.summary_html(),
                 "runcurve": run.curve_html(),
-                "kinds": tag("select", *kinds, id="kind"),
+                "kinds": element("select", *kinds, id="kind"),
             }
         return {"html": html}
 

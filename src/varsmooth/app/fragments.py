@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from varsmooth.app import drawings
-from varsmooth.app.markup import Markup, join, tag
 from varsmooth.app.one_image import Attacked, Certified, Reply, SelectorDraws, View
 from varsmooth.app.several_images import Way
 from varsmooth.cascade import Stages
 from varsmooth.certificates import ABSTAIN, Certificate, stage_radii
 from varsmooth.data import Batch
+from varsmooth.report.markup import Html, element, join
 from varsmooth.report.statements import MEANINGS
 from varsmooth.rounding import rounded
 
@@ -31,36 +31,34 @@ def class_name(prediction: int, names: Sequence[str]) -> str:
     return names[prediction] if prediction < len(names) else str(prediction)
 
 
-def figure(content: str | bytes, caption: object, alt: str, kind: str = "chart") -> Markup:
+def figure(content: str | bytes, caption: str, alt: str, kind: str = "chart") -> Html:
     """A picture with its caption; kind: `chart`, or `pixels` for images."""
-    picture = tag("img", src=drawings.data_url(content), alt=alt)
-    return tag("figure", picture, tag("figcaption", caption), cls=kind)
+    picture = element("img", src=drawings.data_url(content), alt=alt)
+    return element("figure", picture, element("figcaption", caption), class_=kind)
 
 
-def pixels(image: Tensor, caption: str, alt: str) -> Markup:
+def pixels(image: Tensor, caption: str, alt: str) -> Html:
     return figure(drawings.png(image), caption, alt, "pixels")
 
 
-def sentence(text: str, kind: str = "note") -> Markup:
-    return tag("p", text, cls=kind)
+def sentence(text: str, kind: str = "note") -> Html:
+    return element("p", text, class_=kind)
 
 
-def number(title: str, value: str, small: str, kind: str | None = None, **more: str) -> Markup:
-    return tag(
+def number(title: str, value: str, small: str, kind: str | None = None, **more: str) -> Html:
+    return element(
         "div",
-        tag("span", title),
-        tag("strong", value, **more),
-        tag("small", small),
-        cls=f"number {kind or ''}".strip(),
+        element("span", title),
+        element("strong", value, **more),
+        element("small", small),
+        class_=f"number {kind or ''}".strip(),
     )
 
 
 # One image
 
 
-def answer_html(
-    view: View, deployed: Certificate, names: Sequence[str], label: int | None
-) -> Markup:
+def answer_html(view: View, deployed: Certificate, names: Sequence[str], label: int | None) -> Html:
     """Prediction, σ and radius: the three numbers of the first view."""
     answer = view.answer
     kind = outcome_kind(answer.prediction, label)
@@ -74,12 +72,12 @@ def answer_html(
     about = f"preview, N = {sum(answer.counts)}"
     if deployed.prediction not in (ABSTAIN, answer.prediction):
         about += f", for {class_name(deployed.prediction, names)}"
-    return tag(
+    return element(
         "div",
         number("prediction", class_name(answer.prediction, names), why, kind, id="prediction"),
         number("noise level σ", f"{answer.sigma:.4f}", chosen_by, id="sigma"),
         number("certified radius", rounded(deployed.radius), about, id="radius"),
-        cls="numbers",
+        class_="numbers",
     )
 
 
@@ -90,12 +88,13 @@ def outcome_kind(prediction: int, label: int | None) -> str:
     return "right" if label in (None, prediction) else "wrong"
 
 
-def grid_html(levels: Sequence[float], chosen: float) -> Markup:
+def grid_html(levels: Sequence[float], chosen: float) -> Html:
     """The levels an image may get; the one in use stands out."""
     chips = [
-        tag("li", f"{s:.3f}", cls="chosen" if abs(s / chosen - 1) < 1e-5 else None) for s in levels
+        element("li", f"{s:.3f}", class_="chosen" if abs(s / chosen - 1) < 1e-5 else None)
+        for s in levels
     ]
-    return tag("ol", *chips, cls="grid", title="the noise levels this image may get")
+    return element("ol", *chips, class_="grid", title="the noise levels this image may get")
 
 
 def curve_html(
@@ -104,7 +103,7 @@ def curve_html(
     ways: Mapping[str, Certificate],
     sigma: float,
     label: int | None,
-) -> Markup:
+) -> Html:
     best = max(curve, key=lambda c: c.radius)
     caption = (
         f"Certified radius of this image at each fixed σ (best {rounded(best.radius)} at "
@@ -120,12 +119,12 @@ def curve_html(
     return figure(drawn, caption, "certified radius against σ")
 
 
-def view_html(view: View) -> Markup:
+def view_html(view: View) -> Html:
     """The image as f sees it."""
     return pixels(view.noisy, f"x + ε at σ = {view.answer.sigma:.3f}", "the image under noise")
 
 
-def draws_html(draws: SelectorDraws | None) -> Markup:
+def draws_html(draws: SelectorDraws | None) -> Html:
     if draws is None:
         return sentence("This model has no selector h.")
     low, high = draws.bounds
@@ -134,16 +133,16 @@ def draws_html(draws: SelectorDraws | None) -> Markup:
         f"h on noisy copies (noise σ_m). Black: the median, {draws.median:.4f}. Red: the grid "
         f"level in use, {draws.chosen:.4f}. Violet: an attacker with budget {draws.budget:g} "
         "moves the median at most from ",
-        tag("b", f"{low:.4f}"),
+        element("b", f"{low:.4f}"),
         " to ",
-        tag("b", "∞" if high == float("inf") else f"{high:.4f}"),
+        element("b", "∞" if high == float("inf") else f"{high:.4f}"),
         " (N_h draws cannot bound it: raise N_h or σ_m, or lower the budget)." if beyond else ".",
     )
     drawn = drawings.svg(lambda axes: drawings.plot_draws(axes, draws))
     return figure(drawn, caption, "histogram of the selector’s levels")
 
 
-def votes_html(counts: Sequence[int], names: Sequence[str], winner: int, caption: str) -> Markup:
+def votes_html(counts: Sequence[int], names: Sequence[str], winner: int, caption: str) -> Html:
     drawn = drawings.svg(lambda axes: drawings.plot_votes(axes, counts, names, winner))
     return figure(drawn, caption, "votes for each class")
 
@@ -151,7 +150,7 @@ def votes_html(counts: Sequence[int], names: Sequence[str], winner: int, caption
 # Certificates
 
 
-def certified_html(found: Certified, names: Sequence[str], budget: float) -> Markup:
+def certified_html(found: Certified, names: Sequence[str], budget: float) -> Html:
     """How the radius is built, and beside it each certificate with its guarantee."""
     cards = []
     built = [construction_html(found.cascade)]
@@ -162,10 +161,12 @@ def certified_html(found: Certified, names: Sequence[str], budget: float) -> Mar
     cards.append(card(f"g: one σ = {found.fixed.sigma:g}", found.fixed, names))
     if found.paper is not None:
         cards.append(card(f"the paper’s three levels, D = {budget:g}", found.paper, names))
-    return tag("div", tag("div", *cards, cls="cards"), tag("div", *built), cls="certified")
+    return element(
+        "div", element("div", *cards, class_="cards"), element("div", *built), class_="certified"
+    )
 
 
-def construction_html(certificate: Certificate) -> Markup:
+def construction_html(certificate: Certificate) -> Html:
     """A picture of how the radius follows from the evidence."""
     if certificate.stages is not None:
         return stages_html(certificate, certificate.stages)
@@ -176,16 +177,16 @@ def construction_html(certificate: Certificate) -> Markup:
     if certificate.method == "sound":
         caption = join(
             "One row for each noise level (▸: this image’s). ",
-            tag("i", cls="key entry"),
+            element("i", class_="key entry"),
             " Entry distance ",
             sub("D", "k"),
             ": no image nearer than this gets that level. ",
-            tag("i", cls="key class"),
+            element("i", class_="key class"),
             " Class radius ",
             sub("R", "k"),
             ": nearer than this, that level answers the same class; missing where no vote was "
             "needed. The certified radius is the leftmost dot, min",
-            tag("sub", "k"),
+            element("sub", "k"),
             " max(",
             sub("D", "k"),
             ", ",
@@ -199,51 +200,61 @@ def construction_html(certificate: Certificate) -> Markup:
     return figure(drawn, caption, "how the certified radius is built")
 
 
-def stages_html(certificate: Certificate, stages: Stages) -> Markup:
+def stages_html(certificate: Certificate, stages: Stages) -> Html:
     """The stages of a cascade as rows: level, threshold, and what each adds to the radius."""
     radii = stage_radii(certificate.ledger, certificate.votes, stages)
     rows = []
     for j, (level, threshold) in enumerate(zip(stages.levels, stages.thresholds, strict=True)):
         visited = j < len(radii)
         last = j == len(radii) - 1
-        bound = tag("td", rounded(radii[j])) if visited else tag("td", "–")
-        cells = (bound, tag("td", "–")) if last else (tag("td", "–"), bound)
+        bound = element("td", rounded(radii[j])) if visited else element("td", "–")
+        cells = (bound, element("td", "–")) if last else (element("td", "–"), bound)
         votes = certificate.votes[j].n if visited else 0
-        head = tag("th", "▸ " if last else "", f"σ = {level:.3f}", scope="row")
+        head = element("th", "▸ " if last else "", f"σ = {level:.3f}", scope="row")
         rows.append(
-            tag("tr", head, tag("td", f"{threshold:g}"), tag("td", votes or "not needed"), *cells)
+            element(
+                "tr",
+                head,
+                element("td", f"{threshold:g}"),
+                element("td", str(votes or "not needed")),
+                *cells,
+            )
         )
     titles = ("stage", "τ", "votes", "H", "X")
-    head = tag("tr", *(tag("th", title) for title in titles))
-    foot = tag("tr", tag("th", "R", scope="row"), tag("td", rounded(certificate.radius), colspan=4))
+    head = element("tr", *(element("th", title) for title in titles))
+    foot = element(
+        "tr", element("th", "R", scope="row"), element("td", rounded(certificate.radius), colspan=4)
+    )
     caption = (
         "The first stage whose votes reach its threshold τ answers (▸: the one certified here). "
         "Nearer than H that stage answers this class; nearer than X an earlier one answers no "
         "other class. R is the smallest of them."
     )
-    table = tag("table", tag("thead", head), tag("tbody", *rows), tag("tfoot", foot))
-    return tag("figure", table, tag("figcaption", caption), cls="stages")
+    table = element(
+        "table", element("thead", head), element("tbody", *rows), element("tfoot", foot)
+    )
+    return element("figure", table, element("figcaption", caption), class_="stages")
 
 
-def card(title: str, certificate: Certificate, names: Sequence[str]) -> Markup:
+def card(title: str, certificate: Certificate, names: Sequence[str]) -> Html:
     """One certificate: its radius, its class, and what the radius means."""
     word = certificate.guarantee
     meaning = MEANINGS[word].partition(": ")[2]
-    return tag(
+    return element(
         "article",
-        tag("header", tag("span", paper_name(title)), tag("mark", word)),
-        tag("strong", rounded(certificate.radius), cls="radius"),
+        element("header", element("span", paper_name(title)), element("mark", word)),
+        element("strong", rounded(certificate.radius), class_="radius"),
         " ",
-        tag("span", class_name(certificate.prediction, names)),
-        tag("p", meaning[:1].upper() + meaning[1:]),
-        cls=f"card {word}",
+        element("span", class_name(certificate.prediction, names)),
+        element("p", meaning[:1].upper() + meaning[1:]),
+        class_=f"card {word}",
     )
 
 
 # Several images
 
 
-def several_html(images: Batch, ways: Sequence[Way], names: Sequence[str]) -> Markup:
+def several_html(images: Batch, ways: Sequence[Way], names: Sequence[str]) -> Html:
     """Each image with its σ and radius in every way, and the average radius of each way."""
     labels = None if images.labels is None else images.labels.tolist()
     cards = []
@@ -251,58 +262,58 @@ def several_html(images: Batch, ways: Sequence[Way], names: Sequence[str]) -> Ma
         label = None if labels is None else labels[i]
         best = max(way.radius(i, label) for way in ways)
         lines = [
-            tag(
+            element(
                 "tr",
-                tag("th", way.title, scope="row"),
-                tag("td", f"{way.certificates[i].sigma:.3f}"),
+                element("th", way.title, scope="row"),
+                element("td", f"{way.certificates[i].sigma:.3f}"),
                 _radius_cell(way, i, label, best, names),
             )
             for way in ways
         ]
         caption = class_name(label, names) if label is not None else f"image {i + 1}"
-        head = tag("tr", tag("th"), tag("th", "σ"), tag("th", "radius"))
-        table = tag("table", tag("thead", head), tag("tbody", *lines))
-        cards.append(tag("article", pixels(x, caption, caption), table, cls="one"))
+        head = element("tr", element("th"), element("th", "σ"), element("th", "radius"))
+        table = element("table", element("thead", head), element("tbody", *lines))
+        cards.append(element("article", pixels(x, caption, caption), table, class_="one"))
     averages = [
         number(way.title, rounded(way.average_radius(labels)), "average certified radius")
         for way in ways
     ]
-    return join(tag("div", *averages, cls="numbers"), tag("div", *cards, cls="many"))
+    return join(element("div", *averages, class_="numbers"), element("div", *cards, class_="many"))
 
 
-def _radius_cell(way: Way, i: int, label: int | None, best: float, names: Sequence[str]) -> Markup:
+def _radius_cell(way: Way, i: int, label: int | None, best: float, names: Sequence[str]) -> Html:
     prediction, radius = way.certificates[i].prediction, way.radius(i, label)
     kind = outcome_kind(prediction, label)
     if kind != "right":
-        return tag("td", class_name(prediction, names), cls=kind)
-    return tag("td", rounded(radius), cls="right best" if 0 < radius == best else "right")
+        return element("td", class_name(prediction, names), class_=kind)
+    return element("td", rounded(radius), class_="right best" if 0 < radius == best else "right")
 
 
 # Attacks
 
 
-def attacked_html(found: Attacked, names: Sequence[str], budget: float) -> Markup:
+def attacked_html(found: Attacked, names: Sequence[str], budget: float) -> Html:
     """The adversarial image, what was added to it, and every classifier before and after."""
     difference, factor = drawings.amplified(found.x, found.adversarial)
     enlarged = f"the perturbation × {factor:.3g}, ‖δ‖₂ = {found.distance:.3f}"
     rows = [
-        tag(
+        element(
             "tr",
-            tag("th", paper_name(name), tag("small", CLASSIFIERS[name]), scope="row"),
+            element("th", paper_name(name), element("small", CLASSIFIERS[name]), scope="row"),
             *(_cell(said[name], names, found.target) for said in (found.before, found.after)),
         )
         for name in found.before
     ]
-    head = tag("tr", tag("th"), tag("th", "before"), tag("th", "attacked"))
+    head = element("tr", element("th"), element("th", "before"), element("th", "attacked"))
     return join(
-        tag(
+        element(
             "div",
             pixels(found.x, "the image", "the image"),
             pixels(found.adversarial, f"attacked, budget {budget:g}", "the adversarial image"),
             pixels(difference, enlarged, "the perturbation, amplified"),
-            cls="row",
+            class_="row",
         ),
-        tag("table", tag("thead", head), tag("tbody", *rows), cls="replies"),
+        element("table", element("thead", head), element("tbody", *rows), class_="replies"),
         sentence(
             f"The attack drives away from “{class_name(found.target, names)}”. A failed attack "
             "proves nothing; a successful one inside a sound radius would refute the certificate."
@@ -310,17 +321,17 @@ def attacked_html(found: Attacked, names: Sequence[str], budget: float) -> Marku
     )
 
 
-def _cell(reply: Reply, names: Sequence[str], target: int) -> Markup:
-    level = None if reply.sigma is None else tag("small", f"σ {reply.sigma:.4f}")
+def _cell(reply: Reply, names: Sequence[str], target: int) -> Html:
+    level = None if reply.sigma is None else element("small", f"σ {reply.sigma:.4f}")
     kind = outcome_kind(reply.prediction, target)
-    return tag("td", class_name(reply.prediction, names), level, cls=kind)
+    return element("td", class_name(reply.prediction, names), level, class_=kind)
 
 
-def paper_name(text: str) -> Markup:
+def paper_name(text: str) -> Html:
     """g_v as the paper sets it."""
     parts = text.split("g_v")
     return join(parts[0], *(join(sub("g", "v"), part) for part in parts[1:]))
 
 
-def sub(letter: str, index: str) -> Markup:
-    return join(letter, tag("sub", index))
+def sub(letter: str, index: str) -> Html:
+    return join(letter, element("sub", index))

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from varsmooth.app.drawings import data_url, thumbnail
 from varsmooth.app.fragments import number, sentence
 from varsmooth.app.knobs import BUDGET, DRAWS, STEPS, VOTES, Knobs, lam_range, sigma_range
-from varsmooth.app.markup import Markup, join, tag
 from varsmooth.models.descriptions import Description
+from varsmooth.report.markup import Html, element, join
 
 if TYPE_CHECKING:
     from varsmooth.app.desk import Desk
@@ -35,39 +35,41 @@ def page_html(desk: "Desk", model: str) -> str:
     }
     first = "run" if desk.run is not None else "one"
     tabs = [
-        tag("button", title, role="tab", data_view=name, aria_selected=str(name == first).lower())
+        element(
+            "button", title, role="tab", data_view=name, aria_selected=str(name == first).lower()
+        )
         for name, (title, _) in views.items()
     ]
     sections = [
-        tag("section", content, id=f"view-{name}", role="tabpanel", hidden=name != first)
+        element("section", content, id=f"view-{name}", role="tabpanel", hidden=name != first)
         for name, (_, content) in views.items()
     ]
-    choices = [tag("option", name, value=name, selected=name == model) for name in desk.models]
-    body = tag(
+    choices = [element("option", name, value=name, selected=name == model) for name in desk.models]
+    body = element(
         "body",
-        tag(
+        element(
             "header",
-            tag("h1", "varsmooth"),
-            tag("p", "A noise level for each image, and the radius it certifies."),
-            tag("label", "model ", tag("select", *choices, id="model"), cls="model"),
+            element("h1", "varsmooth"),
+            element("p", "A noise level for each image, and the radius it certifies."),
+            element("label", "model ", element("select", *choices, id="model"), class_="model"),
         ),
-        tag("nav", *tabs, role="tablist"),
-        tag("p", id="error", role="alert", hidden=True),
-        tag("main", *sections),
+        element("nav", *tabs, role="tablist"),
+        element("p", id="error", role="alert", hidden=True),
+        element("main", *sections),
     )
-    head = tag(
+    head = element(
         "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", "varsmooth"),
-        tag("link", rel="stylesheet", href="page.css"),
-        tag("link", rel="icon", href="data:,"),
-        tag("script", src="page.js", defer=True),
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", "varsmooth"),
+        element("link", rel="stylesheet", href="page.css"),
+        element("link", rel="icon", href="data:,"),
+        element("script", src="page.js", defer=True),
     )
-    return "<!doctype html>\n" + tag("html", head, body, lang="en")
+    return "<!doctype html>\n" + element("html", head, body, lang="en")
 
 
-def _one_image(desk: "Desk", model: str, about: Description) -> Markup:
+def _one_image(desk: "Desk", model: str, about: Description) -> Html:
     samples = desk.samples(model)
     names = samples.class_names
     captions = (
@@ -76,103 +78,103 @@ def _one_image(desk: "Desk", model: str, about: Description) -> Markup:
         else [f"image {i + 1}" for i in range(len(samples))]
     )
     thumbs = [
-        tag(
+        element(
             "button",
-            tag("img", src=data_url(thumbnail(pixels)), alt=f"sample {i + 1}"),
+            element("img", src=data_url(thumbnail(pixels)), alt=f"sample {i + 1}"),
             data_sample=i,
             title=label,
             aria_pressed=str(i == 0).lower(),
         )
         for i, (pixels, label) in enumerate(zip(samples.images, captions, strict=True))
     ]
-    picker = tag(
+    picker = element(
         "div",
-        tag("div", *thumbs, cls="samples", id="samples"),
-        tag(
+        element("div", *thumbs, class_="samples", id="samples"),
+        element(
             "label",
             "Use my own picture",
-            tag("input", type="file", accept="image/png,image/jpeg", id="upload"),
-            cls="button",
+            element("input", type="file", accept="image/png,image/jpeg", id="upload"),
+            class_="button",
         ),
         slot("said"),
-        cls="picker",
+        class_="picker",
     )
     turned = slider(about, turned_first(about))
-    stage = tag(
+    stage = element(
         "div",
-        tag(
+        element(
             "figure",
-            tag("img", src=data_url(thumbnail(samples.images[0])), id="image", alt="the image"),
-            tag("figcaption", captions[0], id="caption"),
-            cls="pixels",
+            element("img", src=data_url(thumbnail(samples.images[0])), id="image", alt="the image"),
+            element("figcaption", captions[0], id="caption"),
+            class_="pixels",
         ),
-        tag("div", turned, slot("grid"), cls="turned"),
-        cls="stage",
+        element("div", turned, slot("grid"), class_="turned"),
+        class_="stage",
     )
     waiting = [
         number(title, "…", " ") for title in ("prediction", "noise level σ", "certified radius")
     ]
-    results = tag(
+    results = element(
         "div",
-        slot("answer", tag("div", *waiting, cls="numbers")),
+        slot("answer", element("div", *waiting, class_="numbers")),
         slot("curve"),
-        tag("button", "Certify with fresh noise", id="certify", cls="work primary"),
+        element("button", "Certify with fresh noise", id="certify", class_="work primary"),
         sentence(
             "The radius above is a preview: the noise stays the same while you turn the knobs. "
             "Certify once, with settings chosen beforehand."
         ),
         slot("certified"),
-        cls="results",
+        class_="results",
     )
-    return join(picker, tag("div", stage, results, _advanced(about), cls="column"))
+    return join(picker, element("div", stage, results, _advanced(about), class_="column"))
 
 
-def _advanced(about: Description) -> Markup:
+def _advanced(about: Description) -> Html:
     of_h = ["sigma_m", "low", "high", "n_select"] if about.selector else []
     of_h = ["sigma_a", *of_h] if about.selector and about.universal else of_h
     fixed = ["n"] if turned_first(about) == "sigma" else ["sigma", "n"]
     first, turned = Knobs.recommended(about), turned_first(about)
     hidden = [
-        tag("input", type="hidden", data_knob=name, value=getattr(first, name))
+        element("input", type="hidden", data_knob=name, value=getattr(first, name))
         for name in LABELS
         if name not in (*fixed, *of_h, turned, "budget", "steps")
     ]
-    return tag(
+    return element(
         "details",
-        tag("summary", "Advanced"),
-        tag("div", *(slider(about, name) for name in (*fixed, *of_h)), *hidden, cls="knobs"),
-        tag("button", "Draw other noise", id="fresh"),
-        tag("div", slot("noisy"), slot("draws"), slot("votes"), cls="charts"),
-        tag("h3", "Attack"),
-        tag("div", slider(about, "budget"), slider(about, "steps"), cls="knobs"),
-        tag(
+        element("summary", "Advanced"),
+        element("div", *(slider(about, name) for name in (*fixed, *of_h)), *hidden, class_="knobs"),
+        element("button", "Draw other noise", id="fresh"),
+        element("div", slot("noisy"), slot("draws"), slot("votes"), class_="charts"),
+        element("h3", "Attack"),
+        element("div", slider(about, "budget"), slider(about, "steps"), class_="knobs"),
+        element(
             "label",
             "gradients through ",
-            tag(
+            element(
                 "select",
-                tag("option", "selector, noise and votes", value="strong"),
-                tag("option", "f alone", value="weak"),
+                element("option", "selector, noise and votes", value="strong"),
+                element("option", "f alone", value="weak"),
                 id="kind-of-attack",
             ),
         ),
-        tag("button", "Attack", id="attack", cls="work primary"),
+        element("button", "Attack", id="attack", class_="work primary"),
         slot("attacked"),
         id="advanced",
     )
 
 
-def _several(about: Description) -> Markup:
+def _several(about: Description) -> Html:
     moved = "the one σ" if turned_first(about) == "sigma" else "the level of every image"
     said = (
         f"This moves {moved}. The selector reads the image; in the cascade f’s own votes choose, "
         "largest level first. Averages count a wrong class as radius 0."
     )
-    bar = tag("div", slider(about, turned_first(about)), sentence(said), cls="stage several")
+    bar = element("div", slider(about, turned_first(about)), sentence(said), class_="stage several")
     return join(bar, slot("several"))
 
 
-def _run(desk: "Desk") -> Markup:
-    folder = tag(
+def _run(desk: "Desk") -> Html:
+    folder = element(
         "input",
         type="text",
         id="folder",
@@ -182,18 +184,18 @@ def _run(desk: "Desk") -> Markup:
         readonly=not desk.any_run,
     )
     return join(
-        tag(
+        element(
             "div",
-            tag("label", "Folder of a run (what --out named)", folder),
-            tag("button", "Open", id="open", cls="work primary"),
-            cls="open",
+            element("label", "Folder of a run (what --out named)", folder),
+            element("button", "Open", id="open", class_="work primary"),
+            class_="open",
         ),
         slot("summary"),
-        tag(
+        element(
             "div",
-            tag("div", slot("runcurve"), slot("kinds"), slot("table")),
+            element("div", slot("runcurve"), slot("kinds"), slot("table")),
             slot("evidence"),
-            cls="beside",
+            class_="beside",
         ),
     )
 
@@ -203,12 +205,12 @@ def turned_first(about: Description) -> str:
     return "lam" if about.selector or about.cascades else "sigma"
 
 
-def slot(name: str, content: Markup | None = None) -> Markup:
+def slot(name: str, content: Html | None = None) -> Html:
     """Where the answer called `name` goes."""
-    return tag("div", content, data_slot=name)
+    return element("div", content, data_slot=name)
 
 
-def slider(about: Description, name: str) -> Markup:
+def slider(about: Description, name: str) -> Html:
     """A knob: a slider, the number beside it, and what it does in plain words."""
     sigmas = sigma_range(about)
     ranges = {"lam": lam_range(about), "n": VOTES, "n_select": DRAWS}
@@ -216,12 +218,12 @@ def slider(about: Description, name: str) -> Markup:
     low, high, step = ranges.get(name, sigmas)
     value = f"{getattr(Knobs.recommended(about), name):g}"
     common = {"min": f"{low:g}", "max": f"{high:g}", "value": value, "data_knob": name}
-    return tag(
+    return element(
         "div",
-        tag("span", LABELS[name], " ", tip(TIPS[name])),
-        tag("input", type="range", step=f"{step:g}", aria_label=LABELS[name], **common),
-        tag("input", type="number", step="any", aria_label=LABELS[name], **common),
-        cls="knob",
+        element("span", LABELS[name], " ", tip(TIPS[name])),
+        element("input", type="range", step=f"{step:g}", aria_label=LABELS[name], **common),
+        element("input", type="number", step="any", aria_label=LABELS[name], **common),
+        class_="knob",
     )
 
 
@@ -239,6 +241,6 @@ LABELS = {
 }
 
 
-def tip(text: str) -> Markup:
+def tip(text: str) -> Html:
     """A question mark that explains what stands before it."""
-    return tag("button", "?", type="button", cls="tip", data_tip=text, aria_label=text)
+    return element("button", "?", type="button", class_="tip", data_tip=text, aria_label=text)

@@ -10,24 +10,29 @@ class Html(str):
     """Text that is HTML already."""
 
 
-def element(tag: str, *children: str, **attributes: object) -> Html:
-    """One element; text and attribute values are escaped, attributes that are None left out.
+def element(tag: str, /, *children: str | None, **attributes: object) -> Html:
+    """One element; text and attribute values are escaped.
+
+    Children that are None and attributes that are None or False are left out; an attribute that
+    is True has no value.
 
     >>> element("td", "a < b", class_="x'y", hidden=None)
     '<td class="x&#x27;y">a &lt; b</td>'
     """
     words = (
-        f' {name.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
-        for name, value in attributes.items()
-        if value is not None
+        f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None and value is not False
+        for name in [key.rstrip("_").replace("_", "-")]
     )
     start = f"<{tag}{''.join(words)}>"
-    return Html(start if tag in ("img", "meta") else f"{start}{join(*children)}</{tag}>")
+    return Html(start if tag in _VOID else f"{start}{join(*children)}</{tag}>")
 
 
-def join(*children: str) -> Html:
+def join(*children: str | None) -> Html:
     """Children one after the other, escaped unless they are HTML."""
-    return Html("".join(c if isinstance(c, Html) else escape(c) for c in children))
+    given = (child for child in children if child is not None)
+    return Html("".join(c if isinstance(c, Html) else escape(c) for c in given))
 
 
 def folded(summary: str, *children: str, **attributes: object) -> Html:
@@ -65,3 +70,4 @@ def document(title: str, *body: str) -> str:
 
 
 _FILES = ("report.css", "report.js")
+_VOID = ("img", "input", "link", "meta")
