@@ -97,7 +97,7 @@ def sweep(classifier: nn.Module, size: Size) -> dict[str, dict[Setting, float]]:
     g = SmoothedClassifier(classifier, FixedSelector(SIGMA))
     for batch_size in size.batch_sizes:
         ways[f"ours {batch_size} default"] = lambda b=batch_size: certify(  # type: ignore[misc]
-            g, x, N0, size.sweep_n, ALPHA, batch_size=b
+            g, x, n0=N0, n=size.sweep_n, alpha=ALPHA, batch_size=b
         )
     seconds = interleave(ways, rounds=1, warm=False)
     found: dict[str, dict[Setting, float]] = {}

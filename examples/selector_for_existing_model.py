@@ -19,7 +19,7 @@ def save_my_classifier(folder: str) -> None:
     save(
         folder,
         Description(
-            data="cifar10-sample",
+            dataset="cifar10-sample",
             class_names=released.description.class_names,
             sigma_a=0.25,  # the level of noise it was trained with
             classifier=Part(network="conv4", options={"classes": 10, "channels": 3}),

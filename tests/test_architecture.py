@@ -81,6 +81,14 @@ def test_imports_point_upward(path: Path) -> None:
     assert not below, f"{room} imports from below: {sorted(below)}"
 
 
+def test_the_table_of_rooms_is_the_folder_listing() -> None:
+    here = {room_of(path) for path in SOURCES}
+    assert set(ROOMS) == here
+    guide = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+    table = guide.split("| room |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == ROOMS
+
+
 def test_bounds_know_no_torch() -> None:
     assert "torch" not in (PACKAGE / "bounds.py").read_text().split('"""')[-1]
 

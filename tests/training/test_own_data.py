@@ -69,8 +69,8 @@ def pair(tmp_path: Path, classifier: Path) -> Path:
 
 
 def train_selector(classifier: Path, out: Path, *more: str) -> int:
-    words = f"train selector --classifier {classifier} --output {out} --epochs 1 --batch-size 4"
-    small = "--held-out-images 3 --network_options.width 8 --network_options.heads 1"
+    words = f"train selector --classifier {classifier} --out {out} --epochs 1 --batch-size 4"
+    small = "--held-out-images 3 --network-options.width 8 --network-options.heads 1"
     return run(f"{words} {small}", *more)
 
 
@@ -80,7 +80,7 @@ def test_a_selector_is_trained_on_the_data_of_its_classifier(
     assert train_selector(classifier, tmp_path / "h") == 0
     about = describe(tmp_path / "h")
     assert about.selector is not None
-    assert about.selector.training["dataset"] == str(photos)
+    assert about.selector.training["data"] == str(photos)
     assert about.selector.metrics["val"]["images"] == 3
 
 
@@ -102,7 +102,7 @@ def test_data_that_do_not_fit_are_refused(
     torch.manual_seed(0)
     save(pair, about, build("conv4", SMALL), build("attention", {"width": 8, "heads": 1}))
     before = (pair / "config.json").read_text()
-    for words in (f"tune {pair} {TUNE}", f"measure {pair} --images 6 --votes 16 --samples 3"):
+    for words in (f"tune {pair} {TUNE}", f"measure {pair} --images 6 --n 16 --n-select 3"):
         assert run(words) == 1
         assert sentence in capsys.readouterr().err
     assert train_selector(pair, tmp_path / "h") == 1
@@ -133,7 +133,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     ("verb", "options"),
     [
         ("tune", "--data cifar10-sample --images 4 --n 20 --n-select 21 --lams 0,0.1 --levels 2"),
-        ("measure", "--data cifar10-sample --images 4 --votes 16 --samples 3"),
+        ("measure", "--data cifar10-sample --images 4 --n 16 --n-select 3"),
     ],
 )
 def test_released_models_are_never_changed(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from varsmooth.cli.feedback import announce
 from varsmooth.cli.held_out import HeldOut
-from varsmooth.typed import Count, Positive, Probability, Share, Weight
+from varsmooth.typed import Count, Positive, Share, Weight
 
 if TYPE_CHECKING:
     from varsmooth.data import ImageDataset
@@ -24,7 +24,7 @@ def tune(
     levels: Count = 9,
     n: Count = 500,
     n_select: Count = 301,
-    unclipped: Probability = 0.9,
+    unclipped: Share = 0.9,
     batch_size: Count | None = None,
     images: HeldOut,
 ) -> None:

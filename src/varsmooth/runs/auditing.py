@@ -112,8 +112,11 @@ def _expected_of_selector(
             "candidates": (1, len(candidates)),
         }
     if evidence is None:
-        fixed = {"fixed level": (np.float32(about["sigma"]), np.float32(sigma))}
-        return {"levels": ([sigma], visited), **(fixed if about["selector"] == "fixed" else {})}
+        named = about["sigma"] if about["selector"] == "fixed" else sigma
+        return {
+            "levels": ([sigma], visited),
+            "fixed level": (np.float32(named), np.float32(sigma)),
+        }
     samples = np.asarray(evidence.samples)
     clip, grid = about["clip"], about["levels"]
     found: dict[str, Any] = {

@@ -209,7 +209,7 @@ def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     found = [] if there["verb"] == now["verb"] else [f"{there['verb']} there, {now['verb']} now"]
     found += _changed(_options(there), _options(now), "--")
     prints = there.get("fingerprints", {})
-    if prints != now.get("fingerprints"):
+    if prints != now.get("fingerprints", {}):
         known = all(map(covers_architecture, prints.values()))
         found.append(
             "--model is another network or has other weights"
