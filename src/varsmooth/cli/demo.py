@@ -46,12 +46,10 @@ def demo(
         images: how many images of the embedded CIFAR-10 sample
         trust: import paths of your own networks that the model may load: package.module:Class,...
     """
-    figures = (
-        ""
-        if find_spec("matplotlib")
-        else ("; its report has no figures, which need pip install 'varsmooth[report]'")
-    )
-    announce(f"predict, certify and attack {images} images with {model}", out=f"{out}{figures}")
+    where = str(out)
+    if find_spec("matplotlib") is None:
+        where += "; the report has no figures, which need pip install 'varsmooth[report]'"
+    announce(f"predict, certify and attack {images} images with {model}", out=where)
     from varsmooth.models.descriptions import describe
     from varsmooth.report import open_runs, write_report
     from varsmooth.report.statements import verdict

@@ -34,7 +34,7 @@ PAGE = "report.html"
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands below it, in this order."""
+    """A heading and its content, in this order."""
 
     heading: str
     sentences: Sequence[str] = ()

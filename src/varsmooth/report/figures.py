@@ -177,7 +177,8 @@ def plot_certified_accuracy(
         above, shown = accuracy > 0, _until_zero(accuracy)
         draw_band(axes, radii[above], low[above], high[above], colour)
         axes.plot(radii[shown], accuracy[shown], **_line(run, colour))
-    for best, grey in zip(envelopes, _greys(len(envelopes)), strict=True):
+    greys = map(str, np.linspace(0.5, 0.75, len(envelopes)))
+    for best, grey in zip(envelopes, greys, strict=True):
         accuracy = 100 * best.accuracy(radii)
         shown = _until_zero(accuracy)
         axes.plot(
@@ -285,10 +286,6 @@ def _until_zero(accuracy: Floats) -> slice:
 def _ceiling(share: float) -> float:
     """The end of a percent axis: a round number above the highest point."""
     return min(100.0, 10 * float(np.ceil(10 * share + 0.8)))
-
-
-def _greys(n: int) -> list[str]:
-    return [str(level) for level in np.linspace(0.5, 0.75, n)]
 
 
 def _log_edges(low: float, high: float, bins: int) -> Floats:

@@ -2,8 +2,8 @@
 
 Everything about certified accuracy follows from one column, the *reach* of each image: its
 certified radius where the certified class is right, −∞ where it is wrong or abstains.
-Intervals are about which images were drawn; the α of a certificate is about the noise, and is
-another matter (`false_certificates`).
+Intervals are about which images were drawn; the α of a certificate is about the noise
+(`false_certificates`).
 """
 
 import math
@@ -120,7 +120,7 @@ def mean_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Accuracy of one run less that of another on the same n images.
+    """Accuracy of one run minus that of another on the same n images.
 
     only_first, only_second: on how many images one is right and the other is not.
     """

@@ -120,7 +120,7 @@ def _markdown(text: str) -> str:
 
 
 def _html(text: str) -> Html:
-    """The interval of a number stands below it in small type."""
+    """Small type for the interval of a number, which CSS puts below it."""
     value, bracket, interval = text.partition(" [")
     return join(value, element("small", f"[{interval}")) if bracket else join(value)
 
