@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
-from benchmarks import cost, deciding, dual, fixed, memory, processes, training
+from benchmarks import cost, curve, deciding, dual, fixed, memory, processes, stopping, training
 from benchmarks.targets import Results, filled, rows, tables
 
 HERE = Path(__file__).parent
-PARTS = ("fixed", "dual", "deciding", "memory", "training", "processes", "cost")
+PARTS = (
+    "fixed", "dual", "deciding", "curve", "stopping", "memory", "training", "processes", "cost",
+)  # fmt: skip
 
 
 def measure(quick: bool = False, only: tuple[str, ...] = PARTS) -> Results:
@@ -27,6 +29,8 @@ def measure(quick: bool = False, only: tuple[str, ...] = PARTS) -> Results:
         "deciding": lambda: (
             deciding.run(deciding.QUICK, votes=None) if quick else deciding.run(deciding.CASES)
         ),
+        "curve": lambda: curve.run(curve.QUICK, votes=None) if quick else curve.run(curve.CASES),
+        "stopping": lambda: stopping.run(20 if quick else 400),
         "memory": lambda: memory.run(memory.QUICK if quick else memory.FULL),
         "training": lambda: training.run(training.QUICK if quick else training.FULL),
         "processes": lambda: processes.run(processes.QUICK if quick else processes.FULL),

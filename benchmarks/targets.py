@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks import curve, stopping
 from benchmarks.memory import growth
 
 Results = dict[str, Any]
@@ -73,10 +74,29 @@ def rows(results: Results) -> Iterator[Row]:
     refuted = sum(case["refuted"] for case in results["deciding"])
     what = "decisions of certify_at that the fixed N refutes"
     yield Row(what, 0, refuted, refuted, refuted, at_most=True, unit="")
+    yield from _curve_rows(results.get("curve", []))
     megabytes = growth(results["memory"], "ours")
     what = "peak memory, growth from the smallest to the largest n"
     yield Row(what, 5, megabytes, megabytes, megabytes, at_most=True, unit=" MB")
     yield _row("2 processes over 1 process", 1.8, results["processes"]["ratio"])
+
+
+def _curve_rows(cases: Sequence[Results]) -> Iterator[Row]:
+    for case in cases:
+        quarter, _, three_quarters = case["samples_quartiles"]
+        low, high = case["n_max"] / three_quarters, case["n_max"] / quarter
+        what = f"{case['case']}, whole curve: fewer samples than N = {case['n_max']:,}"
+        yield Row(what, 30, case["fewer"], low, high)
+        what = f"{case['case']}, whole curve: fraction of the speed of a fixed N per vote"
+        yield Row(what, 0.85, case["speed"], case["speed"], case["speed"], unit="")
+        for row in case["fixed"]:
+            pairs = zip(row["accuracy"], row["accuracy_fixed"], strict=True)
+            gaps = [100 * (ours - n) for ours, n in pairs]
+            what = f"{case['case']}: certified accuracy minus that of N = {row['n']:,}, worst r"
+            bound = 0.0 if row["n"] < case["n_max"] else -0.5
+            yield Row(what, bound, min(gaps), min(gaps), max(gaps), unit=" points")
+            what = f"{case['case']}: radii that N = {row['n']:,} refutes"
+            yield Row(what, 0, row["refuted"], row["refuted"], row["refuted"], True, "")
 
 
 def _row(
@@ -140,6 +160,8 @@ def tables(results: Results) -> dict[str, str]:
             ],
             [_decisions(case, results) for case in results["deciding"]],
         ),
+        "curve": curve.table(results.get("curve", [])),
+        "stopping": stopping.table(results.get("stopping", [])),
         "memory": _table(
             ["tool", "n", "batch size", "peak, MB above the loaded model"],
             [

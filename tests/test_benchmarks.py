@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import cost, deciding, dual, fixed, memory, processes, training
+from benchmarks import cost, curve, deciding, dual, fixed, memory, processes, stopping, training
 from benchmarks.__main__ import measure, processor
 from benchmarks.peers import Limit, ReferenceLoop
 from benchmarks.targets import Row, filled, rows, tables
@@ -24,6 +24,8 @@ def test_every_part_runs_and_fills_its_table() -> None:
         "fixed": fixed.run(fixed.QUICK),
         "dual": dual.run(dual.QUICK, ["cifar10-0.25"]),
         "deciding": deciding.run(deciding.QUICK, votes=None),
+        "curve": curve.run(curve.QUICK, votes=None),
+        "stopping": stopping.run(20),
         "training": training.run(training.QUICK),
         "cost": cost.run(cost.QUICK),
         # Processes take seconds to start: `test_other_processes` looks at these two.
@@ -36,7 +38,15 @@ def test_every_part_runs_and_fills_its_table() -> None:
     }
     results = json.loads(json.dumps(small))
     found = [row.what for row in rows(results)]
-    for what in ("bare f", "published loop", "levels visited", "fewer samples", "memory", "2 proc"):
+    for what in (
+        "bare f",
+        "published loop",
+        "levels visited",
+        "fewer samples",
+        "whole curve",
+        "memory",
+        "2 proc",
+    ):
         assert any(what in line for line in found), what
     assert any("ART" in line for line in found) == HAS_ART
     page = filled((BENCHMARKS / "README.md").read_text(), tables(results))
