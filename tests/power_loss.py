@@ -84,7 +84,7 @@ class Disk:
             if path is not None and path.is_dir():
                 self._lose(path, out / name)
             elif path is not None or number in self.content:
-                now = b"" if path is None else path.read_bytes()
+                now = self.content[number] if path is None else path.read_bytes()
                 (out / name).write_bytes(self._content(number, now))
 
     def _content(self, number: int, now: bytes) -> bytes:

@@ -93,6 +93,18 @@ class Certificate:
             **facts,
         )
 
+    def covers(self, answer: "Prediction") -> bool:
+        """Whether a query like this one, inside the radius, errs with probability ≤ its own α.
+
+        A dual radius assumes a deployed median of N_p draws that leaves its band with probability
+        ≤ α_p. So the query must set aside at least α_p (`alpha_select` of `predict`) and take at
+        least N_p draws; with band=False the radius speaks of the ideal median and covers none.
+        """
+        if answer.ledger is None or self.method != "sound":
+            return answer.ledger is not None
+        enough = 0 < self.ledger.n_deploy <= answer.ledger.n_deploy
+        return enough and self.ledger.alpha_deploy <= answer.ledger.alpha_deploy
+
     def recompute(self, alpha: float, alpha_select: float | None = None) -> "Certificate":
         """The same evidence at another α, without sampling.
 

@@ -65,7 +65,7 @@ def certify(
         runner_up: Bound the runner-up too, which helps with many classes; choose before looking.
         seed: None takes fresh entropy.
         ids: Names of the images' noise streams; 0, 1, … by default.
-        batch_size: Noisy images per forward pass; never changes a result.
+        batch_size: Noisy images per forward pass; changes no draw.
 
     Returns:
         One `Certificate` per image.
@@ -199,7 +199,7 @@ def certify_as_paper(
         runner_up: Bound the runner-up too.
         seed: None takes fresh entropy.
         ids: Names of the images' noise streams; 0, 1, … by default.
-        batch_size: Noisy images per forward pass; never changes a result.
+        batch_size: Noisy images per forward pass; changes no draw.
 
     Returns:
         One `Certificate` per image.

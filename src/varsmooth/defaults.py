@@ -19,7 +19,7 @@ ALPHA_SELECT = 1e-5
 """The part of ALPHA that is spent on the selector."""
 
 BATCH_SIZE = 128
-"""Noisy images per forward pass; changes no result."""
+"""Noisy images per forward pass; changes no draw."""
 
 MODEL = "cifar10-universal-1.00"
 """The released model that the demo and the page begin with."""

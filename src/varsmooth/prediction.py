@@ -32,7 +32,8 @@ def predict(
     The top count is tested against top + runner-up, two-sided: with probability ≥ 1 − α the
     answer is g's most likely class or ABSTAIN. With a `MedianSelector` the test gets
     α − alpha_select; alpha_select is for the deployed median, so that inside a `sound` radius a
-    wrong class is answered with probability ≤ α per query.
+    wrong class is answered with probability ≤ α per query, if alpha_select is at least that of
+    the certificate (`Certificate.covers` checks it).
 
     With a `CascadeSelector` of L stages each stage gets n votes and α' = α/(2L+1): it answers if
     CP⁻ of its top class reaches τ_j, passes on if CP⁺ stays below τ_j, and abstains otherwise.
@@ -46,7 +47,7 @@ def predict(
         alpha_select: The part of α for the deployed median.
         seed: None takes fresh entropy. A seed that an attacker can know voids the guarantee.
         ids: Names of the images' noise streams; 0, 1, … by default.
-        batch_size: Noisy images per forward pass; never changes a result.
+        batch_size: Noisy images per forward pass; changes no draw.
 
     Returns:
         One `Prediction` per image.

@@ -72,7 +72,7 @@ def certify_at(
         band: Cover the deployed `predict`, see `certify`.
         seed: None takes fresh entropy.
         ids: Names of the images' noise streams; 0, 1, … by default.
-        batch_size: Noisy images per forward pass; never changes a result.
+        batch_size: Noisy images per forward pass; changes no draw.
 
     Returns:
         One `Decision` per image.

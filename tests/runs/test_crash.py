@@ -94,11 +94,19 @@ def test_power_losses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 KILLS = 120
 
 
-def killed(words: str, kills: int, longest: int = 600) -> int:
-    """SIGKILL at random moments, resumed by the same command until it is done; how many hit."""
+def killed(words: str, kills: int, growth: int = 0) -> int:
+    """SIGKILL at random moments, resumed by the same command until it is done; how many hit.
+
+    Moments are times after the start and, with `growth`, numbers of bytes that the rows grew by.
+    """
     choice = random.Random(kills)
-    endings = [("late", choice.randrange(5, longest)) for _ in range(kills)]
-    codes, said = interrupted(words, endings)
+    endings = [
+        ("kill", choice.randrange(1, growth))
+        if growth and i % 2
+        else ("late", choice.randrange(900))
+        for i in range(kills)
+    ]
+    codes, said = interrupted(words, endings, timeout=3000)
     assert codes[-1] == 0, said
     return codes.count(-9)
 
@@ -107,11 +115,11 @@ def killed(words: str, kills: int, longest: int = 600) -> int:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the machine cannot fork")
 def test_hard_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, kills = write_pair(tmp_path / "model"), 0
-    certify = f"certify {QUICK} --model {model} --votes {tmp_path}/votes --subset 0:200"
+    certify = f"certify {QUICK} --model {model} --vote-cache {tmp_path}/votes --subset 0:200"
     predict = f"predict --n 60 --sigma 0.25 --model {model} --subset 0:400"
-    for verb, words in (("certify", certify), ("predict", predict)):
+    for verb, words, growth in (("certify", certify, 9000), ("predict", predict, 1500)):
         parts, whole = tmp_path / f"{verb}-parts", tmp_path / f"{verb}-whole"
-        kills += killed(f"{words} --batch-size 16 --out {parts}", KILLS // 2)
+        kills += killed(f"{words} --batch-size 16 --out {parts}", KILLS // 2, growth)
         if verb == "predict":  # resumed with the entropy that it took once
             words += f" --seed {Run.open(parts).header['config']['seed']}"
         assert run(f"{words} --out {whole}") == 0

@@ -14,10 +14,12 @@ from tests.small_models import QUICK, run, table, write_pair
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the machine cannot fork")
 
 
-def interrupted(words: str, endings: Sequence[tuple[str, int]]) -> tuple[list[int], str]:
+def interrupted(
+    words: str, endings: Sequence[tuple[str, int]], timeout: float = 550
+) -> tuple[list[int], str]:
     """Exit codes of a command that is ended as told and started again, and what it said."""
     command = [sys.executable, "-m", "tests.interrupting", json.dumps(endings), *words.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=550)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 

@@ -14,7 +14,7 @@ from varsmooth.prediction import predict
 from varsmooth.runs.building import listed
 from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.runs.records import Key, Row, Run
-from varsmooth.runs.runner import Setup, Task, labels_of, run
+from varsmooth.runs.runner import Evaluation, Setup, labels_of, run
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier
 
@@ -33,8 +33,8 @@ def attack_dataset(
 
 
 @dataclass(frozen=True)
-class Attacking(Task):
-    """The task: for each image and budget, the smoothed classifier before and after."""
+class Attacking(Evaluation):
+    """for each image and budget, the smoothed classifier before and after."""
 
     settings: AttackOptions
     verb = "attack"

@@ -11,7 +11,7 @@ from varsmooth.certification import certify, certify_as_paper
 from varsmooth.data import Batch
 from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.runs.records import Row, Run
-from varsmooth.runs.runner import Setup, Task, labels_of, run
+from varsmooth.runs.runner import Evaluation, Setup, labels_of, run
 from varsmooth.runs.vote_cache import RememberingClassifier
 from varsmooth.selectors import FixedSelector, MedianSelector
 from varsmooth.sequential import certify_at, certify_until, check_radii
@@ -26,8 +26,8 @@ def certify_dataset(
 
 
 @dataclass(frozen=True)
-class Certifying(Task):
-    """The task: one certificate for each image."""
+class Certifying(Evaluation):
+    """one certificate for each image."""
 
     settings: CertifyOptions
     verb = "certify"

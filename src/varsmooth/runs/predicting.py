@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from varsmooth.certificates import Prediction
@@ -15,7 +16,7 @@ from varsmooth.runs.certifying import images_per_block
 from varsmooth.runs.images import load_images
 from varsmooth.runs.options import DataOptions, ModelOptions, PredictOptions, RunOptions
 from varsmooth.runs.records import HEADER, Row, Run
-from varsmooth.runs.runner import Setup, Task, labels_of, run
+from varsmooth.runs.runner import Evaluation, Setup, labels_of, run
 
 
 def predict_dataset(
@@ -30,10 +31,17 @@ def predict_dataset(
             "TORCHELASTIC_RUN_ID" not in os.environ,
             "processes that torchrun starts must agree on their noise; choose it with --seed",
         )
-        started = (options.out / HEADER).exists()
-        seed = Run.open(options.out).header["config"].get("seed") if started else None
-        settings = replace(settings, seed=secrets.randbits(63) if seed is None else seed)
+        settings = replace(settings, seed=_recorded_seed(options.out) or secrets.randbits(63))
     return run(Predicting(settings), model, data, options)
+
+
+def _recorded_seed(folder: Path) -> int | None:
+    """The entropy that the predictions in this folder were begun with."""
+    if not (folder / HEADER).exists():
+        return None
+    header = Run.open(folder).header
+    seed = header["config"].get("seed")
+    return seed if header["verb"] == "predict" and isinstance(seed, int) else None
 
 
 def predict_photos(
@@ -58,8 +66,8 @@ def predict_photos(
 
 
 @dataclass(frozen=True)
-class Predicting(Task):
-    """The task: one prediction for each image."""
+class Predicting(Evaluation):
+    """one prediction for each image."""
 
     settings: PredictOptions
     verb = "predict"

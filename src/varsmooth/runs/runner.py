@@ -1,4 +1,4 @@
-"""Blocks of images through a task: one process or many, interrupted and continued.
+"""Blocks of images through an evaluation: one process or many, interrupted and continued.
 
 A run's images are cut into blocks by position, and a block is always computed whole. So what a
 network sees together, and with it every digit of a result, does not depend on interruptions or
@@ -43,7 +43,7 @@ class Setup:
     batch_size: int
 
 
-class Task(ABC):
+class Evaluation(ABC):
     """What is done with each block of images. A plain value, so that processes can be sent it."""
 
     verb: ClassVar[str]
@@ -73,22 +73,22 @@ class Task(ABC):
         return g
 
 
-def run(task: Task, model: ModelOptions, data: DataOptions, options: RunOptions) -> Run:
-    """Do the task on every image that has no row yet, and return the record.
+def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options: RunOptions) -> Run:
+    """Do the evaluation on every image that has no row yet, and return the record.
 
     With several processes each appends to its own file. Any of them may die: the same call
     continues, with any number of processes, to the same table.
     """
-    share = partial(_share, task=task, model=model, data=data, options=options)
+    share = partial(_share, evaluation=evaluation, model=model, data=data, options=options)
     with writing_to(options.out):
         if options.devices > 1:  # what is wrong is said once, before any process starts
-            prepare(task, model, data, options, torch.device("cpu"))
+            prepare(evaluation, model, data, options, torch.device("cpu"))
         launch(share, options.device, options.devices)
     return Run.open(options.out)
 
 
 def prepare(
-    task: Task,
+    evaluation: Evaluation,
     model: ModelOptions,
     data: DataOptions,
     options: RunOptions,
@@ -101,41 +101,47 @@ def prepare(
     images = load_images(data, built)
     g = built.g
     header = {
-        "verb": task.verb,
+        "verb": evaluation.verb,
         "name": options.name or options.out.resolve().name,
-        "config": _config(model, data, options) | task.config(),
+        "config": _config(model, data, options) | evaluation.config(),
         "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
         "environment": environment(device),
         "dataset": described(images, data),
         **identity(g),
     }
-    return Setup(task.equip(g), images, Run.create(options.out, header, rank), options.batch_size)
+    return Setup(
+        evaluation.equip(g), images, Run.create(options.out, header, rank), options.batch_size
+    )
 
 
 def _share(
-    engine: Engine, task: Task, model: ModelOptions, data: DataOptions, options: RunOptions
+    engine: Engine,
+    evaluation: Evaluation,
+    model: ModelOptions,
+    data: DataOptions,
+    options: RunOptions,
 ) -> None:
     """This process's blocks."""
-    setup = prepare(task, model, data, options, engine.device, engine.rank)
+    setup = prepare(evaluation, model, data, options, engine.device, engine.rank)
     ids, stored = setup.images.ids.tolist(), setup.record.rows()
-    done, tally = {key_of(row) for row in stored}, task.tally(stored)
+    done, tally = {key_of(row) for row in stored}, evaluation.tally(stored)
     counted = len(stored)
     del stored
-    size = task.block(setup.batch_size)
+    size = evaluation.block(setup.batch_size)
     blocks = [slice(start, start + size) for start in range(0, len(ids), size)]
     mine = blocks[engine.rank :: engine.processes]
-    todo = [b for b in mine if any(key not in done for i in ids[b] for key in task.keys(i))]
+    todo = [b for b in mine if any(key not in done for i in ids[b] for key in evaluation.keys(i))]
     total, left = sum(len(ids[b]) for b in mine), sum(len(ids[b]) for b in todo)
-    label = task.verb + (f" (process 1 of {engine.processes})" if engine.processes > 1 else "")
-    with Progress(total, total - left, label, shown=engine.rank == 0) as progress:
+    several = f" (process 1 of {engine.processes})" if engine.processes > 1 else ""
+    with Progress(total, total - left, evaluation.verb + several, shown=engine.rank == 0) as progress:
         for block in todo:
             batch = setup.images.batch(block)
             started = time.perf_counter()
-            rows = task.rows(setup, batch._replace(images=batch.images.to(engine.device)))
+            rows = evaluation.rows(setup, batch._replace(images=batch.images.to(engine.device)))
             seconds = (time.perf_counter() - started) / len(rows)
             new = [row | {"seconds": seconds} for row in rows if key_of(row) not in done]
             setup.record.append(new)
-            tally.update(task.tally(new))
+            tally.update(evaluation.tally(new))
             counted += len(new)
             progress.add(len(ids[block]), {name: k / counted for name, k in tally.items()})
 

@@ -24,7 +24,7 @@ from varsmooth.runs.attacking import (
 from varsmooth.runs.building import stored_model
 from varsmooth.runs.options import AttackOptions, RunOptions, options_in
 from varsmooth.runs.records import Key, Row, Run
-from varsmooth.runs.runner import Setup, Task, labels_of, other_model, run
+from varsmooth.runs.runner import Evaluation, Setup, labels_of, other_model, run
 from varsmooth.sampling import Sampler
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier
@@ -73,8 +73,8 @@ def search_run(
         if row["radius"] > 0
     }
     require(bool(balls), f"{against} has no certified image yet; there is nothing to search")
-    task = Searching(settings, str(Path(against).resolve()), certified.header, balls)
-    return run(task, named, data, options)
+    evaluation = Searching(settings, str(Path(against).resolve()), certified.header, balls)
+    return run(evaluation, named, data, options)
 
 
 def violations(found: Run) -> list[Row]:
@@ -94,8 +94,8 @@ class Ball:
 
 
 @dataclass(frozen=True)
-class Searching(Task):
-    """The task: one row for each certified image."""
+class Searching(Evaluation):
+    """one row for each certified image."""
 
     settings: AttackOptions
     against: str
@@ -127,7 +127,14 @@ class Searching(Task):
         found = find_adversarial(setup.g, x, classes, eps.to(x), self.settings, ids, sigma)
         n, seed, alpha = self.settings.n, self.settings.seed, self.settings.alpha
         after = predict(
-            setup.g, found, n=n, alpha=alpha, seed=seed, ids=ids, batch_size=setup.batch_size
+            setup.g,
+            found,
+            n=n,
+            alpha=alpha,
+            alpha_select=self.header["config"]["alpha_select"],  # as the radii assume it
+            seed=seed,
+            ids=ids,
+            batch_size=setup.batch_size,
         )
         if self.settings.save_images:
             keep_images(setup, ids, found, "radius")

@@ -220,7 +220,7 @@ class _Again:
     def replay(self, found: Verification, count: int) -> None:
         """Compute whole blocks of images as the run did, until `count` images are done."""
         config = self.run.header["config"]
-        task = Certifying(replace(read_options(CertifyOptions, config), vote_cache=None))
+        evaluation = Certifying(replace(read_options(CertifyOptions, config), vote_cache=None))
         size = config["batch_size"]
         setup = Setup(self.built.g, self.images, self.run, size)
         block = task.block(size)
@@ -231,7 +231,7 @@ class _Again:
                 break
             batch = self.images.batch(slice(start, start + block))
             batch = batch._replace(images=batch.images.to(self.device))
-            for row in task.rows(setup, batch):
+            for row in evaluation.rows(setup, batch):
                 found.replayed += 1
                 if _votes(row) != _votes(stored[row["id"]]):
                     differing.append(stored[row["id"]])
