@@ -135,9 +135,9 @@ def test_hard_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def _killed_trainings(folder: Path, kills: int) -> int:
     def train(name: str) -> str:
         config = {
-            "output": str(folder / name),
+            "out": str(folder / name),
             "sigma": 0.25,
-            "dataset": "cifar10-sample",
+            "data": "cifar10-sample",
             "train_split": "test",
             "held_out_split": "test",
             "network_options": {"widths": [4, 4, 4, 4]},
@@ -145,8 +145,8 @@ def _killed_trainings(folder: Path, kills: int) -> int:
             "images_per_epoch": 100,
             "batch_size": 50,
             "held_out_images": 10,
-            "votes": 16,
-            "accelerator": "cpu",
+            "n": 16,
+            "device": "cpu",
         }
         return f"train {json.dumps(config, separators=(',', ':'))} --out {folder / name}"
 
