@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,56 @@ def test_a_process_dies_and_another_number_of_them_continues(folder: Path) -> No
     assert run(f"{WORDS} two") == 0
     assert table(folder / "two") == table(folder / "alone")
     assert (folder / "two" / "rows-00001.jsonl").exists()
+
+
+PATIENT = """
+import sys, time
+from pathlib import Path
+from varsmooth.processes import launch
+
+
+def wait(engine):
+    Path(f"pid-{engine.rank}").write_text(str(__import__("os").getpid()))
+    time.sleep(120)
+
+
+if __name__ == "__main__":
+    launch(wait, "cpu", 2)
+"""
+
+
+def test_children_of_a_killed_parent_end(folder: Path) -> None:
+    (folder / "patient.py").write_text(PATIENT)
+    parent = subprocess.Popen([sys.executable, "patient.py"], cwd=folder)
+    files = [folder / "pid-0", folder / "pid-1"]
+    while not all(file.exists() and file.read_text() for file in files):
+        assert parent.poll() is None
+        time.sleep(0.1)
+    children = {int(file.read_text()) for file in files} - {parent.pid}
+    assert children
+    parent.kill()
+    parent.wait()
+    until = time.monotonic() + 30  # seconds, on a busy machine
+    while alive := {pid for pid in children if _lives(pid)}:
+        assert time.monotonic() < until, f"{alive} outlive their parent"
+        time.sleep(0.1)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_a_missing_extra_is_named_in_the_words_of_the_command(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
+    assert run(f"{WORDS} two --devices 2") == 1
+    said = capsys.readouterr().err
+    assert "pip install 'varsmooth[distributed]'" in said
+    assert "training" not in said
 
 
 @pytest.mark.slow

@@ -182,6 +182,15 @@ def test_predictions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "3 of 3 images" in capsys.readouterr().out
 
 
+def test_predictions_never_take_the_seed_of_another_verb(model: Path, tmp_path: Path) -> None:
+    """A seed that everybody knows voids the guarantee of a prediction."""
+    certify_words = f"certify {QUICK} --subset 0:1 --model {model} --out {tmp_path}"
+    assert run(certify_words) == 0
+    (tmp_path / "rows-00000.jsonl").unlink()  # now it is only an intention
+    assert run(f"predict --n 50 --sigma 0.25 --subset 0:1 --model {model} --out {tmp_path}") == 0
+    assert Run.open(tmp_path).header["config"]["seed"] > 2**20
+
+
 def test_photographs_of_ones_own(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

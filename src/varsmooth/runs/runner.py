@@ -133,7 +133,9 @@ def _share(
     todo = [b for b in mine if any(key not in done for i in ids[b] for key in evaluation.keys(i))]
     total, left = sum(len(ids[b]) for b in mine), sum(len(ids[b]) for b in todo)
     several = f" (process 1 of {engine.processes})" if engine.processes > 1 else ""
-    with Progress(total, total - left, evaluation.verb + several, shown=engine.rank == 0) as progress:
+    with Progress(
+        total, total - left, evaluation.verb + several, shown=engine.rank == 0
+    ) as progress:
         for block in todo:
             batch = setup.images.batch(block)
             started = time.perf_counter()

@@ -223,7 +223,7 @@ class _Again:
         evaluation = Certifying(replace(read_options(CertifyOptions, config), vote_cache=None))
         size = config["batch_size"]
         setup = Setup(self.built.g, self.images, self.run, size)
-        block = task.block(size)
+        block = evaluation.block(size)
         stored = {row["id"]: row for row in self.rows}
         differing = []
         for start in self.chosen.permutation(range(0, len(self.images), block)):
