@@ -718,9 +718,8 @@ def test_bad_selectors_are_refused() -> None:
 
 def test_a_dual_radius_covers_queries_that_set_its_share_aside() -> None:
     """Measured: 2.6 % wrong answers at α = 1 % inside a radius made with α_p = 4.5 %."""
-    selector = MedianSelector(lambda x: 0.2 + x[:, 0, 0, 0] / 4, 0.25, 51, (0.1, 1.0), 4)
-    g = SmoothedClassifier(LinearClassifier(torch.ones(1, 1, 1, 3)), selector)
-    x = torch.full((1, 1, 1, 3), 0.5)
+    selector = MedianSelector(LinearSelector(0.4, 1.0), 0.25, 51, (0.1, 1.0), 4)
+    g, x = SmoothedClassifier(Linear(), selector), point(0.9, 0.5)
     certified = {"n": 400, "n_select": 401, "alpha": 0.05, "seed": 1}
     generous = certify(g, x, alpha_select=0.045, **certified)[0]  # type: ignore[arg-type]
     strict = certify(g, x, alpha_select=1e-3, **certified)[0]  # type: ignore[arg-type]
@@ -730,7 +729,7 @@ def test_a_dual_radius_covers_queries_that_set_its_share_aside() -> None:
     assert not generous.covers(answer)
     assert not ideal.covers(answer)
     assert not strict.covers(predict(g, x, n=400, alpha=None)[0])
-    fewer = MedianSelector(lambda x: 0.2 + x[:, 0, 0, 0] / 4, 0.25, 41, (0.1, 1.0), 4)
+    fewer = MedianSelector(LinearSelector(0.4, 1.0), 0.25, 41, (0.1, 1.0), 4)
     deployed = SmoothedClassifier(g.classifier, fewer)
     assert not strict.covers(predict(deployed, x, n=400, alpha=0.01, alpha_select=2e-3)[0])
     fixed = SmoothedClassifier(g.classifier, FixedSelector(0.25))
