@@ -9,8 +9,8 @@ rounded networks.
 import sys
 from pathlib import Path
 
+from varsmooth.models.cards import write_card
 from varsmooth.models.checkpoints import load_checkpoint, save
-from varsmooth.training.cards import write_card
 
 MODELS = Path(__file__).parent.parent / "src" / "varsmooth" / "models" / "released"
 

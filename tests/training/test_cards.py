@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from varsmooth import VarsmoothError
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.models.cards import card, overview, plain
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part, describe
 from varsmooth.models.networks import build
 from varsmooth.training.cards import (
     best_levels,
-    card,
     measure_classifier,
     measure_selector,
     measured_levels,
@@ -142,6 +142,39 @@ def test_measure_writes_description_and_card(
         assert f"{value:g}" in text
     assert "| epoch | loss |" in text
     assert text == card("pair", found)
+    certified = found.classifier.metrics["test"]["certified"]
+    assert certified.keys() == accuracy.keys()
+    assert all(certified[level]["0"] <= accuracy[level] for level in accuracy)
+    line = next(line for line in overview([str(folder)]) if str(folder) in line).split()
+    assert line[1:4] == ["0.25", "attention", "test"]
+    assert [float(value) for value in line[4:7]] == [
+        certified["0.25"][r] for r in ("0", "0.25", "0.5")
+    ]
+    assert main(["models", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "epoch" not in shown
+    assert all(
+        title in shown for title in ("Intended use", "Limits", "certified at 0.5", "Licence")
+    )
+    assert not set("#|`") & set(shown)
+    assert main(["models", str(folder), "--log", "true"]) == 0
+    assert "epoch  loss" in capsys.readouterr().out
+
+
+def test_certified_accuracy_is_that_of_the_closed_form() -> None:
+    """At level σ image i is certified at r if Φ(margin √d / σ) is bounded below by Φ(r / σ)."""
+    metrics, _ = measure_classifier(Bright(), images(), LEVELS, votes=2000)
+    margin = np.abs(images().images.mean(axis=(1, 2, 3)) / 255 - 0.5) * 4  # true radius: √d = 4
+    for level, found in metrics["certified"].items():
+        most = float(level) * norm.ppf((1e-3) ** (1 / 2000))
+        expected = np.minimum(margin, most).mean()
+        assert 0.6 * expected < found["average_radius"] <= expected
+        assert found["0.25"] <= 100 * ((margin >= 0.25) & (most >= 0.25)).mean() + 1e-9
+
+
+def test_tables_are_aligned() -> None:
+    lines = plain("# T\n\n| a | bb |\n|---|---|\n| `ccc` | d |\n").splitlines()
+    assert lines == ["T", "", "  a    bb", "  ccc  d"]
 
 
 def test_measure_refuses_what_it_cannot_do(

@@ -27,7 +27,11 @@ VERBS: Verbs = {
         "Get, list and describe data sets.",
         {"fetch": data.fetch, "list": data.list_, "info": data.info},
     ),
-    "models": models.models,
+    "models": Group(
+        "List the released models, show the cards of models: varsmooth models NAME...",
+        {"show": models.show},
+        default="show",
+    ),
     "train": Group(
         "Train a classifier, or a selector for it: varsmooth train classifier cpu/f-0.25",
         {"classifier": train.classifier, "selector": train.selector, "presets": train.presets},

@@ -21,21 +21,22 @@ def measure(model: str, /, *, n: Count = 100, n_select: Odd = 31, images: HeldOu
         n_select: samples of h per image and λ; odd
     """
     announce(f"measure {model}", images=f"{images.images} of {images.split}", n=n)
+    from varsmooth.models.cards import CARD, plain, write_card
     from varsmooth.models.descriptions import CONFIG, own_copy, rewrite
     from varsmooth.models.settings import Settings
-    from varsmooth.training import cards
+    from varsmooth.training.cards import measure as measure_model
 
     loaded = images.load(model)
     g, chosen = images.fit(loaded, Settings(sigma=loaded.description.default_sigma))
     if loaded.selector is not None:
         loaded.selector.to(next(g.parameters()).device)
-    measured = cards.measure(loaded, chosen, n, n_select, images.seed)
+    measured = measure_model(loaded, chosen, n, n_select, images.seed)
     folder = own_copy(model, images.out, "measured")
-    text = cards.write_card(folder, rewrite(folder, measured))
+    text = write_card(folder, rewrite(folder, measured))
     conclude(
         [
-            text.partition("<details>")[0],
-            f"written into {folder / CONFIG} and {folder / cards.CARD}",
+            plain(text.partition("<details>")[0]),
+            f"written into {folder / CONFIG} and {folder / CARD}",
         ],
         f"varsmooth models {folder}",
     )

@@ -54,9 +54,9 @@ def tune(
     """
     announce(f"tune {model} for {goal}", images=f"{images.images} of {images.split}", n=n)
     from varsmooth.errors import require
+    from varsmooth.models.cards import has_card, write_card
     from varsmooth.models.descriptions import describe, find, own_copy, recommend
     from varsmooth.models.settings import Settings
-    from varsmooth.training.cards import has_card, write_card
     from varsmooth.training.tuning import tune as choose
 
     loaded = images.load(model)

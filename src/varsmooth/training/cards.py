@@ -1,13 +1,13 @@
-"""What a trained model can do, measured on images it has not seen, and told in a model card.
+"""What a trained model can do, measured on images it has not seen.
 
-f: its accuracy without noise, and the accuracy of the vote at levels around σ_a.
+f: its accuracy without noise, and at levels around σ_a the accuracy of the vote, the certified
+accuracy and the average certified radius.
 h: which levels it chooses for each λ, how much they differ between images, and whether they follow
 each image's own best level, the one with the largest certified radius.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,16 @@ from varsmooth.data import ImageDataset
 from varsmooth.errors import require
 from varsmooth.models.checkpoints import Checkpoint
 from varsmooth.models.descriptions import Description, Part
+from varsmooth.rounding import percent, rounded
 from varsmooth.selectors import FixedSelector, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.tuning import VoteTable, sample_selector, tabulate_votes
 
 LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """The λ for which the levels of a selector are told."""
+
+RADII = (0.0, 0.25, 0.5)
+"""Where certified accuracy is measured."""
 
 Metrics = dict[str, Any]
 
@@ -51,8 +55,28 @@ def measure_classifier(
             f"{level:g}": round(100 * float(share), 2)
             for level, share in zip(levels, right.mean(axis=0), strict=True)
         },
+        "certified": _certified(table),
     }
     return metrics, table
+
+
+def _certified(table: VoteTable) -> Metrics:
+    """Certified accuracy in percent at each of RADII, and the average radius, level by level.
+
+    The candidate is the label, which does not depend on the votes: the bound holds as it stands,
+    and images that f gets wrong count as radius 0.
+    """
+    radii = np.maximum(table.radii(table.labels, range(len(table.levels))), 0)  # (N, levels)
+    return {
+        f"{level:g}": {
+            **{
+                f"{r:g}": float(percent(int(((mine > 0) & (mine >= r)).sum()), len(mine)))
+                for r in RADII
+            },
+            "average_radius": float(rounded(float(mine.mean()), 4)),
+        }
+        for level, mine in zip(table.levels, radii.T, strict=True)
+    }
 
 
 def plain_accuracy(g: SmoothedClassifier, data: ImageDataset) -> float:
@@ -147,106 +171,3 @@ def measure(
 
 def _entered(part: Part, split: str, metrics: Metrics) -> Part:
     return replace(part, metrics={**part.metrics, split: metrics})
-
-
-CARD = "README.md"
-
-
-def write_card(folder: Path, about: Description) -> str:
-    """Write the card into the folder of its model; returns its text."""
-    text = card(folder.resolve().name, about)
-    (folder / CARD).write_text(text, encoding="utf-8")
-    return text
-
-
-def has_card(folder: Path, about: Description) -> bool:
-    """Whether the folder has the card of this description, and no other text in its place."""
-    path = folder / CARD
-    expected = card(folder.resolve().name, about)
-    return path.is_file() and path.read_text(encoding="utf-8") == expected
-
-
-def card(name: str, about: Description) -> str:
-    """The model card in Markdown: what it is, how it was trained, what was measured."""
-    level = f"every σ up to {about.sigma_a:g}" if about.universal else f"σ_a = {about.sigma_a:g}"
-    lines = [
-        f"# {name}",
-        "",
-        f"Trained on {about.dataset} for noise of {level}.",
-        f"Classes: {', '.join(about.class_names)}.",
-    ]
-    for title, part in (("Classifier f", about.classifier), ("Selector h", about.selector)):
-        if part is None:
-            continue
-        lines += ["", f"## {title}", "", f"Network `{part.network}`, options `{part.options}`."]
-        lines += [f"Fingerprint `{part.fingerprint[:16]}`."]
-        if part is about.selector:
-            lines += _told_settings(about)
-        for split, metrics in part.metrics.items():
-            lines += ["", f"### On `{split}`, {metrics['images']} images", ""]
-            told = _told_accuracy if "smoothed_accuracy" in metrics else _told_levels
-            lines += told(metrics)
-        lines += _told_training(part)
-    return "\n".join(lines) + "\n"
-
-
-def _told_settings(about: Description) -> list[str]:
-    lines = []
-    if about.selector_sigma is not None and about.sigma_t is not None:
-        lines += [
-            f"It is told σ_a = {about.selector_sigma:g}; target level σ_t = {about.sigma_t:g}."
-        ]
-    if about.recommended:
-        settings = ", ".join(f"{name} {value}" for name, value in about.recommended.items())
-        lines += ["", f"Recommended settings: {settings}."]
-    return lines
-
-
-def _told_accuracy(metrics: Mapping[str, Any]) -> list[str]:
-    accuracy = metrics["smoothed_accuracy"]
-    plain = metrics.get("plain_accuracy")
-    lines = [] if plain is None else [f"Accuracy of f without noise: {plain:g} %.", ""]
-    return [
-        *lines,
-        f"Accuracy of the vote in percent, {metrics['votes']} votes, no abstention:",
-        "",
-        f"| σ_s | {' | '.join(accuracy)} |",
-        "|---|" + "---|" * len(accuracy),
-        f"| accuracy | {' | '.join(f'{value:g}' for value in accuracy.values())} |",
-    ]
-
-
-def _told_levels(metrics: Mapping[str, Any]) -> list[str]:
-    """A row for each λ."""
-    lines = [
-        f"The level σ_s that h chooses (median of {metrics['samples']} samples), over the images; "
-        "ρ is its rank correlation with the image's best level:",
-        "",
-        "| λ | mean | std | min | max | ρ |",
-        "|---|---|---|---|---|---|",
-    ]
-    for lam, row in metrics["sigma"].items():
-        rho = row.get("rank_correlation")
-        numbers = " | ".join(f"{row[key]:.4f}" for key in ("mean", "std", "min", "max"))
-        lines.append(f"| {lam} | {numbers} | {'' if rho is None else f'{rho:.2f}'} |")
-    return lines
-
-
-def _told_training(part: Part) -> list[str]:
-    """What the run was asked and what each of its epochs reported."""
-    if not part.history:
-        return []
-    settings = ", ".join(f"{key} = {value}" for key, value in part.training.items())
-    columns = [key for key in part.history[0] if key != "seconds"]
-    return [
-        "",
-        "<details><summary>Training log</summary>",
-        "",
-        f"Configuration: {settings}.",
-        "",
-        f"| {' | '.join(columns)} |",
-        "|" + "---|" * len(columns),
-        *(f"| {' | '.join(str(row.get(key, '')) for key in columns)} |" for row in part.history),
-        "",
-        "</details>",
-    ]

@@ -1,0 +1,172 @@
+"""The model card: what a model is for, what it can do, and how it was made. Needs no torch."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from varsmooth.models.descriptions import WEIGHTS, Description, Part, describe, find, is_released
+from varsmooth.rounding import rounded
+
+CARD = "README.md"
+RADII = ("0", "0.25", "0.5")
+
+USE = """\
+Research on certified robustness: predictions by majority vote under Gaussian noise, with ℓ2 radii
+in pixel units, pixels in [0, 1]."""
+LIMITS = """\
+A certificate says that the prediction is constant within its radius, not that it is right. Radii
+are for ℓ2 changes of the pixels of the image as the model sees it, nothing else (no rotation, no
+other norm). Accuracy was measured on images of the data set above and says nothing about others."""
+CITATION = """\
+"Variational Randomized Smoothing for Sample-Wise Adversarial Robustness"; the sound certificates
+are varsmooth's own (docs: concepts)."""
+
+
+def write_card(folder: Path, about: Description) -> str:
+    """Write the card into the folder of its model; returns its text."""
+    text = card(folder.resolve().name, about, is_released(folder))
+    (folder / CARD).write_text(text, encoding="utf-8")
+    return text
+
+
+def has_card(folder: Path, about: Description) -> bool:
+    """Whether the folder has the card of this description, and no other text in its place."""
+    path = folder / CARD
+    expected = card(folder.resolve().name, about, is_released(folder))
+    return path.is_file() and path.read_text(encoding="utf-8") == expected
+
+
+def card(name: str, about: Description, released: bool = False, log: bool = True) -> str:
+    """The model card in Markdown; log: with what each epoch of the training reported."""
+    level = f"every σ up to {about.sigma_a:g}" if about.universal else f"σ_a = {about.sigma_a:g}"
+    lines = [
+        f"# {name}",
+        "",
+        f"Trained on {about.dataset} for noise of {level}.",
+        f"Classes: {', '.join(about.class_names)}.",
+        *("", "## Intended use", "", USE, "", "## Limits", "", LIMITS),
+    ]
+    for title, part in (("Classifier f", about.classifier), ("Selector h", about.selector)):
+        if part is None:
+            continue
+        lines += ["", f"## {title}", "", f"Network `{part.network}`, options `{part.options}`."]
+        lines += [f"Fingerprint `{part.fingerprint[:16]}`."]
+        if part is about.selector:
+            lines += _settings(about)
+        for split, metrics in part.metrics.items():
+            lines += ["", f"### On `{split}`, {metrics['images']} images", ""]
+            lines += _accuracy(metrics) if "smoothed_accuracy" in metrics else _levels(metrics)
+        lines += _training(part) if log else []
+    licence = "MIT, as varsmooth." if released else "Chosen by whoever shares this model."
+    lines += ["", "## Licence and citation", "", f"Licence: {licence}", f"Please cite {CITATION}"]
+    return "\n".join(lines) + "\n"
+
+
+def _settings(about: Description) -> list[str]:
+    lines = []
+    if about.selector_sigma is not None and about.sigma_t is not None:
+        lines += [f"σ_a of h: {about.selector_sigma:g}; target level σ_t: {about.sigma_t:g}."]
+    if about.recommended:
+        settings = ", ".join(f"{name} {value}" for name, value in about.recommended.items())
+        lines += ["", f"Recommended settings: {settings}."]
+    return lines
+
+
+def _accuracy(metrics: Mapping[str, Any]) -> list[str]:
+    """A column for each level: the vote's accuracy and, where measured, certified accuracy."""
+    votes, certified = metrics["smoothed_accuracy"], metrics.get("certified", {})
+    plain = metrics.get("plain_accuracy")
+    lines = [] if plain is None else [f"Accuracy of f without noise: {plain:g} %.", ""]
+    rows = [("σ", *votes), ("vote", *(f"{value:g}" for value in votes.values()))]
+    titles = {r: f"certified at {r}" for r in RADII} | {"average_radius": "average radius"}
+    for key, title in titles.items() if certified else ():
+        found = (certified[level][key] if level in certified else None for level in votes)
+        rows += [(title, *("" if value is None else f"{value:g}" for value in found))]
+    head = f"Accuracy in percent by noise level, {metrics['votes']} votes, no abstention:"
+    return [*lines, head, "", *_table(rows)]
+
+
+def _levels(metrics: Mapping[str, Any]) -> list[str]:
+    """A row for each λ."""
+    rows = [("λ", "mean", "std", "min", "max", "ρ")]
+    for lam, row in metrics["sigma"].items():
+        rho = row.get("rank_correlation")
+        numbers = (f"{row[key]:.4f}" for key in ("mean", "std", "min", "max"))
+        rows.append((lam, *numbers, "" if rho is None else f"{rho:.2f}"))
+    head = (
+        f"The level σ_s that h chooses (median of {metrics['samples']} samples), over the images; "
+        "ρ is its rank correlation with the image's best level:"
+    )
+    return [head, "", *_table(rows)]
+
+
+def _training(part: Part) -> list[str]:
+    """The configuration of the run and what each of its epochs reported."""
+    if not part.history:
+        return []
+    settings = ", ".join(f"{key} = {value}" for key, value in part.training.items())
+    columns = [key for key in part.history[0] if key != "seconds"]
+    rows = [columns, *([str(row.get(key, "")) for key in columns] for row in part.history)]
+    return [
+        *("", "<details><summary>Training log</summary>", "", f"Configuration: {settings}.", ""),
+        *_table(rows),
+        *("", "</details>"),
+    ]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
+
+
+def plain(markdown: str) -> str:
+    """A card for the terminal: titles without signs, tables with aligned columns."""
+    lines: list[str] = []
+    table: list[list[str]] = []
+    for line in [*re.sub(r"`|</?details>|<summary>|</summary>", "", markdown).splitlines(), ""]:
+        if line.startswith("|"):
+            if not line.startswith("|---"):
+                table.append([cell.strip() for cell in line.strip("|").split("|")])
+            continue
+        lines += [f"  {row}" for row in aligned(table)] if table else []
+        table = []
+        lines.append(re.sub(r"^#+ ", "", line))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
+
+
+def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines with columns of equal width.
+
+    >>> aligned([("σ", "radius"), ("0.25", "1")])
+    ['σ     radius', '0.25  1']
+    """
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    pairs = [zip(row, widths, strict=True) for row in rows]
+    return ["  ".join(cell.ljust(width) for cell, width in row).rstrip() for row in pairs]
+
+
+def overview(names: Iterable[str]) -> list[str]:
+    """One line for each model: level, selector, certified accuracy where measured, size."""
+    head = ("model", "σ", "selector", "split", *(f"r={r}" for r in RADII), "avg radius", "MB")
+    return aligned([head, *(_row(name) for name in names)])
+
+
+def _row(name: str) -> tuple[str, ...]:
+    about, size = describe(name), (find(name) / WEIGHTS).stat().st_size
+    level = f"≤ {about.sigma_a:g}" if about.universal else f"{about.sigma_a:g}"
+    selector = about.selector.network if about.selector else "-"
+    metrics = about.classifier.metrics if about.classifier else {}
+    split = next((one for one in ("test", "val") if "certified" in metrics.get(one, {})), None)
+    cells: tuple[str, ...] = ("-",) * (2 + len(RADII))
+    if split is not None:
+        by_level = metrics[split]["certified"]
+        nearest = min(by_level, key=lambda one: abs(float(one) - about.default_sigma))
+        found = by_level[nearest]
+        cells = (
+            split,
+            *(f"{found[r]:.1f}" for r in RADII),
+            rounded(found["average_radius"]),
+        )
+    return (name, level, selector, *cells, f"{size / 1e6:.1f}")
