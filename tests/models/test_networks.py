@@ -235,7 +235,8 @@ def test_own_network_by_import_path() -> None:
         ("conv4", {"classes": "ten"}, "cannot be built"),
         ("attention", {"width": 30}, "multiple of"),
         ("no.such:Thing", {}, "cannot be imported"),
-        ("math:sqrt", {}, "not a class of networks"),
+        ("math:sqrt", {}, "cannot be built"),
+        ("math:pi", {}, "not a class or function"),
     ],
 )
 def test_what_cannot_be_built_is_explained(

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from varsmooth.cli import (
+    adopt,
     app,
     data,
     demo,
@@ -29,9 +30,10 @@ VERBS: Verbs = {
     ),
     "models": Group(
         "List the released models, show the cards of models: varsmooth models NAME...",
-        {"show": models.show},
+        {"show": models.show, "export": models.export},
         default="show",
     ),
+    "adopt": adopt.adopt,
     "train": Group(
         "Train a classifier, or a selector for it: varsmooth train classifier cpu/f-0.25",
         {"classifier": train.classifier, "selector": train.selector, "presets": train.presets},

@@ -1,4 +1,15 @@
-"""`varsmooth models`: what models there are, and what they can do."""
+"""`varsmooth models`: what models there are, what they can do, and how to share them."""
+
+from pathlib import Path
+
+HEADER = """\
+---
+license: {licence}
+library_name: varsmooth
+pipeline_tag: image-classification
+tags: [randomized-smoothing, certified-robustness]
+---
+"""
 
 
 def show(names: list[str], /, log: bool = False) -> None:
@@ -24,3 +35,27 @@ def show(names: list[str], /, log: bool = False) -> None:
     if not names:
         print("\n".join(overview(released_names())))
         print("\nnext: varsmooth models NAME shows a card, varsmooth demo certifies with a model")
+
+
+def export(name: str, /, *, out: Path, licence: str = "mit") -> None:
+    """Write a model into a folder that can be uploaded to the Hugging Face Hub.
+
+    Description and weights stay as they are; the card gets the header that the Hub reads. Load an
+    uploaded model by hf://owner/name wherever a model is asked for.
+
+    examples:
+      varsmooth models export cifar10-0.25 --out upload/cifar10-0.25
+
+    Args:
+        name: a released name or the folder of a model
+        out: the new folder
+        licence: the licence you give it, as the Hub spells it
+    """
+    from varsmooth.models.cards import CARD, card
+    from varsmooth.models.descriptions import describe, find, is_released, own_copy
+
+    about, folder = describe(name), own_copy(name, out, "export")
+    text = card(folder.resolve().name, about, is_released(find(name)))
+    (folder / CARD).write_text(HEADER.format(licence=licence) + text, encoding="utf-8")
+    print(f"{folder} holds {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    print(f"next: hf upload OWNER/{folder.resolve().name} {folder}")

@@ -16,6 +16,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import replace_file
 from varsmooth.limits import check_limit, check_regular
+from varsmooth.models.hub import PREFIX, fetch
 from varsmooth.models.settings import Settings, TunedStages
 
 FORMAT = 1
@@ -85,7 +86,9 @@ class Description:
 
 
 def find(name_or_path: str | Path) -> Path:
-    """The folder of a model: a path that has a description, or the name of a released model."""
+    """The folder of a model: a path that has a description, a released name, or hf://owner/name."""
+    if str(name_or_path).startswith(PREFIX):
+        return fetch(str(name_or_path))
     path = Path(name_or_path).expanduser()
     if (path / CONFIG).is_file():
         return path

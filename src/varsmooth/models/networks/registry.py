@@ -4,7 +4,7 @@ import difflib
 import inspect
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import nn
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_limit
+from varsmooth.models.adapters import CifarResNet
 from varsmooth.models.networks.conv4 import Conv4
 from varsmooth.models.networks.resnet import ResNet20
 from varsmooth.models.networks.resnet9 import ResNet9
@@ -21,6 +22,7 @@ NETWORKS: dict[str, type[nn.Module]] = {
     "conv4": Conv4,
     "resnet20": ResNet20,
     "resnet9": ResNet9,
+    "cifar-resnet": CifarResNet,
     "attention": AttentionSelector,
     "confidence": ConfidenceSelector,
 }
@@ -33,7 +35,8 @@ def network_names() -> list[str]:
 
 
 def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
-    """A fresh network from a registered name, or from an import path `package.module:Class`.
+    """A fresh network from a registered name, or from an import path `package.module:name` of a
+    class or function.
 
     An import path runs that package's code, so it must come from the user, never from a file
     of unknown origin.
@@ -42,7 +45,8 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     Linear(in_features=8, out_features=10, bias=True)
     """
     options = dict(options or {})
-    maker = _class_at(network) if ":" in network else _registered(network)
+    maker: Callable[..., Any] = imported(network) if ":" in network else _registered(network)
+    require(callable(maker), f"{network} is not a class or function that makes a network")
     parameters = inspect.signature(maker).parameters
     known = [
         name for name, parameter in parameters.items() if parameter.kind != parameter.VAR_KEYWORD
@@ -53,11 +57,17 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
             require(name in known, f"{network} has no option {name!r}; did you mean {close[0]!r}?")
     try:
         _check_sizes(network, options)
-        return maker(**options)
+        made = maker(**options)
     except VarsmoothError:
         raise
     except Exception as error:  # options of a stranger's file may be anything
         raise VarsmoothError(f"{network} cannot be built with {options}: {error}") from error
+    require(
+        isinstance(made, nn.Module),
+        f"{network} must return an nn.Module, not {type(made).__name__}",
+    )
+    checked: nn.Module = made
+    return checked
 
 
 def _check_sizes(network: str, value: Any) -> None:
@@ -91,13 +101,3 @@ def imported(path: str) -> Any:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise VarsmoothError(f"{path} cannot be imported: {error}") from error
-
-
-def _class_at(path: str) -> type[nn.Module]:
-    found = imported(path)
-    require(
-        isinstance(found, type) and issubclass(found, nn.Module),
-        f"{path} is not a class of networks; name a subclass of torch.nn.Module",
-    )
-    checked: type[nn.Module] = found
-    return checked

@@ -1,0 +1,167 @@
+"""Other people's classifiers as ours: pixels in [0,1] in, logits out, normalisation inside.
+
+Nothing here downloads: a model of `transformers` or timm is handed over as it is in memory, a
+checkpoint of Cohen et al. as a file.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.limits import check_limit, check_regular
+
+CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+"""The normalisation inside the CIFAR-10 classifiers of Cohen et al. (2019)."""
+
+
+class NormalisedClassifier(nn.Module):
+    """f(x) = network((scale · x − mean) / std) for images x (B,C,H,W) in [0,1] → logits.
+
+    Args:
+        network: maps normalised images to logits, or to an object with `.logits`
+        mean, std: one number for each channel
+        scale: what the network's own pipeline makes of a white pixel, usually 1
+        class_names, image_shape: what is known of its training; certify and adopt use them
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        mean: Sequence[float],
+        std: Sequence[float],
+        scale: float = 1.0,
+        class_names: Sequence[str] = (),
+        image_shape: tuple[int, int, int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.scale = network, scale
+        self.class_names, self.image_shape = tuple(class_names), image_shape
+        for name, values in (("mean", mean), ("std", std)):
+            self.register_buffer(name, torch.tensor(values).view(1, -1, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = self.network((self.scale * x - self.mean) / self.std)
+        logits: Tensor = getattr(output, "logits", output)
+        return logits
+
+
+def from_transformers(model: nn.Module, processor: Any) -> NormalisedClassifier:
+    """An image classifier of `transformers` with the pixel range and scale of its processor.
+
+    Args:
+        model: such as `AutoModelForImageClassification.from_pretrained(name)` returns
+        processor: such as `AutoImageProcessor.from_pretrained(name)` returns
+    """
+    channels = int(getattr(model.config, "num_channels", 3))
+    normalise = bool(getattr(processor, "do_normalize", False))
+    mean = processor.image_mean if normalise else [0.0] * channels
+    std = processor.image_std if normalise else [1.0] * channels
+    scale = 255 * float(processor.rescale_factor) if getattr(processor, "do_rescale", True) else 255
+    labels = getattr(model.config, "id2label", None) or {}
+    size = getattr(processor, "crop_size", None) or getattr(processor, "size", None) or {}
+    height, width = (getattr(size, k, None) or dict(size).get(k) for k in ("height", "width"))
+    shape = (channels, int(height), int(width)) if height and width else None
+    names = [str(labels[key]) for key in sorted(labels, key=int)]
+    return NormalisedClassifier(model, mean, std, scale, names, shape)
+
+
+def from_timm(model: nn.Module) -> NormalisedClassifier:
+    """A classifier of timm, normalised as its `pretrained_cfg` says."""
+    found = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
+    if found is None:
+        raise VarsmoothError("this model has no pretrained_cfg; wrap it in NormalisedClassifier")
+    config = found if isinstance(found, dict) else vars(found)
+    channels, height, width = config["input_size"]
+    names = config.get("label_names") or ()
+    return NormalisedClassifier(
+        model, config["mean"], config["std"], 1.0, names, (channels, height, width)
+    )
+
+
+class CifarResNet(nn.Module):
+    """ResNet-6n+2 for CIFAR-10 in the layout of the checkpoints of Cohen et al. (2019).
+
+    Normalisation by CIFAR10_MEAN and CIFAR10_STD is inside. Names of layers are those of the
+    published weights.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, depth: int = 110, classes: int = 10) -> None:
+        super().__init__()
+        require(depth % 6 == 2 and 8 <= depth <= 1202, f"depth must be 6n + 2, not {depth}")
+        blocks = (depth - 2) // 6
+        self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = self._stage(16, 16, blocks)
+        self.layer2 = self._stage(16, 32, blocks)
+        self.layer3 = self._stage(32, 64, blocks)
+        self.fc = nn.Linear(64, classes)
+        for name, values in (("mean", CIFAR10_MEAN), ("std", CIFAR10_STD)):
+            self.register_buffer(name, torch.tensor(values).view(1, 3, 1, 1), persistent=False)
+
+    @staticmethod
+    def _stage(inputs: int, outputs: int, blocks: int) -> nn.Sequential:
+        rest = (_Block(outputs, outputs) for _ in range(blocks - 1))
+        return nn.Sequential(_Block(inputs, outputs), *rest)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.relu(self.bn1(self.conv1((x - self.mean) / self.std)))
+        y = self.layer3(self.layer2(self.layer1(y)))
+        logits: Tensor = self.fc(y.mean(dim=(2, 3)))
+        return logits
+
+
+class _Block(nn.Module):
+    """ReLU(x' + bn(conv(ReLU(bn(conv(x)))))), x' = x, or a 1×1 convolution of stride 2."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        stride = 1 if inputs == outputs else 2
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = None
+        if stride != 1:
+            shrink = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            self.downsample = nn.Sequential(shrink, nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        return functional.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+def from_locuslab(path: str | Path) -> CifarResNet:
+    """The classifier of a `checkpoint.pth.tar` of Cohen et al.: ResNet-110 or -20 for CIFAR-10.
+
+    The file is read without running code. Save the result with
+    `varsmooth.models.checkpoints.save` under the network name `cifar-resnet`.
+    """
+    path = Path(path)
+    require(path.is_file(), f"there is no file {path}")
+    check_regular(path)
+    check_limit("BYTES", path.stat().st_size, f"{path} has {path.stat().st_size:,} bytes")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+        weights = {key.removeprefix("1.").removeprefix("module."): state[key] for key in state}
+        weights = {key: weights[key] for key in weights if not key.startswith("0.")}
+        depth = 6 * (1 + max(int(k.split(".")[1]) for k in weights if k.startswith("layer1."))) + 2
+        network = CifarResNet(depth, len(weights["fc.bias"]))
+        network.load_state_dict(weights)
+    except Exception as error:  # torch, zip and a foreign layout raise many kinds
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise VarsmoothError(
+            f"{path} is not a CIFAR-10 checkpoint in the layout of Cohen et al.: {reason}"
+        ) from error
+    return network.eval()

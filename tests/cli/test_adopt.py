@@ -1,0 +1,76 @@
+"""The guided path: a classifier of the user's own becomes a model that loads and certifies."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.small_models import run
+from varsmooth.models.checkpoints import load_checkpoint
+from varsmooth.models.descriptions import describe
+
+NETS = """
+import torch
+from torch import nn
+
+class Bright(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.zero = nn.Parameter(torch.zeros(()))
+    def forward(self, x):
+        score = 20 * (x.mean(dim=(1, 2, 3)) - 0.5) + self.zero
+        return torch.stack([score, -score], dim=1)
+
+def make():
+    return Bright()
+
+def number():
+    return 3
+"""
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zoo_of_nets.py").write_text(NETS)
+    rng = np.random.default_rng(0)
+    for name, base in (("bright", 150), ("dark", 60)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(15):
+            pixels = rng.integers(base, base + 40, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.png")
+    return tmp_path / "photos"
+
+
+def test_adopt_measures_saves_and_says_what_is_next(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("adopt zoo_of_nets:make --data photos --out mine --n 50 --levels 0.1,0.5") == 0
+    text = capsys.readouterr().out
+    assert "accuracy without noise 100 % on 6 images of photos val" in text
+    assert "varsmooth certify --model mine --trust zoo_of_nets:make --data photos" in text
+    about = describe("mine")
+    assert about.image_shape == (3, 8, 8)
+    assert about.class_names == ("bright", "dark")
+    assert about.classifier is not None
+    assert about.classifier.metrics["val"]["smoothed_accuracy"]["0.1"] == 100
+    loaded = load_checkpoint("mine", trusted=["zoo_of_nets:make"])
+    assert type(loaded.classifier).__name__ == "Bright"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("zoo_of_nets:nothing --data photos", "cannot be imported"),
+        ("zoo_of_nets:number --data photos", "must return an nn.Module, not int"),
+        ("zoo_of_nets --data photos", "package.module:name"),
+        ("zoo_of_nets:make --data cifar10-sample", "labels up to 9, but the model knows 2"),
+    ],
+)
+def test_what_cannot_be_adopted(
+    words: str, sentence: str, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"adopt {words} --out mine") == 1
+    assert sentence in capsys.readouterr().err
+    assert not Path("mine").exists()

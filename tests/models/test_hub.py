@@ -1,0 +1,48 @@
+"""Models from the Hub, read from its own cache without any network, and the way there."""
+
+from pathlib import Path
+
+import pytest
+
+from varsmooth import load
+from varsmooth.cli import main
+from varsmooth.errors import VarsmoothError
+from varsmooth.models.cards import card
+from varsmooth.models.descriptions import describe, find
+
+huggingface_hub = pytest.importorskip("huggingface_hub")
+COMMIT = "0123456789012345678901234567890123456789"
+
+
+@pytest.fixture
+def uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository in the Hub's cache, as a download leaves it, made by `models export`."""
+    cache = tmp_path / "cache"
+    snapshot = cache / "models--lab--cat" / "snapshots" / COMMIT
+    assert main(["models", "export", "cifar10-0.25", "--out", str(snapshot)]) == 0
+    (cache / "models--lab--cat" / "refs").mkdir()
+    (cache / "models--lab--cat" / "refs" / "main").write_text(COMMIT)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return snapshot
+
+
+def test_a_model_loads_by_its_address(uploaded: Path) -> None:
+    for address in ("hf://lab/cat", f"hf://lab/cat@{COMMIT}"):
+        assert find(address).resolve() == uploaded.resolve()
+        assert describe(address).classifier == describe("cifar10-0.25").classifier
+    assert load("hf://lab/cat", sigma=0.25).classifier is not None
+
+
+def test_the_export_is_the_model_and_a_card_that_the_hub_reads(uploaded: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        assert (uploaded / name).read_bytes() == (find("cifar10-0.25") / name).read_bytes()
+    text = (uploaded / "README.md").read_text()
+    assert text.startswith("---\nlicense: mit\nlibrary_name: varsmooth\n")
+    assert text.endswith(card(uploaded.name, describe("cifar10-0.25"), released=True))
+
+
+@pytest.mark.parametrize("address", ["hf://nobody/nothing", "hf://lab", "hf://a/b/c"])
+def test_addresses_that_lead_nowhere(address: str, uploaded: Path) -> None:
+    with pytest.raises(VarsmoothError, match=r"cannot be fetched|should be hf://owner/name"):
+        load(address)
