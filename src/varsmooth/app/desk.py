@@ -198,7 +198,7 @@ class Desk:
         most = several_images.most_to_certify_several(model, knobs, len(images.ids))
         with self._watching(job, model, most):
             ways = [self.way(way, name, model.read_by(way, knobs)) for way in model.ways]
-        return {"html": {"several": fragments.several_html(images, ways, model.class_names)}}
+        return {"html": {"several": several_images.several_html(images, ways, model.class_names)}}
 
     def _many(self, name: str) -> Batch:
         return spread(self.samples(name), several_images.MANY).batch(slice(None))

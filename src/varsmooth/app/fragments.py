@@ -6,10 +6,8 @@ from torch import Tensor
 
 from varsmooth.app import drawings
 from varsmooth.app.one_image import Attacked, Certified, Reply, SelectorDraws, View
-from varsmooth.app.several_images import Way
 from varsmooth.cascade import Stages
 from varsmooth.certificates import ABSTAIN, Certificate, stage_radii
-from varsmooth.data import Batch
 from varsmooth.report.markup import Html, element, join
 from varsmooth.report.statements import MEANINGS
 from varsmooth.rounding import rounded
@@ -249,44 +247,6 @@ def card(title: str, certificate: Certificate, names: Sequence[str]) -> Html:
         element("p", meaning[:1].upper() + meaning[1:]),
         class_=f"card {word}",
     )
-
-
-# Several images
-
-
-def several_html(images: Batch, ways: Sequence[Way], names: Sequence[str]) -> Html:
-    """Each image with its σ and radius in every way, and the average radius of each way."""
-    labels = None if images.labels is None else images.labels.tolist()
-    cards = []
-    for i, x in enumerate(images.images):
-        label = None if labels is None else labels[i]
-        best = max(way.radius(i, label) for way in ways)
-        lines = [
-            element(
-                "tr",
-                element("th", way.title, scope="row"),
-                element("td", f"{way.certificates[i].sigma:.3f}"),
-                _radius_cell(way, i, label, best, names),
-            )
-            for way in ways
-        ]
-        caption = class_name(label, names) if label is not None else f"image {i + 1}"
-        head = element("tr", element("th"), element("th", "σ"), element("th", "radius"))
-        table = element("table", element("thead", head), element("tbody", *lines))
-        cards.append(element("article", pixels(x, caption, caption), table, class_="one"))
-    averages = [
-        number(way.title, rounded(way.average_radius(labels)), "average certified radius")
-        for way in ways
-    ]
-    return join(element("div", *averages, class_="numbers"), element("div", *cards, class_="many"))
-
-
-def _radius_cell(way: Way, i: int, label: int | None, best: float, names: Sequence[str]) -> Html:
-    prediction, radius = way.certificates[i].prediction, way.radius(i, label)
-    kind = outcome_kind(prediction, label)
-    if kind != "right":
-        return element("td", class_name(prediction, names), class_=kind)
-    return element("td", rounded(radius), class_="right best" if 0 < radius == best else "right")
 
 
 # Attacks
