@@ -6,6 +6,7 @@ from reproduce.ablation import ABLATION
 from reproduce.cascade import CASCADE
 from reproduce.certification import CERTIFIED, CLEAN, TRADEOFF
 from reproduce.experiment import Experiment
+from reproduce.memorisation import MEMORISATION
 from reproduce.robustness import (
     ATTACK_CONVERGENCE,
     CLIPPING,
@@ -23,6 +24,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         PERCENTILES,
         SELECTOR_BOUNDS,
         CERTIFIED,
+        MEMORISATION,
         CLEAN,
         ATTACK_CONVERGENCE,
         WEAK_ATTACK,

@@ -150,6 +150,8 @@ class Batches:
         require(
             data.labels is not None, f"{data.name} has no labels, so nothing can be learned from it"
         )
+        if config.subset is not None:
+            data = evenly_spaced(data, config.subset)
         assert data.labels is not None
         images_per_epoch = min(config.images_per_epoch or len(data), len(data))
         self.steps = images_per_epoch // config.batch_size
@@ -176,6 +178,13 @@ class Batches:
             images = crop_and_flip(self.pixels[mine], generator, config.crop, config.flip)
             images = images.to(engine.device).permute(0, 3, 1, 2).float().div_(255)
             yield images, self.labels[mine].to(engine.device), self.ids[mine]
+
+
+def evenly_spaced(data: ImageDataset, count: int) -> ImageDataset:
+    """`count` images of a data set, the same ones whenever it is asked."""
+    require(count <= len(data), f"{data.name} has {len(data)} images, so subset cannot be {count}")
+    step = len(data) // count
+    return data[: step * count : step]
 
 
 def one_cycle(progress: float, warmup: float) -> float:

@@ -1,0 +1,399 @@
+"""Is the spread of the paper's h memorised? Algorithm 1 on few images, for many passes.
+
+h sees each training image often enough to learn its label by heart, if it can. What it then chooses
+is measured over the passes, on these images and on held-out ones: how far σ_s differs between
+images, and whether the objective gains from it, compared with the best single level.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reproduce.attainable import Table as Tabulated
+from reproduce.attainable import tabulate
+from reproduce.certification import TABLE_2
+from reproduce.context import Context
+from reproduce.experiment import Claim, Experiment, Figure, Need, Result, Scale, Verdict, size
+from varsmooth.bounds import Floats
+from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.files import replace_file
+from varsmooth.models.checkpoints import CONFIG, load_checkpoint
+from varsmooth.models.networks import build
+from varsmooth.noise import NoiseStream
+from varsmooth.objectives import gaussian_kl, variational_loss
+from varsmooth.processes import Alone, choose_device
+from varsmooth.report.figures import colours
+from varsmooth.report.statistics import Interval, mean_interval
+from varsmooth.report.tables import Cell, Table
+from varsmooth.selectors import FixedSelector
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+from varsmooth.training import ClassifierConfig, SelectorConfig, train_classifier
+from varsmooth.training.loop import evenly_spaced, fit
+from varsmooth.training.selector import SelectorTask
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SETS = ("training", "held-out")
+PASSES = (0, 1, 2, 5, 10, 20, 50, 100, 200)
+RATIOS = (0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.6, 2.0)
+"""Levels σ/σ_a among which the best single one is sought."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorisationScale(Scale):
+    """The paper trains h for 200 passes over all training images."""
+
+    sigmas: tuple[float, ...] = size("σ_a", (0.25,))
+    images: int = size("measured images of each set", 1000)
+    subset: int = size("training images of h", 45_000)
+    passes: int = size("passes of h over them", 200)
+    classifiers: tuple[str, ...] = size("classifiers f", ("released", "overfitted", "batch"))
+    classifier_passes: int = size("passes of an overfitted f over the same images", 400)
+    lams: tuple[float, ...] = size("λ", (0.0, 0.1, 0.2))
+    draws: int = size("noisy copies behind a measured objective", 32)
+    train_split: str = "train"
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """What the training of f and h has in common: these images, as they are."""
+        return {
+            "subset": self.subset,
+            "dataset": self.data,
+            "train_split": self.train_split,
+            "batch_size": min(64, self.subset),
+            "crop": 0,
+            "flip": False,
+            "seed": self.seed,
+        }
+
+    @property
+    def measured(self) -> list[int]:
+        """After how many passes h is measured."""
+        return [*(done for done in PASSES if done < self.passes), self.passes]
+
+
+def memorisation(context: Context, scale: MemorisationScale) -> Result:
+    """Spread and objective over the passes, for each f."""
+    found = [
+        Study(sigma_a, kind, studied(context, scale, sigma_a, kind))
+        for sigma_a in scale.sigmas
+        for kind in scale.classifiers
+    ]
+    figure = Figure(
+        "memorisation",
+        "Selectors trained on few images, over the passes. Above: width of the 5–95 % range of σ_s "
+        "relative to its middle; dotted: the ranges of the paper's Table 2. Below: objective of "
+        "the best single level minus that of h, above 0 where telling images apart pays.",
+        [
+            partial(_plot, study=study, scale=scale, what=what)
+            for what in ("width", "gain")
+            for study in found
+        ],
+        columns=len(found),
+        legend="each",
+        height=3.4,
+    )
+    return Result([figure], [_table(found, scale)], [memory_claim(found, scale)])
+
+
+@dataclass(frozen=True)
+class Study:
+    """What h chose after each number of passes: seen[passes][set][λ] → measured numbers."""
+
+    sigma_a: float
+    kind: str
+    seen: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
+
+    @property
+    def title(self) -> str:
+        return f"σ_a = {self.sigma_a:g}, f {self.kind}"
+
+    def at(self, done: int, which: str, lam: float) -> Mapping[str, Any]:
+        return self.seen[str(done)][which][f"{lam:g}"]
+
+
+def studied(context: Context, scale: MemorisationScale, sigma_a: float, kind: str) -> Any:
+    """Train h, resuming where it stopped, and measure it on the way."""
+    name = f"memorisation, σ_a = {sigma_a:g}, f {kind}, {scale.subset} × {scale.passes}"
+
+    def make() -> Any:
+        classifier = classifier_of(context, scale, sigma_a, kind)
+        return observed_training(context, scale, classifier)
+
+    return context.fact(name, make)
+
+
+def classifier_of(context: Context, scale: MemorisationScale, sigma_a: float, kind: str) -> str:
+    """released; overfitted: trained on the images of h; batch: the same with BatchNorm."""
+    if kind == "released":
+        return context.model(Need.fixed(sigma_a))
+    values = {
+        **scale.training,
+        "sigma": sigma_a,
+        "epochs": scale.classifier_passes,
+        "held_out_images": 100,
+        "network_options": {"norm": "batch"} if kind == "batch" else {},
+    }
+    folder = _folder(context, values)
+    if not (folder / CONFIG).is_file():
+        train_classifier(ClassifierConfig(output=str(folder), **_places(context), **values))
+    return str(folder)
+
+
+def _folder(context: Context, values: Mapping[str, Any]) -> Path:
+    text = json.dumps(values, sort_keys=True)
+    return context.store / "memorisation" / hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _places(context: Context) -> dict[str, Any]:
+    return {
+        "data_root": None if context.root is None else str(context.root),
+        "accelerator": "cpu" if context.device == "cpu" else "auto",
+    }
+
+
+def observed_training(context: Context, scale: MemorisationScale, classifier: str) -> Any:
+    """Algorithm 1 on the subset, as the presets train it; returns what was seen."""
+    model = load_checkpoint(classifier)
+    assert model.classifier is not None
+    assert model.description.classifier is not None
+    values = {**scale.training, "epochs": scale.passes, "learning_rate": 2e-3}
+    folder = _folder(context, {**values, "f": model.description.classifier.fingerprint})
+    folder.mkdir(parents=True, exist_ok=True)
+    config = SelectorConfig(output=str(folder), classifier=classifier, **_places(context), **values)
+    engine = Alone(choose_device(config.accelerator))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        module = build(config.network, {}).to(engine.device)
+    train, held_out = (
+        load_dataset(scale.data, split, context.root) for split in (scale.train_split, "val")
+    )
+    sets = [
+        evenly_spaced(data, min(scale.images, len(data)))
+        for data in (evenly_spaced(train, scale.subset), held_out)
+    ]
+    sigma_a = model.description.sigma_a
+    task = ObservedTask(module, model.classifier.to(engine.device), sigma_a, config)
+    task.observer = Observer(task, scale, dict(zip(SETS, sets, strict=True)), folder / "seen.json")
+    fit(task, train, config, engine)
+    task.observer.look(scale.passes)
+    return task.observer.seen
+
+
+class ObservedTask(SelectorTask):
+    """Training of h that is looked at before the first step of an epoch."""
+
+    observer: "Observer"
+
+    def loss(
+        self, images: Tensor, labels: Tensor, ids: Tensor, key: tuple[int | str, ...]
+    ) -> tuple[Tensor, dict[str, float]]:
+        epoch, step, _ = key
+        if step == 0:
+            self.observer.look(int(epoch))
+        return super().loss(images, labels, ids, key)
+
+
+class Observer:
+    """Measures h on fixed images with fixed noise; what was seen is on disk, by passes."""
+
+    def __init__(
+        self,
+        task: SelectorTask,
+        scale: MemorisationScale,
+        sets: Mapping[str, ImageDataset],
+        path: Path,
+    ) -> None:
+        self.task, self.scale, self.sets, self.path = task, scale, sets, path
+        self.seen: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+        self.tables: dict[str, Tabulated] = {}
+
+    def look(self, done: int) -> None:
+        """Measure h after so many passes, unless that is on disk already."""
+        if done not in self.scale.measured or str(done) in self.seen:
+            return
+        training = self.task.module.training
+        self.seen[str(done)] = {
+            which: {f"{lam:g}": self._measure(which, lam) for lam in self.scale.lams}
+            for which in self.sets
+        }
+        self.task.module.train(training)
+        replace_file(self.path, json.dumps(self.seen).encode())
+
+    def _measure(self, which: str, lam: float) -> dict[str, Any]:
+        sigma, objective = self._of_h(self.sets[which], lam)
+        gain = self._of_best_constant(which, lam) - objective
+        low, high = np.percentile(sigma, [5, 95])
+        return {
+            "low": float(low),
+            "high": float(high),
+            "objective": float(objective.mean()),
+            "gain": [float(gain.mean()), *mean_interval(gain)],
+        }
+
+    def _of_h(self, data: ImageDataset, lam: float) -> tuple[Floats, Floats]:
+        """The level that h chooses for each image, and its objective there: (n,) each."""
+        task, levels, losses = self.task, [], []
+        device = next(task.module.parameters()).device
+        smoothed = SmoothedClassifier(
+            task.smoothed.classifier, FixedSelector(1.0), samples=self.scale.draws
+        )
+        task.learned.lam = lam
+        with evaluation_mode(task.smoothed), torch.no_grad():
+            for images, labels, ids in data.batches(100):
+                assert labels is not None
+                x, y = images.to(device), labels.to(device)
+                noise = NoiseStream.make(len(x), self.scale.seed, ids).scoped("memorisation")
+                sigma = task.smoothed.selector(x, noise)
+                scores = smoothed.scores(x, sigma, noise)
+                loss = variational_loss(scores, y, sigma, task.sigma_t, lam, x[0].numel())
+                levels.append(sigma.cpu().double())
+                losses.append(loss.cpu().double())
+        return torch.cat(levels).numpy(), torch.cat(losses).numpy()
+
+    def _of_best_constant(self, which: str, lam: float) -> Floats:
+        """The objective of each image (n,) at the level that is best for the training images."""
+
+        def table(name: str) -> Tabulated:
+            if name not in self.tables:
+                sigma_a = self.task.learned.sigma_a
+                self.tables[name] = tabulate(
+                    self.task.smoothed.classifier,
+                    self.sets[name],
+                    [sigma_a * ratio for ratio in RATIOS],
+                    sigma_a,
+                    self.scale.draws,
+                    self.scale.seed,
+                )
+            return self.tables[name]
+
+        def objective(name: str) -> Tensor:  # (n, levels)
+            found = table(name)
+            penalty = lam * gaussian_kl(found.levels, self.task.sigma_t)
+            return (1 - lam) * found.cross_entropy.mean(dim=0) + penalty
+
+        best = int(objective(SETS[0]).mean(dim=0).argmin())
+        column: Floats = objective(which)[:, best].double().numpy()
+        return column
+
+
+def width(seen: Mapping[str, Any]) -> float:
+    """The 5–95 % range relative to its middle."""
+    low, high = seen["low"], seen["high"]
+    return float(2 * (high - low) / (high + low))
+
+
+def _plot(axes: "Axes", study: Study, scale: MemorisationScale, what: str) -> None:
+    for lam, colour in zip(scale.lams, colours(len(scale.lams)), strict=True):
+        for which, style in zip(SETS, ("o-", "s--"), strict=True):
+            seen = [study.at(done, which, lam) for done in scale.measured]
+            y = [100 * width(s) if what == "width" else s["gain"][0] for s in seen]
+            label = f"λ = {lam:g}, {which}" if what == "width" else None
+            axes.plot(scale.measured, y, style, color=colour, markersize=4, label=label)
+        theirs = TABLE_2.get((study.sigma_a, lam))
+        if what == "width" and theirs is not None:
+            level = 100 * width({"low": theirs[0], "high": theirs[1]})
+            axes.axhline(level, linestyle=":", color=colour, linewidth=1)
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set(xlabel="passes", title=study.title if what == "width" else "")
+    axes.set_ylabel("width of σ_s (%)" if what == "width" else "gain over the best single σ")
+
+
+def _table(found: Sequence[Study], scale: MemorisationScale) -> Table:
+    rows = []
+    for study in found:
+        for lam in scale.lams:
+            for done in scale.measured:
+                for which in SETS:
+                    seen = study.at(done, which, lam)
+                    gain, *ends = seen["gain"]
+                    middle = (seen["low"] + seen["high"]) / 2
+                    rows.append(
+                        [
+                            Cell.of(study.title),
+                            Cell(f"{lam:g}", lam),
+                            Cell.of(done),
+                            Cell.of(which),
+                            Cell(f"{middle:.3f}", middle),
+                            Cell(f"{100 * width(seen):.1f}", width(seen)),
+                            Cell(f"{seen['objective']:.4f}", seen["objective"]),
+                            Cell.signed(gain, Interval(*ends), 4),
+                        ]
+                    )
+    return Table(
+        "memorisation",
+        "What h chooses after some passes over few images: middle of the 5–95 % range of σ_s and "
+        "its width relative to it, the objective, and what it gains over the best single level "
+        "(chosen on the training images), with 95 % intervals over images.",
+        ["model", "λ", "passes", "images", "middle", "width %", "objective", "gain"],
+        rows,
+    )
+
+
+def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
+    """Does the spread come with a gain on images that h has not seen?"""
+    shown, verdicts, numbers = [], list[bool | None](), {}
+    for study in found:
+        for lam in scale.lams:
+            trained, other = (study.at(scale.passes, which, lam) for which in SETS)
+            theirs = TABLE_2.get((study.sigma_a, lam))
+            paper = "" if theirs is None else f", Table 2 {100 * _width_of(theirs):.0f} %"
+            name = f"{study.title}, λ = {lam:g}"
+            shown.append(
+                f"{name}: width {100 * width(trained):.1f} % on training images, "
+                f"{100 * width(other):.1f} % on held-out ones{paper}; gain "
+                f"{_gain(trained)} and {_gain(other)}"
+            )
+            pays, harms = trained["gain"][1] > 0, other["gain"][2] < 0
+            fair = other["gain"][1] > 0
+            verdicts.append(True if pays and harms else False if fair else None)
+            numbers[name] = {"width": width(other), "gain": [trained["gain"][0], other["gain"][0]]}
+    verdict: Verdict = "untested"
+    if True in verdicts and False not in verdicts:
+        verdict = "held"
+    elif False in verdicts and True not in verdicts:
+        verdict = "not"
+    elif True in verdicts:
+        verdict = "partly"
+    return Claim(
+        "The spread of a selector trained for many passes is memorised: the objective gains on its "
+        "training images and loses on others",
+        "ours, on Table 2",
+        f"after {scale.passes} passes over {scale.subset} images: " + "; ".join(shown),
+        verdict,
+        "gain over the best single level, paired by image; held where it is above 0 on training "
+        "images and below 0 on held-out ones, not where it is above 0 on held-out ones",
+        numbers,
+    )
+
+
+def _width_of(ends: tuple[float, float]) -> float:
+    return width({"low": ends[0], "high": ends[1]})
+
+
+def _gain(seen: Mapping[str, Any]) -> str:
+    value, low, high = seen["gain"]
+    return f"{value:+.4f} [{low:+.4f}, {high:+.4f}]".replace("-", "−")
+
+
+MEMORISATION = Experiment(
+    "memorisation",
+    "Table 2",
+    "spread and objective of h over many passes on few images, and on held-out ones",
+    {
+        "cpu": MemorisationScale(images=500, subset=2000, passes=100, classifiers=("released",)),
+        "paper": MemorisationScale(),
+    },
+    {"cpu": "2 h", "paper": "days on a GPU"},
+    memorisation,
+    lambda scale: [Need.fixed(sigma) for sigma in scale.sigmas],
+)
