@@ -271,7 +271,7 @@ class Observer:
                     self.sets[name],
                     [sigma_a * ratio for ratio in RATIOS],
                     sigma_a,
-                    self.scale.draws,
+                    2 * self.scale.draws,  # in halves: as many copies as behind h's objective
                     self.scale.seed,
                 )
             return self.tables[name]
