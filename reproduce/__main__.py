@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reproduce.catalogue import EXPERIMENTS
 from reproduce.context import Context
-from reproduce.results import judge_again, run_experiment, write_page
+from reproduce.results import judge_again, run_experiment, write_pages
 from varsmooth.cli import exit_code
 from varsmooth.cli.parser import WrongUsage
 
@@ -117,7 +117,7 @@ def write_claims(results: Path) -> None:
     for name, experiment in EXPERIMENTS.items():
         if (results / name).is_dir():
             judge_again(experiment, results / name)
-    print(f"written: {write_page(results, list(EXPERIMENTS.values()))}")
+    print(f"written: {write_pages(results, list(EXPERIMENTS.values()))}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

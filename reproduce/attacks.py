@@ -1,8 +1,8 @@
 """What the attack experiments share: sizes, the runs of g, g_v and g_v*, and how they compare."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -30,12 +30,14 @@ G, G_V, G_V_STAR, CLIPPED = "g", "g_v", "g_v*", "g_v*, clipped"
 class AttackScale(Scale):
     """Sizes of every attack. Experiments with equal sizes share their runs."""
 
-    steps: int = size("PGD steps", 500)
-    samples: int = size("EOT draws per step", 16)
-    n_median_attack: int = size("draws of h's median in the attack", 11)
-    restarts: int = size("starts of the attack", 1)
+    steps: int = size("PGD steps", 500, stated=False)
+    samples: int = size("EOT draws per step", 16, stated=False)
+    n_median_attack: int = size("draws of h's median in the attack", 11, stated=False)
+    selector_samples: int = size("draws of h per step on g_v", 4, stated=False)
+    restarts: int = size("starts of the attack", 1, stated=False)
     n: int = size("votes N", 1000)
-    n_median: int = size("draws of h's median N_h", 1001)
+    n_median: int = size("draws of h's median N_h", 1001, stated=False)
+    choice: int = size("held-out images that choose λ and σ_s", 500, stated=False)
 
 
 CPU: dict[str, Any] = {
@@ -44,9 +46,9 @@ CPU: dict[str, Any] = {
     "samples": 4,
     "n": 200,
     "n_median": 51,
+    "choice": 100,
 }
-"""What a CPU core can do in about two minutes for each point. Steps and draws: from
-`attack-convergence`."""
+"""What a CPU core can do in about three minutes for each point."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,9 @@ class FixedScale(AttackScale):
     lams: tuple[float, ...] = size("λ", LAMS)
     every_lam: tuple[float, ...] = size("σ_a with every λ", (0.12, 0.25, 0.5, 1.0))
     few_lams: tuple[float, ...] = size("λ at the other σ_a", LAMS)
-    multiples: tuple[float, ...] = size("swept σ_s / σ_a of g", (0.5, 0.75, 1.0, 1.25, 1.5, 2.0))
+    multiples: tuple[float, ...] = size(
+        "swept σ_s / σ_a of g", (0.5, 0.75, 1.0, 1.25, 1.5, 2.0), stated=False
+    )
 
     def lams_of(self, sigma_a: float) -> tuple[float, ...]:
         return self.lams if sigma_a in self.every_lam else self.few_lams
@@ -94,22 +98,16 @@ class Point:
     def clean(self) -> Share:
         return Share.of(self.outcomes.clean_correct)
 
-    @cached_property
-    def lost(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """1 for each image that is right without the attack and wrong under it."""
-        found: np.ndarray[tuple[int], np.dtype[np.int64]]
-        found = (self.outcomes.clean_correct & ~self.outcomes.correct).astype(np.int64)
-        return found
-
 
 @dataclass(frozen=True)
 class Attacks:
-    """Runs of one kind of attack at one budget."""
+    """Runs of one kind of attack at one budget. suffix: what else tells their names apart."""
 
     context: Context
     scale: AttackScale
     eps: float
     kind: Kind = "strong"
+    split: str = "test"
     suffix: str = ""
 
     def g(self, need: Need, sigma: float) -> Point:
@@ -124,20 +122,13 @@ class Attacks:
 
     def g_v(self, need: Need, lam: float) -> Point:
         """h evaluated once, on x + ε."""
-        return self._point(
-            G_V,
-            need,
-            f"λ = {lam:g}",
-            lambda: ModelOptions(
-                self.context.model(need), lam=lam, sigma_a=self._told(need), protect=False
-            ),
-        )
+        return self._point(G_V, need, f"λ = {lam:g}", lambda: self.context.g_v_options(need, lam))
 
     def g_v_star(self, need: Need, lam: float, clip: Clip = None) -> Point:
         """h protected by its median; no grid of levels, and no clip but this one."""
 
         def model() -> ModelOptions:
-            told = self._told(need)
+            told = self.context.about(need).sigma_of_selector
             return ModelOptions(
                 self.context.model(need),
                 lam=lam,
@@ -150,11 +141,6 @@ class Attacks:
 
         return self._point(G_V_STAR if clip is None else CLIPPED, need, f"λ = {lam:g}", model)
 
-    def _told(self, need: Need) -> float:
-        """The σ_a that h is told, which is also σ_m."""
-        about = self.context.about(need)
-        return about.sigma_of_selector
-
     def _point(
         self, method: str, need: Need, knob: str, model: Callable[[], ModelOptions]
     ) -> Point:
@@ -163,32 +149,41 @@ class Attacks:
         return Point(method, need.level, knob, self.eps, found)
 
     def _run(self, name: str, method: str, model: ModelOptions) -> Outcomes:
-        data = self.context.images(self.scale.data, "test", self.scale.images)
+        count = self.scale.images if self.split == "test" else self.scale.choice
+        data = self.context.images(self.scale.data, self.split, count)
+        strong, median = self.kind == "strong", method in (G_V_STAR, CLIPPED)
         settings = AttackOptions(
             eps=self.eps,
             kind=self.kind,
             steps=self.scale.steps,
-            samples=self.scale.samples if self.kind == "strong" else 1,
+            samples=self.scale.samples if strong else 1,
             restarts=self.scale.restarts,
-            n_median_attack=(
-                self.scale.n_median_attack
-                if self.kind == "strong" and method in (G_V_STAR, CLIPPED)
-                else 1  # no median to take
-            ),
+            n_median_attack=self.scale.n_median_attack if strong and median else 1,
+            selector_samples=self.scale.selector_samples if strong and method == G_V else 1,
             n=self.scale.n,
             seed=self.scale.seed,
         )
         found = self.context.attack(name, model, data, settings)
         return Outcomes.of(found.header, found.rows())
 
+    def chosen(self, run: Callable[["Attacks", float], Point], values: Sequence[float]) -> float:
+        """The λ or σ_s that is most robust on held-out images."""
+        held_out = replace(self, split="val", suffix=f"{self.suffix}, val")
+        found = {value: run(held_out, value) for value in values}
+        return max(values, key=lambda v: (found[v].robust.k, found[v].clean.k))
+
 
 @dataclass(frozen=True)
 class Arena:
-    """The points of several methods under one attack; g at σ_s = σ_a is what they must beat."""
+    """The points of several methods under one attack; g at σ_s = σ_a is what they must beat.
+
+    chosen: of some methods the point that held-out images chose, if they were asked.
+    """
 
     title: str
     baseline: Point
     methods: Mapping[str, Sequence[Point]]
+    chosen: Mapping[str, Point] = field(default_factory=dict)
 
     @property
     def eps(self) -> float:
@@ -199,20 +194,54 @@ class Arena:
         return [point for points in self.methods.values() for point in points]
 
 
+Run = Callable[[Attacks, Need, float], Point]
+"""A method: the attacks, the model and λ (or σ_s) → a point."""
+
+
+def arena(
+    attacks: Attacks,
+    title: str,
+    baseline: tuple[Need, float],
+    levels: Sequence[float],
+    need: Need,
+    lams: Sequence[float],
+    methods: Mapping[str, Run],
+    choose: str = "",
+) -> Arena:
+    """g on one classifier at every σ_s, and methods on a pair at every λ.
+
+    choose: the method whose λ, and the σ_s of g, are also chosen on held-out images.
+    """
+    fixed, sigma_a = baseline
+    knobs: dict[str, tuple[Run, Need, Sequence[float]]] = {G: (Attacks.g, fixed, levels)}
+    knobs |= {method: (run, need, lams) for method, run in methods.items()}
+    found = {
+        method: {value: run(attacks, model, value) for value in values}
+        for method, (run, model, values) in knobs.items()
+    }
+    chosen = {}
+    for method in (G, choose) if choose and attacks.scale.choice else ():
+        run, model, values = knobs[method]
+        chosen[method] = found[method][attacks.chosen(partial(_at, run, model), values)]
+    points = {method: list(each.values()) for method, each in found.items()}
+    return Arena(title, found[G][sigma_a], points, chosen)
+
+
+def _at(run: Run, need: Need, attacks: Attacks, value: float) -> Point:
+    return run(attacks, need, value)
+
+
 def fixed_arena(
     attacks: Attacks,
     scale: FixedScale,
     sigma_a: float,
-    methods: Mapping[str, Callable[[Need, float], Point]],
+    methods: Mapping[str, Run],
+    choose: str = "",
 ) -> Arena:
-    """g at every σ_s on the classifier of one σ_a, and the methods at each of its λ."""
+    """g and the methods on the model of one σ_a."""
     need = Need.fixed(sigma_a, selector=True)
-    swept = {level: attacks.g(need, level) for level in scale.levels_of(sigma_a)}
-    found = {
-        method: [run(need, lam) for lam in scale.lams_of(sigma_a)]
-        for method, run in methods.items()
-    }
-    return Arena(need.title, swept[sigma_a], {G: [*swept.values()], **found})
+    levels, lams = scale.levels_of(sigma_a), scale.lams_of(sigma_a)
+    return arena(attacks, need.title, (need, sigma_a), levels, need, lams, methods, choose)
 
 
 COLOURS = dict(zip((G_V_STAR, G_V, CLIPPED, G), [*colours(3), "#555555"], strict=True))
@@ -225,20 +254,15 @@ LEGEND = {
 
 
 def robust_gap(one: Point, other: Point) -> PairedDifference:
-    """Accuracy under attack of one less that of the other, image by image."""
-    _check_images(one, other)
+    """Accuracy under attack of one minus that of the other, image by image."""
+    assert np.array_equal(one.outcomes.ids, other.outcomes.ids)
     return PairedDifference.of(one.outcomes.correct, other.outcomes.correct)
 
 
 def clean_gap(one: Point, other: Point) -> PairedDifference:
     """The same without attack."""
-    _check_images(one, other)
+    assert np.array_equal(one.outcomes.ids, other.outcomes.ids)
     return PairedDifference.of(one.outcomes.clean_correct, other.outcomes.clean_correct)
-
-
-def loss_gap(losing: Sequence[Point], keeping: Sequence[Point]) -> MeanDifference:
-    """How much more accuracy the first lose to the attack than the second, over all settings."""
-    return averaged((a.lost - b.lost for a, b in _pairs(losing, keeping)))
 
 
 def averaged(columns: Iterable[Any]) -> MeanDifference:
@@ -246,15 +270,26 @@ def averaged(columns: Iterable[Any]) -> MeanDifference:
     return MeanDifference(np.mean(list(columns), axis=0).tolist())
 
 
-def _pairs(first: Sequence[Point], second: Sequence[Point]) -> list[tuple[Point, Point]]:
-    pairs = list(zip(first, second, strict=True))
-    for one, other in pairs:
-        _check_images(one, other)
-    return pairs
+def over_lams(
+    first: Sequence[Point], second: Sequence[Point], column: Callable[[Point], Any]
+) -> MeanDifference:
+    """A column of some points minus that of others, image by image, mean over the settings."""
+    return averaged(
+        column(one).astype(int) - column(other) for one, other in zip(first, second, strict=True)
+    )
 
 
-def _check_images(one: Point, other: Point) -> None:
-    assert np.array_equal(one.outcomes.ids, other.outcomes.ids)
+def robust(point: Point) -> Any:
+    return point.outcomes.correct
+
+
+def clean(point: Point) -> Any:
+    return point.outcomes.clean_correct
+
+
+def lost(point: Point) -> Any:
+    """1 for each image that is right without the attack and wrong under it."""
+    return (point.outcomes.clean_correct & ~point.outcomes.correct).astype(np.int64)
 
 
 def best(points: Sequence[Point]) -> Point:

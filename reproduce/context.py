@@ -95,6 +95,38 @@ class Context:
         """The description of a model."""
         return describe(self.model(need))
 
+    def g_v_options(self, need: Need, lam: float) -> ModelOptions:
+        """g_v: h evaluated once, on x + ε; its own h if there is one."""
+        own = self._own(need) if self.has_own(need) else None
+        told = self.about(need).sigma_of_selector
+        return ModelOptions(own or self.model(need), lam=lam, sigma_a=told, protect=False)
+
+    def has_own(self, need: Need) -> bool:
+        """Whether g_v has a selector of its own, trained for the same f."""
+
+        def make() -> bool:
+            own, pair = self._own(need), self.model(need)
+            parts = [describe(place).classifier for place in (own, pair) if place is not None]
+            return len({part and part.fingerprint for part in parts}) == 1 and own is not None
+
+        return bool(self.fact(f"g_v has its own h, {need.title}", make))
+
+    def selectors_of_g_v(self, needs: Sequence[Need]) -> str:
+        """Which h serves g_v, in words."""
+        own = [need.title for need in needs if self.has_own(need)]
+        if len(own) == len(needs):
+            return "g_v has its own h, trained without the median"
+        also = f" ({', '.join(own)}: its own)" if own else ""
+        return f"one h, trained in the scheme of g_v*, serves g_v too{also}"
+
+    def _own(self, need: Need) -> str | None:
+        """`hv-0.25` in a folder of models, or `cifar10-0.25-gv` released."""
+        if self.models is not None:
+            folder = self.models / f"hv-{need.level}"
+            return str(folder) if (folder / CONFIG).is_file() else None
+        name = f"{need.released}-gv"
+        return name if self.variant is None and name in released_names() else None
+
     def find(self, need: Need) -> str | None:
         """Name or folder of a model that is there."""
         if self.models is None:

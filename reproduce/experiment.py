@@ -12,13 +12,16 @@ if TYPE_CHECKING:
 
     from reproduce.context import Context
 
-Verdict = Literal["held", "partly", "not", "untested"]
+Verdict = Literal["held", "not", "partly", "undecided", "trivial", "untested"]
 ScaleName = Literal["cpu", "paper"]
 
 
-def size(what: str, default: Any) -> Any:
-    """A field of a scale: what it counts, in words for captions, and its value."""
-    return field(default=default, metadata={"what": what})
+def size(what: str, default: Any, stated: bool = True) -> Any:
+    """A field of a scale: what it counts, in words for captions, and its value at full scale.
+
+    stated: whether the paper states that value; otherwise it is ours.
+    """
+    return field(default=default, metadata={"what": what, "stated": stated})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,7 @@ class Scale:
     """The sizes that every experiment has. Each field is an option: `--images 500`."""
 
     sigmas: tuple[float, ...] = size("σ_a", (0.12, 0.25, 0.5, 1.0))
-    images: int = size("test images", 10_000)
+    images: int = size("test images", 10_000, stated=False)
     data: str = size("data", "cifar10")
     seed: int = 0
 
@@ -74,13 +77,16 @@ class Need:
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement of the paper beside what was measured.
+    """One statement beside what was measured.
 
-    numbers: the measured values by name, for whoever wants to compute with them.
+    source: where the paper states it; "ours" if it does not.
+    number: the one that matters most; measured: all of them, with intervals; numbers: the same by
+    name, for whoever wants to compute with them.
     """
 
     statement: str
     source: str
+    number: str
     measured: str
     verdict: Verdict
     why: str
@@ -153,16 +159,17 @@ def _read(key: str, text: str, scale: Scale) -> Any:
 
 
 def reductions(scale: Scale, full: Scale) -> list[str]:
-    """Where a scale differs from the paper's, in words.
+    """Where a scale differs from the full one, in words: the paper's value where it states one.
 
-    >>> reductions(Scale(images=250), Scale())
-    ['test images: 250 (paper: 10000)']
+    >>> reductions(Scale(images=250, sigmas=(0.25,)), Scale())
+    ['σ_a: 0.25 (paper: 0.12, 0.25, 0.5, 1)', 'test images: 250 (full scale: 10000)']
     """
     mine, theirs = asdict(scale), asdict(full)
     return [
-        f"{entry.metadata['what']}: {_shown(mine[name])} (paper: {_shown(theirs[name])})"
-        for entry in fields(scale)
-        if "what" in entry.metadata and mine[name := entry.name] != theirs[name]
+        f"{about['what']}: {_shown(mine[name])} "
+        f"({'paper' if about['stated'] else 'full scale'}: {_shown(theirs[name])})"
+        for name, about in ((entry.name, entry.metadata) for entry in fields(scale))
+        if "what" in about and mine[name] != theirs[name]
     ]
 
 

@@ -1,12 +1,12 @@
-"""One table of votes for every certificate: the noise levels it has, and the runs that fill it.
+"""What is certified on the model of one σ_a: g at the levels of a sweep, g_v* at each λ.
 
-The levels of a σ_a are a sweep of multiples, which the baselines use, made dense where its
-selector chooses, so that a selected σ_s is hardly changed when it is snapped to the table.
+g_v* at one λ needs votes of f only where its selector chooses. Its table of votes has the
+percentiles of σ_s on held-out images as levels, so that neighbouring levels differ by a fraction
+of the spread of h, however small that is, and every D, clip and method is replayed from it.
 """
 
-import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,15 +17,16 @@ from reproduce.experiment import Need, Scale, size
 from reproduce.replay import Clip, Replay, VoteTable
 from varsmooth.bounds import Floats
 from varsmooth.report.outcomes import Outcomes
+from varsmooth.report.statistics import average_certified_radius
 from varsmooth.runs.options import CertifyOptions, ModelOptions
 from varsmooth.runs.records import Run
 from varsmooth.selectors import Grid
 
-ALL_LAMS = (0.0, 0.1, 0.2, 0.3, 0.4)
-"""The λ of the paper's Experiment B for a fixed σ_a; the table is dense where any of them leads."""
-
 MULTIPLES = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 FINE_MULTIPLES = tuple(round(0.1 * k, 1) for k in range(1, 21))
+
+CLIP_PERCENTILES = (5, 95)
+"""Our rule: clip h to these percentiles of σ_s over held-out images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +34,19 @@ class CertifyScale(Scale):
     """Sizes of everything that is certified. Experiments with equal sizes share all their runs."""
 
     n: int = size("votes N", 1000)
-    n0: int = size("selection draws n0", 100)
+    n0: int = size("selection draws n0", 100, stated=False)
     n_select: int = size("selector draws N_h", 1001)
     alpha: float = size("α", 1e-3)
     alpha_select: float = size("α_h", 1e-5)
-    multiples: tuple[float, ...] = size("swept σ_s / σ_a", FINE_MULTIPLES)
-    ratio: float = size("ratio of neighbouring levels where h chooses, at most", 1.03)
-    held_out: int = size("held-out images", 5000)
-    held_out_draws: int = size("selector draws per held-out image", 1001)
+    multiples: tuple[float, ...] = size("swept σ_s / σ_a", FINE_MULTIPLES, stated=False)
+    percentiles: tuple[float, ...] = size(
+        "percentiles of σ_s that are levels",
+        (0.0, 1.0, *(5.0 * k for k in range(1, 20)), 99.0, 100.0),
+        stated=False,
+    )
+    held_out: int = size("held-out images", 5000, stated=False)
+    held_out_draws: int = size("selector draws per held-out image", 1001, stated=False)
+    choice: int = size("held-out images that choose λ and σ_s", 1000, stated=False)
 
     @property
     def settings(self) -> CertifyOptions:
@@ -58,11 +64,12 @@ class CertifyScale(Scale):
 CPU: dict[str, Any] = {
     "images": 250,
     "multiples": MULTIPLES,
-    "ratio": 1.08,
+    "percentiles": (0.0, 5.0, 20.0, 35.0, 50.0, 65.0, 80.0, 95.0, 100.0),
     "held_out": 200,
     "held_out_draws": 51,
+    "choice": 100,
 }
-"""What a CPU can do in a quarter of an hour for each σ_a."""
+"""What a CPU can do in half an hour for each σ_a."""
 
 
 def sweep(scale: CertifyScale, sigma_a: float) -> tuple[float, ...]:
@@ -70,30 +77,18 @@ def sweep(scale: CertifyScale, sigma_a: float) -> tuple[float, ...]:
     return Grid.make([sigma_a * multiple for multiple in scale.multiples], None).levels
 
 
-def table_levels(context: Context, scale: CertifyScale, sigma_a: float) -> tuple[float, ...]:
-    """The sweep, and between the 1st and 99th percentile of σ_s on held-out images more levels."""
-    chosen = [held_out_medians(context, scale, sigma_a, lam) for lam in ALL_LAMS]
-    low, high = np.quantile(np.concatenate(chosen), [0.01, 0.99])
-    return denser(sweep(scale, sigma_a), float(low), float(high), scale.ratio)
+def levels_between(medians: Floats, percentiles: Sequence[float]) -> tuple[float, ...]:
+    """Percentiles of what h chose, and an end on either side, for images that it has not seen.
 
-
-def denser(levels: Sequence[float], low: float, high: float, ratio: float) -> tuple[float, ...]:
-    """More levels between low and high, so that neighbours there differ by `ratio` at most.
-
-    >>> denser((0.25, 0.5, 1.0), 0.25, 0.4, 1.5)
-    (0.25, 0.3535533845424652, 0.5, 1.0)
+    >>> levels_between(np.array([0.25, 0.5]), (0, 100))
+    (0.22727273404598236, 0.25, 0.5, 0.550000011920929)
     """
-    found = [levels[0]]
-    for below, above in itertools.pairwise(levels):
-        parts = int(np.ceil(np.log(above / below) / np.log(ratio) - 1e-9))
-        steps = np.geomspace(below, above, max(parts, 1) + 1)
-        kept = [
-            s
-            for s, before, after in zip(steps[1:-1], steps, steps[2:], strict=False)
-            if after > low and before < high
-        ]
-        found += [*map(float, kept), above]
-    return Grid.make(found, None).levels
+    inside = [float(level) for level in np.percentile(medians, percentiles)]
+    apart = [inside[0] / 1.1]
+    for level in (*inside, inside[-1] * 1.1):
+        if level > apart[-1] * (1 + 1e-6):  # a grid has no level twice
+            apart.append(level)
+    return Grid.make(apart, None).levels
 
 
 def selector_options(
@@ -136,10 +131,6 @@ def raw_samples(run: Run) -> Floats:
     return np.array([row["evidence"]["selector"]["samples"] for row in run.rows()])
 
 
-CLIP_PERCENTILES = (5, 95)
-"""Our rule: clip h to these percentiles of σ_s over held-out images."""
-
-
 def clip_of(
     context: Context, scale: CertifyScale, sigma_a: float, lam: float
 ) -> tuple[float, float]:
@@ -164,14 +155,14 @@ class Certified:
     context: Context
     scale: CertifyScale
     sigma_a: float
+    split: str = "test"
 
-    @cached_property
+    @property
     def levels(self) -> tuple[float, ...]:
-        """The levels of the vote table."""
+        """The levels of g."""
         return tuple(
             self.context.fact(
-                f"levels, σ_a = {self.sigma_a:g}",
-                lambda: list(table_levels(self.context, self.scale, self.sigma_a)),
+                f"levels, σ_a = {self.sigma_a:g}", lambda: list(sweep(self.scale, self.sigma_a))
             )
         )
 
@@ -207,32 +198,54 @@ class Certified:
         return self.context.run(name, lambda: derive(self.replay(lam)))
 
     def replay(self, lam: float) -> Replay:
+        """The stored evidence of g_v* at one λ."""
         if lam not in self._replays:
-            self._replays[lam] = Replay(self._table, self.selector_run(lam))
+            levels = levels_between(
+                held_out_medians(self.context, self.scale, self.sigma_a, lam),
+                self.scale.percentiles,
+            )
+            selector = self.selector_run(lam, levels)
+            table = VoteTable([self.fixed_run(level) for level in levels])
+            self._replays[lam] = Replay(table, selector)
         return self._replays[lam]
 
     @cached_property
     def _replays(self) -> dict[float, Replay]:
         return {}
 
-    @cached_property
-    def _table(self) -> VoteTable:
-        return VoteTable([self.fixed_run(level) for level in self.levels])
-
     def fixed_run(self, level: float) -> Run:
         """f certified at one level: the baseline g, and votes for every other method."""
         model = ModelOptions(self.context.model(Need.fixed(self.sigma_a)), sigma=level)
         return self._certify(f"g, σ_s = {level:.3g}", model)
 
-    def selector_run(self, lam: float) -> Run:
-        """The sound certificate of g_v* on all the levels; its rows hold N_h samples of h."""
+    def selector_run(self, lam: float, levels: Sequence[float]) -> Run:
+        """The sound certificate of g_v* on the levels; its rows hold N_h samples of h."""
         need = Need.fixed(self.sigma_a, selector=True)
-        model = selector_options(self.context, need, lam, self.levels)
+        model = selector_options(self.context, need, lam, levels)
         return self._certify(f"g_v*, λ = {lam:g}, sound", model)
 
     def _certify(self, name: str, model: ModelOptions) -> Run:
-        data = self.context.images(self.scale.data, "test", self.scale.images)
+        count = self.scale.images if self.split == "test" else self.scale.choice
+        data = self.context.images(self.scale.data, self.split, count)
         return self.context.certify(name, model, data, self.scale.settings)
+
+    def chosen(self, lams: Sequence[float]) -> tuple[float, float] | None:
+        """The λ and the σ_s with the largest average radius on held-out images, h unattacked."""
+        if not self.scale.choice:
+            return None
+
+        def make() -> list[float]:
+            held_out = replace(self, split="val")
+
+            def average(run: Outcomes) -> float:
+                return average_certified_radius(run.reach)
+
+            lam = max(lams, key=lambda lam: average(held_out.replay(lam).conditional()))
+            level = max(self.levels, key=lambda s: average(outcomes(held_out.fixed_run(s))))
+            return [lam, level]
+
+        lam, level = self.context.fact(f"chosen on val, σ_a = {self.sigma_a:g}", make)
+        return lam, level
 
 
 def outcomes(run: Run) -> Outcomes:

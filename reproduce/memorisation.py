@@ -25,7 +25,8 @@ from reproduce.experiment import Claim, Experiment, Figure, Need, Result, Scale,
 from varsmooth.bounds import Floats
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.files import replace_file
-from varsmooth.models.checkpoints import CONFIG, load_checkpoint
+from varsmooth.models.checkpoints import load_checkpoint
+from varsmooth.models.descriptions import CONFIG
 from varsmooth.models.networks import build
 from varsmooth.noise import NoiseStream
 from varsmooth.objectives import gaussian_kl, variational_loss
@@ -67,7 +68,7 @@ class MemorisationScale(Scale):
         """What the training of f and h has in common: these images, as they are."""
         return {
             "subset": self.subset,
-            "dataset": self.data,
+            "data": self.data,
             "train_split": self.train_split,
             "batch_size": min(64, self.subset),
             "crop": 0,
@@ -145,7 +146,7 @@ def classifier_of(context: Context, scale: MemorisationScale, sigma_a: float, ki
     }
     folder = _folder(context, values)
     if not (folder / CONFIG).is_file():
-        train_classifier(ClassifierConfig(output=str(folder), **_places(context), **values))
+        train_classifier(ClassifierConfig(out=folder, **_places(context), **values))
     return str(folder)
 
 
@@ -155,10 +156,7 @@ def _folder(context: Context, values: Mapping[str, Any]) -> Path:
 
 
 def _places(context: Context) -> dict[str, Any]:
-    return {
-        "data_root": None if context.root is None else str(context.root),
-        "accelerator": "cpu" if context.device == "cpu" else "auto",
-    }
+    return {"root": context.root, "device": "cpu" if context.device == "cpu" else "auto"}
 
 
 def observed_training(context: Context, scale: MemorisationScale, classifier: str) -> Any:
@@ -169,8 +167,8 @@ def observed_training(context: Context, scale: MemorisationScale, classifier: st
     values = {**scale.training, "epochs": scale.passes, "learning_rate": 2e-3}
     folder = _folder(context, {**values, "f": model.description.classifier.fingerprint})
     folder.mkdir(parents=True, exist_ok=True)
-    config = SelectorConfig(output=str(folder), classifier=classifier, **_places(context), **values)
-    engine = Alone(choose_device(config.accelerator))
+    config = SelectorConfig(out=folder, classifier=classifier, **_places(context), **values)
+    engine = Alone(choose_device(config.device))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         module = build(config.network, {}).to(engine.device)
@@ -357,7 +355,7 @@ def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
             fair = other["gain"][1] > 0
             verdicts.append(True if pays and harms else False if fair else None)
             numbers[name] = {"width": width(other), "gain": [trained["gain"][0], other["gain"][0]]}
-    verdict: Verdict = "untested"
+    verdict: Verdict = "undecided"
     if True in verdicts and False not in verdicts:
         verdict = "held"
     elif False in verdicts and True not in verdicts:
@@ -368,6 +366,7 @@ def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
         "The spread of a selector trained for many passes is memorised: the objective gains on its "
         "training images and loses on others",
         "ours, on Table 2",
+        shown[0],
         f"after {scale.passes} passes over {scale.subset} images: " + "; ".join(shown),
         verdict,
         "gain over the best single level, paired by image; held where it is above 0 on training "

@@ -16,6 +16,7 @@ from typing import Any
 
 from reproduce.context import Context, Evidence
 from reproduce.experiment import Experiment, Result, Scale, ScaleName, reductions, resized
+from reproduce.verdicts import RULES
 from varsmooth.errors import require
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.report.figures import draw, require_matplotlib
@@ -212,73 +213,61 @@ def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:
     return Outcomes.of(header, rows)
 
 
-RULES = """\
-## How verdicts are decided
-
-From paired differences: *held* if somewhere the interval lies on the claimed side of 0 and nowhere
-on the other, with wider intervals for more settings (Bonferroni); *not* if the reverse, or if no
-difference is on the claimed side; *partly* between; *untested* if the models cannot tell.
-
-The rules for the certification experiments were changed after the first results (σ_a = 0.25, 125
-test images) had been seen. Each change made a claim harder to uphold, or one of ours:
-
-- Bonferroni was added. Before, "g_v* without attack on h beats σ_s = σ_a" was *held* on one of five
-  radii, +4.8 [+0.4, +9.0] points at r = 0.
-- "Worse for large D" is judged at r = D. Before, it was judged beyond the largest D, where nothing
-  is certified by definition, and was *held*.
-- Methods that agree on every image are *untested*. Before, clipping was *not* helpful there.
-- Three levels are compared with the exhaustive certificate at equal spending of α. Before, on a
-  trial of 20 images, they were larger in 79 of 240 cases, at least in part because α differed.
-- The cost of soundness is judged by its interval. Before, a ratio of 0.901 was *held* against 0.9.
-"""
-
-
-def write_page(results: Path, experiments: Sequence[Experiment[Any]]) -> Path:
-    """`README.md` of the results folder, from the claims and configurations committed there."""
-    by_name = {experiment.name: experiment for experiment in experiments}
-    found = [name for name in by_name if (results / name / CONFIG).is_file()]
+def write_pages(results: Path, experiments: Sequence[Experiment[Any]]) -> Path:
+    """A page for each experiment, and one with a line for each claim."""
+    found = [each for each in experiments if (results / each.name / CONFIG).is_file()]
     require(bool(found), f"{results} holds no result yet; run: python -m reproduce NAME")
+    rows = []
+    for experiment in found:
+        folder = results / experiment.name
+        config, claims = _read(folder / CONFIG), _read(folder / CLAIMS)
+        (folder / PAGE).write_text(_experiment_page(experiment, config, claims), encoding="utf-8")
+        link = f"[{experiment.name}]({experiment.name}/{PAGE})"
+        rows += [_row(c["statement"], c["source"], _bold(c), c["number"], link) for c in claims]
+    variant = _read(results / found[0].name / CONFIG)["command"].partition("--variant ")[2]
     lines = [
-        _heading(_read(results / found[0] / CONFIG)["command"]),
+        f"# Results with the selectors of `--variant {variant}`" if variant else "# Results",
         "",
-        "Made by `python -m reproduce claims` from the folders beside it; do not edit. Intervals",
-        "are 95 % over images, differences are paired by image and in percentage points.",
+        "Made by `python -m reproduce claims` from the folders beside it; do not edit. One line",
+        "for each claim, with the number that matters most; all numbers, figures and tables are on",
+        "the page of the experiment. Differences of accuracies are in percentage points.",
         *_others(results),
         "",
-        "| the paper says | where | we measured | verdict | why |",
+        _row("claim", "where", "verdict", "number", "experiment"),
         "|---|---|---|---|---|",
+        *rows,
+        "",
+        "## How verdicts are decided",
+        "",
+        RULES,
     ]
-    for name in found:
-        for claim in _read(results / name / CLAIMS):
-            cells = (claim[k] for k in ("statement", "source", "measured", "verdict", "why"))
-            row = [cell.replace("|", "\\|").replace("\n", " ") for cell in cells]
-            row[1] = f"{row[1]}, [{name}]({name}/)"
-            row[3] = f"**{row[3]}**"
-            lines.append("| " + " | ".join(row) + " |")
-    lines += ["", *RULES.rstrip().splitlines()]
-    for name in found:
-        lines += ["", *_section(by_name[name], _read(results / name / CONFIG))]
     page = results / PAGE
-    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    page.write_text("\n".join(lines), encoding="utf-8")
     return page
 
 
-def _heading(command: str) -> str:
-    variant = command.partition("--variant ")[2]
-    return f"# Results with the selectors of `--variant {variant}`" if variant else "# Results"
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _bold(claim: dict[str, Any]) -> str:
+    decided = claim["verdict"] in ("held", "not", "partly")
+    return f"**{claim['verdict']}**" if decided else str(claim["verdict"])
 
 
 def _others(results: Path) -> list[str]:
     """Where the same was asked of other selectors (`--variant`)."""
-    names = sorted(page.parent.name for page in results.glob(f"*/{PAGE}"))
-    links = ", ".join(f"[{name}]({name}/{PAGE})" for name in names)
+    names = sorted(page.parent.parent.name for page in results.glob(f"*/*/{PAGE}"))
+    links = ", ".join(f"[{name}]({name}/{PAGE})" for name in dict.fromkeys(names))
     return [f"The same with other selectors than the paper's: {links}."] if links else []
 
 
-def _section(experiment: Experiment[Any], about: Config) -> list[str]:
-    name = experiment.name
+def _experiment_page(
+    experiment: Experiment[Any], about: Config, claims: Sequence[dict[str, Any]]
+) -> str:
+    """Command, sizes, figures and tables of one experiment, and its claims with every number."""
     lines = [
-        f"## {name}: {about['title']} ({about['paper']})",
+        f"# {experiment.name}: {about['title']} ({about['paper']})",
         "",
         "```sh",
         about["command"],
@@ -287,12 +276,19 @@ def _section(experiment: Experiment[Any], about: Config) -> list[str]:
         small_print_of(experiment, about),
     ]
     for figure in about["figures"]:
-        picture = f"![{figure['name']}]({name}/{figure['name']}.png)"
-        lines += ["", picture, "", f"*{figure['caption']}*"]
-    tables = [f"[{table['name']}]({name}/{table['name']}.md)" for table in about["tables"]]
-    if tables:
-        lines += ["", "Tables: " + ", ".join(tables) + "."]
-    return lines
+        lines += ["", f"![{figure['name']}]({figure['name']}.png)", "", f"*{figure['caption']}*"]
+    tables = [f"[{table['name']}]({table['name']}.md)" for table in about["tables"]]
+    lines += ["", "Tables: " + ", ".join(tables) + "."] if tables else []
+    for claim in claims:
+        lines += [
+            "",
+            f"## {claim['statement']}: {claim['verdict']}",
+            "",
+            f"- where: {claim['source']}",
+            f"- measured: {claim['measured']}",
+            *([f"- notes: {claim['why']}"] if claim["why"] else []),
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def _read(path: Path) -> Any:

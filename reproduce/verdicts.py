@@ -1,13 +1,47 @@
 """How a claim is decided: from paired differences and their intervals over images."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from reproduce.experiment import Verdict
+from reproduce.experiment import Claim, Verdict
 from varsmooth.report.statistics import LEVEL, Interval, mean_interval
+
+MARGIN = 0.02
+"""What "not worse" allows in accuracy, unless a claim says otherwise: 2 points."""
+
+RULES = """\
+A claim is a set of differences between methods, paired by image. What decides are 95 % intervals
+over images for all of them together (Bonferroni), as shown above. On the pages of the experiments
+each difference has its own 95 % interval.
+
+| verdict | when |
+|---|---|
+| **held** | some interval lies on the claimed side of 0, none on the other |
+| **not** | some interval lies on the other side of 0, none on the claimed one |
+| **partly** | both |
+| undecided | no interval excludes 0; beside it, how many images would decide at this difference |
+| trivial | holds by arithmetic, or nothing could differ |
+| untested | not run |
+
+A claim of *not worse* names its margin: held if every interval lies above −margin, not if one lies
+below it. Where a claim has several parts, the verdict is that of the weakest.
+"""
+
+
+class Difference(Protocol):
+    """A difference between methods over n images, with its interval."""
+
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def value(self) -> float: ...
+
+    def interval(self, level: float = LEVEL) -> Interval: ...
 
 
 @dataclass(frozen=True)
@@ -21,6 +55,10 @@ class MeanDifference:
     values: Sequence[float]
 
     @property
+    def n(self) -> int:
+        return len(self.values)
+
+    @property
     def value(self) -> float:
         return float(np.mean(self.values))
 
@@ -28,67 +66,120 @@ class MeanDifference:
         return mean_interval(self.values, level)
 
 
-class Difference(Protocol):
-    """A difference between methods, with its interval."""
-
-    @property
-    def value(self) -> float: ...
-
-    def interval(self, level: float = LEVEL) -> Interval: ...
+Gaps = Mapping[str, Difference]
+"""Differences by what they compare."""
 
 
-def verdict_of(differences: Sequence[Difference]) -> Verdict:
-    """Whether "this is better than that" held, from one paired difference for each setting.
-
-    held: somewhere the interval lies above 0, nowhere below; not: somewhere below 0, nowhere
-    above, or every difference is ≤ 0; partly: anything between. The more settings, the wider
-    the intervals that decide (Bonferroni), so that looking often does not make a claim hold.
-    """
-    if not differences:
+def verdict_of(gaps: Iterable[Difference], margin: float | None = None) -> Verdict:
+    """Whether differences lie above 0, or with a margin, whether all lie above −margin."""
+    intervals = _intervals(list(gaps))
+    if not intervals:
         return "untested"
-    level = 1 - (1 - LEVEL) / len(differences)
-    above = any(gap.interval(level).low > 0 for gap in differences)
-    below = any(gap.interval(level).high < 0 for gap in differences)
-    if above and not below:
-        return "held"
-    if not above and (below or all(gap.value <= 0 for gap in differences)):
-        return "not"
-    return "partly"
+    line = -(margin or 0.0)
+    above = [interval.low > line for interval in intervals]
+    below = any(interval.high < line for interval in intervals)
+    if below:
+        return "partly" if any(above) else "not"
+    return "held" if (all(above) if margin is not None else any(above)) else "undecided"
 
 
-def shown_difference(gap: Difference) -> str:
-    """`+1.2 [−0.4, +2.9]` percentage points."""
-    low, high = gap.interval()
-    return f"{_signed(100 * gap.value)} [{_signed(100 * low)}, {_signed(100 * high)}]"
+def _level(gaps: Sequence[Difference]) -> float:
+    """The level of the intervals that decide: the more there are, the wider."""
+    return 1 - (1 - LEVEL) / max(len(gaps), 1)
 
 
-def shown_radius_gap(gap: Difference) -> str:
-    """`+0.038 [+0.021, +0.055]`, a difference of average radii."""
-    low, high = gap.interval()
-    return f"{_signed(gap.value, 3)} [{_signed(low, 3)}, {_signed(high, 3)}]"
-
-
-def _signed(value: float, digits: int = 1) -> str:
-    return f"{value:+.{digits}f}".replace("-", "−")
-
-
-def told(gaps: Mapping[str, Difference]) -> str:
-    """Differences in points, each with its title."""
-    return "; ".join(f"{title}: {shown_difference(gap)}" for title, gap in gaps.items())
-
-
-def values(gaps: Mapping[str, Difference]) -> dict[str, float]:
-    """The differences as plain numbers."""
-    return {title: gap.value for title, gap in gaps.items()}
-
-
-def lowered(gaps: Mapping[str, Difference]) -> list[str]:
-    """Which of several differences lie below 0, at a level that many comparisons cannot cheat."""
-    level = 1 - (1 - LEVEL) / max(len(gaps), 1)
-    return [name for name, gap in gaps.items() if gap.interval(level).high < 0]
+def _intervals(gaps: Sequence[Difference]) -> list[Interval]:
+    return [gap.interval(_level(gaps)) for gap in gaps]
 
 
 def weakest(verdicts: Sequence[Verdict]) -> Verdict:
-    """The least favourable of several; untested if one is."""
-    order: tuple[Verdict, ...] = ("untested", "not", "partly", "held")
+    """The verdict on all of several parts together."""
+    order: tuple[Verdict, ...] = ("untested", "not", "partly", "undecided", "trivial", "held")
     return min(verdicts, key=order.index, default="untested")
+
+
+def images_needed(gaps: Iterable[Difference], margin: float | None = None) -> int | None:
+    """How many images would decide, if the clearest open difference is what it seems to be.
+
+    An interval shrinks as 1/√n, so n · (half-width / distance from the line)² images; with a
+    margin, the difference that needs most of them counts. None if it seems to be on the line.
+    """
+    found, line, needed = list(gaps), -(margin or 0.0), list[float]()
+    for gap, (low, high) in zip(found, _intervals(found), strict=True):
+        if low <= line <= high:
+            distance = max(abs(gap.value - line), 1e-9)
+            needed.append(gap.n * ((high - low) / 2 / distance) ** 2)
+    count = (max if margin is not None else min)(needed, default=math.inf)
+    return None if count > 1e9 else math.ceil(count)
+
+
+def judged(
+    statement: str,
+    source: str,
+    gaps: Gaps,
+    measured: str,
+    why: str = "",
+    margin: float | None = None,
+    digits: int | None = None,
+    verdict: Verdict | None = None,
+) -> Claim:
+    """A claim that differences lie above 0, or with a margin, that none lies below −margin.
+
+    digits: of differences that are not shares; by default they are shown in points.
+    verdict: if it follows from more than these differences.
+    """
+    verdict = verdict or verdict_of(gaps.values(), margin)
+    shown = "; ".join(f"{title}: {shown_gap(gap, digits)}" for title, gap in gaps.items())
+    unit = "" if digits is not None else ", points"
+    if margin is not None:
+        allowed = f"{100 * margin:g} points" if digits is None else f"{margin:g}"
+        why = "; ".join(filter(None, (why, f"not worse: by at most {allowed}")))
+    number = "–"
+    if gaps:
+        title, gap = _clearest(gaps, margin, verdict)
+        number = f"{title}: {shown_gap(gap, digits, _level(list(gaps.values())))}"
+    if verdict == "undecided":
+        count = images_needed(gaps.values(), margin)
+        number += "; no difference seen" if count is None else f"; about {_round_up(count)} images"
+    numbers = {title: gap.value for title, gap in gaps.items()}
+    return Claim(
+        statement, source, number, f"{measured}{unit}: {shown or 'none'}", verdict, why, numbers
+    )
+
+
+def _clearest(gaps: Gaps, margin: float | None, verdict: Verdict) -> tuple[str, Difference]:
+    """The difference that decides: the worst one with a margin, else the one furthest from 0.
+
+    Of an undecided claim it is an open one.
+    """
+    ends = dict(zip(gaps, _intervals(list(gaps.values())), strict=True))
+    line = -(margin or 0.0)
+    open_ones = {t: g for t, g in gaps.items() if ends[t].low <= line <= ends[t].high}
+    among = open_ones if verdict == "undecided" and open_ones else gaps
+    if margin is not None:
+        title = min(among, key=lambda t: ends[t].low)
+    else:
+        half = {t: max((ends[t].high - ends[t].low) / 2, 1e-12) for t in among}
+        side = -1 if verdict == "not" else 1
+        title = max(
+            among,
+            key=lambda t: (
+                (side * gaps[t].value if verdict in ("held", "not") else abs(gaps[t].value))
+                / half[t]
+            ),
+        )
+    return title, gaps[title]
+
+
+def _round_up(count: int) -> str:
+    """Two digits are enough of an estimate."""
+    step = 10 ** max(len(str(count)) - 2, 0)
+    return f"{-(-count // step) * step:,}"
+
+
+def shown_gap(gap: Difference, digits: int | None = None, level: float = LEVEL) -> str:
+    """`+1.2 [−0.4, +2.9]` points, or a plain difference with so many digits."""
+    scale, digits = (100, 1) if digits is None else (1, digits)
+    value, (low, high) = gap.value, gap.interval(level)
+    shown = [f"{scale * number:+.{digits}f}".replace("-", "−") for number in (value, low, high)]
+    return f"{shown[0]} [{shown[1]}, {shown[2]}]"

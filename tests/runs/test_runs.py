@@ -398,3 +398,36 @@ def test_a_folder_named_like_a_data_set_is_not_mistaken_for_it(model: Path, in_t
     (in_tmp / "cifar10-sample").mkdir()
     assert run(f"predict --sigma 0.25 --n 20 --subset :1 --model {model} --out run") == 0
     assert Run.open("run").header["config"]["data"] == "cifar10-sample"
+
+
+class Counting(nn.Module):
+    """A classifier that counts the noisy images it is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(len(x))
+        return torch.stack([x.flatten(1).sum(dim=1), torch.zeros(len(x))], dim=1)
+
+
+class Drawn(FixedSelector):
+    """A selector that counts how often it is asked."""
+
+    asked = 0
+
+    def forward(self, *args: Any, **options: Any) -> torch.Tensor:
+        self.asked += 1
+        return super().forward(*args, **options)
+
+
+@pytest.mark.parametrize("draws", [1, 4])
+def test_an_attack_averages_over_draws_of_an_unprotected_selector(draws: int) -> None:
+    f, selector = Counting(), Drawn(0.25)
+    x = torch.full((2, 3, 4, 4), 0.5)
+    settings = AttackOptions(eps=0.5, steps=3, samples=8, selector_samples=draws, seed=0)
+    g, y = SmoothedClassifier(f, selector), torch.tensor([0, 1])
+    find_adversarial(g, x, y, 0.5, settings, torch.arange(2), torch.full((2,), 0.25))
+    assert selector.asked == 4 * draws  # three steps and the last point
+    assert sum(f.seen) == 4 * 8 * 2  # as many noisy copies, divided among the draws

@@ -1,5 +1,6 @@
 """Presets, overrides, and errors that name the key and the nearest valid one."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
         for network in ("f", "h")
         for model in (*FIXED, *UNIVERSAL)
     }
-    assert set(preset_names()) == expected | {*CONFIDENCE, STRONG}
+    unprotected = {f"cpu/hv-{model}" for model in FIXED}
+    assert set(preset_names()) == expected | unprotected | {*CONFIDENCE, STRONG}
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -50,10 +52,17 @@ def test_presets_are_valid_and_fit_their_name(name: str) -> None:
         if name in CONFIDENCE:
             assert f"h-{selector.classifier.removeprefix('cifar10-')}-confidence" == model
             assert (selector.network, selector.objective) == ("confidence", "radius")
+        elif model.startswith("hv-"):  # as long as the h of g_v*, for the same f
+            assert selector.classifier == model.replace("hv-", "cifar10-", 1)
+            protected = read_config(SelectorConfig, name.replace("hv-", "h-", 1))
+            assert replace(selector, scheme="gvstar", out=Path(), classifier="") == replace(
+                protected, out=Path(), classifier=""
+            )
         else:
             assert Path(selector.classifier).name == model.replace("h-", "f-", 1)
             assert (selector.network, selector.objective) == ("attention", "variational")
-        assert (selector.scheme, selector.lam, selector.reduction) == ("gvstar", None, "mean")
+        scheme = "gv" if model.startswith("hv-") else "gvstar"
+        assert (selector.scheme, selector.lam, selector.reduction) == (scheme, None, "mean")
         assert scale != "paper" or (selector.epochs, selector.images_per_epoch) == (200, None)
         assert scale != "cpu" or selector.images_per_epoch == 10_000
 

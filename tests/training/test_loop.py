@@ -17,6 +17,7 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.networks import Conv4, build
+from varsmooth.processes import Alone
 from varsmooth.training import (
     ClassifierConfig,
     SelectorConfig,
@@ -25,6 +26,7 @@ from varsmooth.training import (
     train_selector,
 )
 from varsmooth.training.augmentation import crop_and_flip
+from varsmooth.training.loop import Batches
 from varsmooth.training.optimizers import Muon, optimizers, orthogonalise
 from varsmooth.training.selector import SelectorTask
 from varsmooth.training.state import save_state
@@ -383,3 +385,15 @@ def test_fabric_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "lightning_fabric", None)
     with pytest.raises(VarsmoothError, match=r"varsmooth\[distributed\]"):
         train_classifier(classifier_config(tmp_path, devices=2))
+
+
+def test_a_subset_is_the_same_images_in_every_epoch(tmp_path: Path) -> None:
+    data = load_dataset("cifar10-sample", "val")
+    config = classifier_config(tmp_path, subset=8, batch_size=4)
+    batches = Batches(data, config, Alone(torch.device("cpu")))
+    epochs = [torch.cat([ids for _, _, ids in batches.of_epoch(epoch)]) for epoch in range(3)]
+    step = len(data) // 8
+    assert all(sorted(ids.tolist()) == data.ids[: 8 * step : step].tolist() for ids in epochs)
+    assert epochs[0].tolist() != epochs[1].tolist()
+    with pytest.raises(VarsmoothError, match="subset cannot be 99999"):
+        Batches(data, classifier_config(tmp_path, subset=99_999), Alone(torch.device("cpu")))

@@ -120,16 +120,19 @@ def find_adversarial(
     """Images (B,C,H,W) within eps (ℓ2) of x that g is least likely to call y.
 
     strong: gradients go through votes, noise and selector, whose median takes n_median_attack
-    draws in each step. weak: on f without noise; an f that wants to know σ is told sigma_clean
-    (B,), the level chosen for the clean image. On the 8-bit lattice a perturbation is rounded
-    toward zero, which keeps it within its budget.
+    draws in each step; they average over selector_samples evaluations of selector and f. weak: on
+    f without noise; an f that takes σ as an input gets sigma_clean (B,), the level chosen for the
+    clean image. On the 8-bit lattice a perturbation is rounded toward zero, which keeps it within
+    its budget.
     """
     view: nn.Module = _PlainView(g, sigma_clean.to(x))
+    evaluations = 1
     if settings.kind == "strong":
+        evaluations = settings.selector_samples  # each chooses its own levels
         view = SmoothedClassifier(
             g.classifier,
             _quicker(g.selector, settings.n_median_attack),
-            samples=settings.samples,
+            samples=max(1, settings.samples // evaluations),
             temperature=g.temperature,
             lattice=g.lattice,
         )
@@ -140,6 +143,7 @@ def find_adversarial(
         eps,
         settings.steps,
         restarts=settings.restarts,
+        samples=evaluations,
         seed=settings.seed,
         ids=ids,
     )

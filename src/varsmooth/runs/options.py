@@ -180,6 +180,8 @@ class AttackOptions(Typed):
         samples: noisy copies behind each gradient step (EOT)
         restarts: starts; the first is the image itself, the others are random
         n_median_attack: draws of the selector's median inside the attack, odd
+        selector_samples: draws of an unprotected selector behind each gradient step; the noisy
+            copies are divided among them
         n: votes before and after the attack
         alpha: abstain unless the votes are significant at this level; null: plain majority
         save_images: keep the adversarial images beside the rows
@@ -192,6 +194,7 @@ class AttackOptions(Typed):
     samples: Count = 16
     restarts: Count = 1
     n_median_attack: Odd = 11
+    selector_samples: Count = 1
     n: Count = N
     alpha: Probability | None = None
     save_images: bool = False

@@ -1,0 +1,73 @@
+"""How claims are decided, on differences whose answer is known."""
+
+import numpy as np
+import pytest
+
+from reproduce.verdicts import MeanDifference, images_needed, judged, verdict_of, weakest
+from varsmooth.report.statistics import PairedDifference
+
+CLEAR, UNCLEAR = PairedDifference(30, 5, 100), PairedDifference(6, 4, 100)
+AGAINST, NONE = PairedDifference(5, 30, 100), PairedDifference(0, 0, 100)
+
+
+def test_a_verdict_needs_an_interval_that_excludes_zero() -> None:
+    assert verdict_of([CLEAR]) == "held"
+    assert verdict_of([AGAINST]) == "not"
+    assert verdict_of([UNCLEAR]) == verdict_of([NONE, NONE]) == "undecided"
+    assert verdict_of([CLEAR, UNCLEAR]) == "held"
+    assert verdict_of([CLEAR, AGAINST]) == "partly"
+    assert verdict_of([UNCLEAR, AGAINST]) == "not"
+    assert verdict_of([]) == "untested"
+
+
+def test_looking_often_does_not_make_a_claim_hold() -> None:
+    barely = PairedDifference(9, 1, 100)
+    assert verdict_of([barely]) == "held"
+    assert verdict_of([barely, *[NONE] * 9]) == "undecided"
+
+
+def test_not_worse_means_every_interval_above_the_margin() -> None:
+    alike, worse = PairedDifference(5, 5, 1000), PairedDifference(10, 80, 1000)
+    assert verdict_of([alike], margin=0.02) == "held"
+    assert verdict_of([UNCLEAR], margin=0.02) == "undecided"
+    assert verdict_of([alike, UNCLEAR], margin=0.02) == "undecided"
+    assert verdict_of([worse], margin=0.02) == "not"
+    assert verdict_of([alike, worse], margin=0.02) == "partly"
+
+
+def test_the_images_that_it_would_take_do_decide() -> None:
+    gap = PairedDifference(6, 4, 100)
+    needed = images_needed([gap])
+    assert needed is not None
+    more = needed / 100
+    assert verdict_of([PairedDifference(round(6 * more), round(4 * more), needed)]) == "held"
+    half = needed / 200
+    fewer = PairedDifference(round(6 * half), round(4 * half), needed // 2)
+    assert verdict_of([fewer]) == "undecided"
+    assert images_needed([NONE]) is None
+    assert images_needed([CLEAR, gap]) > 100  # type: ignore[operator]
+
+
+def test_a_claim_shows_the_difference_that_decides() -> None:
+    claim = judged("s", "Fig. 0", {"a": UNCLEAR, "b": CLEAR}, "accuracy of one minus the other")
+    assert claim.verdict == "held"
+    assert claim.number.startswith("b: +25.0 [")
+    assert claim.measured.startswith("accuracy of one minus the other, points: a: +2.0 [")
+    assert claim.numbers == {"a": 0.02, "b": 0.25}
+    undecided = judged("s", "Fig. 0", {"a": UNCLEAR}, "accuracy")
+    assert "about " in undecided.number
+    assert judged("s", "Fig. 0", {}, "accuracy").verdict == "untested"
+    assert judged("s", "Fig. 0", {"a": UNCLEAR}, "a", margin=0.02).why.endswith("2 points")
+
+
+def test_parts_are_as_good_as_the_weakest() -> None:
+    assert weakest(["held", "undecided"]) == "undecided"
+    assert weakest(["held", "not", "undecided"]) == "not"
+    assert weakest(["held", "untested", "not"]) == weakest([]) == "untested"
+
+
+def test_a_mean_difference_has_the_interval_of_its_values() -> None:
+    values = np.random.default_rng(0).normal(0.3, 1.0, 400)
+    low, high = MeanDifference(values.tolist()).interval()
+    assert low < 0.3 < high
+    assert high - low == pytest.approx(2 * 1.966 * values.std(ddof=1) / 20, rel=1e-3)
