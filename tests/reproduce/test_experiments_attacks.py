@@ -24,7 +24,10 @@ from varsmooth.runs import attacking
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
 
-TINY = "--images 8 --steps 2 --samples 2 --n-median-attack 3 --n 15 --n-median 5 --choice 4"
+TINY = (
+    "--images 8 --steps 2 --samples 2 --n-median-attack 3 --selector-samples 1 --n 15 --n-median 5 "
+    "--choice 4"
+)
 FIXED = f"{TINY} --lams 0,0.4 --few-lams 0.2 --every-lam 0.25 --multiples 1,2"
 """Sizes that take seconds."""
 
