@@ -115,11 +115,12 @@ def killed(words: str, kills: int, growth: int = 0) -> int:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the machine cannot fork")
 def test_hard_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, kills = write_pair(tmp_path / "model"), 0
-    certify = f"certify {QUICK} --model {model} --vote-cache {tmp_path}/votes --subset 0:200"
-    predict = f"predict --n 60 --sigma 0.25 --model {model} --subset 0:400"
-    for verb, words, growth in (("certify", certify, 9000), ("predict", predict, 1500)):
+    certify = f"certify {QUICK} --model {model} --vote-cache {tmp_path}/votes --subset 0:120"
+    predict = f"predict --n 60 --sigma 0.25 --model {model} --subset 0:200"
+    for verb, words, growth in (("certify", certify, 4000), ("predict", predict, 800)):
         parts, whole = tmp_path / f"{verb}-parts", tmp_path / f"{verb}-whole"
-        kills += killed(f"{words} --batch-size 16 --out {parts}", KILLS // 2, growth)
+        words += " --batch-size 16"
+        kills += killed(f"{words} --out {parts}", KILLS // 2, growth)
         if verb == "predict":  # resumed with the entropy that it took once
             words += f" --seed {Run.open(parts).header['config']['seed']}"
         assert run(f"{words} --out {whole}") == 0
