@@ -12,6 +12,7 @@ import pytest
 from tests.report_runs import attacked, certified, predicted, write
 from varsmooth.report import open_runs, write_report
 from varsmooth.report.document import command_of
+from varsmooth.report.gallery import SIDE, _thumbnail, outcome
 from varsmooth.report.markup import element, join
 from varsmooth.report.statements import verdict
 
@@ -127,6 +128,12 @@ def test_cards_say_what_the_rows_say(runs: list[Path], tmp_path: Path) -> None:
     assert lines == ["attack, attacked with ε = 0.5"] * 4 + ["attack", "attack"][: len(lines) - 4]
 
 
+def test_an_attack_does_not_make_an_image_right() -> None:
+    assert outcome(attacked(1, 1, 0.25, clean=0, prediction=1)) == "wrong"
+    assert outcome(attacked(1, 1, 0.25, clean=1, prediction=1)) == "right"
+    assert outcome(attacked(1, 1, 0.25, clean=1, prediction=-1)) == "abstains"
+
+
 def test_images_are_shown_where_they_are_found(tmp_path: Path) -> None:
     config = {"alpha": 1e-3, "lattice": False, "data": "cifar10-sample"}
     dataset = {"name": "cifar10-sample", "split": "test", "subset": ":2", "size": 2}
@@ -139,8 +146,6 @@ def test_images_are_shown_where_they_are_found(tmp_path: Path) -> None:
 
 
 def test_large_images_become_thumbnails() -> None:
-    from varsmooth.report.gallery import SIDE, _thumbnail
-
     noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), dtype=np.uint8)
     html = _thumbnail(noise, "x")
     assert "data:image/jpeg" in html
