@@ -78,7 +78,10 @@ def test_a_model_of_transformers_sees_what_its_processor_makes() -> None:
     )  # fmt: skip
     model = transformers.ViTForImageClassification(config).eval()
     processor = transformers.ViTImageProcessor(
-        size={"height": 32, "width": 32}, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.4]
+        size={"height": 32, "width": 32},
+        rescale_factor=1 / 127.5,
+        image_mean=[0.5, 0.4, 0.3],
+        image_std=[0.2, 0.3, 0.4],
     )
     f = from_transformers(model, processor).eval()
     with torch.no_grad():
