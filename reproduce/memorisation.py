@@ -295,7 +295,7 @@ def _plot(axes: "Axes", study: Study, scale: MemorisationScale, what: str) -> No
         for which, style in zip(SETS, ("o-", "s--"), strict=True):
             seen = [study.at(done, which, lam) for done in scale.measured]
             y = [100 * width(s) if what == "width" else s["gain"][0] for s in seen]
-            label = f"λ = {lam:g}, {which}" if what == "width" else None
+            label = f"λ = {lam:g}, {which}"
             axes.plot(scale.measured, y, style, color=colour, markersize=4, label=label)
         theirs = TABLE_2.get((study.sigma_a, lam))
         if what == "width" and theirs is not None:
