@@ -128,7 +128,7 @@ def test_models_are_listed_and_described(
 ) -> None:
     assert run("models") == 0
     listed = capsys.readouterr().out.splitlines()
-    reading = [line.split()[0] for line in listed if "selector that reads it" in line]
+    reading = [line.split()[0] for line in listed if "  confidence  " in line]
     assert reading == ["cifar10-0.25-confidence", "cifar10-universal-1.00-confidence"]
     write_pair(tmp_path / "pair")
     assert run(f"models {tmp_path}/pair") == 0

@@ -96,7 +96,7 @@ def test_examples_work_as_printed(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("", "give a verb: data, models, train"),
+        ("", "give a verb: data, models, adopt, train"),
         ("data", "give a verb: fetch, list, info"),
         ("certfy", "there is no verb 'certfy'; did you mean certify?"),
         ("train clasifier", "there is no verb 'clasifier'; did you mean classifier?"),

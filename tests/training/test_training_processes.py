@@ -13,14 +13,13 @@ pytest.importorskip("lightning_fabric")
 
 SCRIPT = """
 import json, sys
-from pathlib import Path
 from varsmooth.identity import fingerprint
 from varsmooth.training import ClassifierConfig, classifier, train_classifier
 
 def fit_and_tell(task, data, config, engine, fit=classifier.fit):
     history = fit(task, data, config, engine)
     name = f"rank-{engine.rank}-of-{engine.processes}"
-    (Path(config.output) / name).write_text(fingerprint(task.module))
+    (config.out / name).write_text(fingerprint(task.module))
     return history
 
 classifier.fit = fit_and_tell

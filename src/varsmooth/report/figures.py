@@ -116,7 +116,8 @@ def draw(
         handles, labels = places[0].get_legend_handles_labels()
         if legend == "each":
             for axes in places[: len(plots)]:
-                axes.legend(fontsize=8)
+                if axes.get_legend_handles_labels()[1]:
+                    axes.legend(fontsize=8)
         elif legend and len(plots) == 1 and len(labels) <= 6:
             places[0].legend(loc=legend)
         elif legend:
