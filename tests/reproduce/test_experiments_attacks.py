@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
-from reproduce.attacks import Attacks, AttackScale
+from reproduce.attacks import Arena, Attacks, AttackScale, Point
 from reproduce.context import Context
 from reproduce.experiment import Need
+from reproduce.robustness import Model, strong_claims
 from tests.reproduce.commands import results, run, sized
 from tests.small_models import write_pair
 from varsmooth.data import load_dataset
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import AttentionSelector, Conv4
+from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import PairedDifference, mean_interval
 from varsmooth.runs import attacking
 from varsmooth.selectors import FixedSelector
@@ -184,6 +186,32 @@ def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
         for lam in lams
     ]
     assert clean["numbers"][title] == pytest.approx(np.mean(cost))
+
+
+def point(method: str, right: int, of: int = 8) -> Point:
+    """A point that is right without attack, and on so many images under it."""
+    header = {"name": method, "verb": "attack", "config": {}, "dataset": {"size": of}}
+    rows = [
+        {
+            "id": i,
+            "label": 0,
+            "eps": 0.3,
+            "prediction": int(i >= right),
+            "clean_prediction": 0,
+            "sigma": 0.25,
+            "sigma_clean": 0.25,
+        }
+        for i in range(of)
+    ]
+    return Point(method, "0.25", "λ = 0", 0.3, Outcomes.of(header, rows))
+
+
+def test_what_any_smoothing_loses_to_the_strong_attack_is_no_fault_of_h() -> None:
+    methods = {name: [point(name, right)] for name, right in (("g_v", 4), ("g_v*", 5))}
+    at = Arena("σ_a = 0.25", point("g", 6), methods)
+    drop, less, *_ = strong_claims([Model([at], [point("g_v", 8)], point("g", 8))], "one h")
+    assert drop.numbers == {"σ_a = 0.25": (8 - 4) / 8 - (8 - 6) / 8}
+    assert less.numbers == {"σ_a = 0.25, γ = 0.3": 1 / 8}
 
 
 def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
