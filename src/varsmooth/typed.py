@@ -6,11 +6,11 @@ is given, not when it is first used.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from varsmooth.errors import VarsmoothError
 
@@ -72,8 +72,11 @@ def _read(hint: Any, value: Any) -> Any:
         return _that(value in inner, value)
     if origin in (list, tuple):
         parts = value.split(",") if isinstance(value, str) else _several(value)
-        kinds = [inner[0]] * len(parts) if origin is list else inner
+        kinds = [inner[0]] * len(parts) if origin is list or inner[-1] is Ellipsis else inner
         return origin(_read(kind, part) for kind, part in zip(kinds, parts, strict=True))
+    if is_dataclass(hint):
+        kind = cast(type, hint)
+        return value if isinstance(value, kind) else kind(**value)
     if hint is str or origin is dict:
         return _that(isinstance(value, origin or str), value)
     return value if hint is Any else _SCALARS[hint](value)
@@ -128,7 +131,7 @@ def words(hint: Any) -> str:
         return ", or ".join(words(kind) for kind in inner if kind is not NoneType)
     if origin is Literal:
         return " or ".join(filter(None, (", ".join(inner[:-1]), inner[-1])))
-    if origin is list:
+    if origin is list or Ellipsis in inner:
         return f"{words(inner[0])}, or several separated by commas"
     if origin is tuple:
         return f"{len(inner)} values separated by commas, each {words(inner[0])}"

@@ -44,8 +44,8 @@ def altered(model: Path, folder: Path, **changes: Any) -> Path:
 
 ODD: dict[str, list[Any]] = {
     "dataset": [3, None, [], {"a": 1}],
-    "class_names": ["cat", 3, None, [1, 2], [["cat"]], {"cat": 0}],
-    "sigma_a": ["0.25", None, [], True, 0, -1, float("nan"), float("inf")],
+    "class_names": [3, None, [1, 2], [["cat"]], {"cat": 0}],
+    "sigma_a": ["x", None, [], True, 0, -1, float("nan"), float("inf")],
     "universal": [0, "yes", None],
     "selector_sigma": ["x", 0, [1]],
     "lam_range": [0.5, [0], [0, 1, 2], ["a", "b"]],

@@ -12,11 +12,12 @@ from varsmooth import VarsmoothError
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.models.cards import card, overview, plain
-from varsmooth.models.checkpoints import load_checkpoint, save
+from varsmooth.models.checkpoints import Checkpoint, load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part, describe
 from varsmooth.models.networks import build
 from varsmooth.training.cards import (
     best_levels,
+    measure,
     measure_classifier,
     measure_selector,
     measured_levels,
@@ -186,3 +187,19 @@ def test_measure_refuses_what_it_cannot_do(
     bare = ImageDataset("toy", "val", data.images, None, data.ids, data.class_names)
     with pytest.raises(VarsmoothError, match="no labels"):
         measure_classifier(Bright(), bare, LEVELS, 10)
+
+
+def test_one_level_more_keeps_the_rest_of_the_card() -> None:
+    about = Description(
+        "toy",
+        ("bright", "dark"),
+        0.25,
+        classifier=Part("conv4", metrics={"val": OTHER | {"certified": {"0.5": {"0": 3.0}}}}),
+    )
+    found = measure(Checkpoint(about, Bright(), None), images(), votes=50, levels=(0.1,))
+    assert found.classifier is not None
+    told = found.classifier.metrics["val"]
+    assert told["smoothed_accuracy"] == OTHER["smoothed_accuracy"]
+    assert told["certified"]["0.5"] == {"0": 3.0}
+    assert (told["certified"]["0.1"]["images"], told["certified"]["0.1"]["votes"]) == (40, 50)
+    assert "| σ | 0.1 | 0.25 | 0.5 |" in card("toy", found)

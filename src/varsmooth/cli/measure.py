@@ -2,10 +2,18 @@
 
 from varsmooth.cli.feedback import announce, conclude
 from varsmooth.cli.held_out import HeldOut
-from varsmooth.typed import Count, Odd
+from varsmooth.typed import Count, Odd, Positive
 
 
-def measure(model: str, /, *, n: Count = 100, n_select: Odd = 31, images: HeldOut) -> None:
+def measure(
+    model: str,
+    /,
+    *,
+    n: Count = 100,
+    n_select: Odd = 31,
+    levels: list[Positive] | None = None,
+    images: HeldOut,
+) -> None:
     """Measure a model and write its card (README.md in its folder).
 
     Accuracy of f without noise and of its vote around σ_a; the levels that h chooses for each λ,
@@ -14,11 +22,13 @@ def measure(model: str, /, *, n: Count = 100, n_select: Odd = 31, images: HeldOu
     examples:
       varsmooth measure runs/cpu/h-0.25
       varsmooth measure cifar10-0.25 --split test --images 1000 --out my_copy
+      varsmooth measure my_model/ --levels 0.25 --n 1000
 
     Args:
         model: folder of a model, or a released name
         n: votes of f per image and level
         n_select: samples of h per image and λ; odd
+        levels: certify f at these levels alone and keep the rest of the card
     """
     announce(f"measure {model}", images=f"{images.images} of {images.split}", n=n)
     from varsmooth.models.cards import CARD, plain, write_card
@@ -30,7 +40,7 @@ def measure(model: str, /, *, n: Count = 100, n_select: Odd = 31, images: HeldOu
     g, chosen = images.fit(loaded, Settings(sigma=loaded.description.default_sigma))
     if loaded.selector is not None:
         loaded.selector.to(next(g.parameters()).device)
-    measured = measure_model(loaded, chosen, n, n_select, images.seed)
+    measured = measure_model(loaded, chosen, n, n_select, images.seed, levels)
     folder = own_copy(model, images.out, "measured")
     text = write_card(folder, rewrite(folder, measured))
     conclude(

@@ -78,12 +78,19 @@ def _accuracy(metrics: Mapping[str, Any]) -> list[str]:
     votes, certified = metrics["smoothed_accuracy"], metrics.get("certified", {})
     plain = metrics.get("plain_accuracy")
     lines = [] if plain is None else [f"Accuracy of f without noise: {plain:g} %.", ""]
-    rows = [("σ", *votes), ("vote", *(f"{value:g}" for value in votes.values()))]
-    titles = {r: f"certified at {r}" for r in RADII} | {"average_radius": "average radius"}
-    for key, title in titles.items() if certified else ():
-        found = (certified[level][key] if level in certified else None for level in votes)
-        rows += [(title, *("" if value is None else f"{value:g}" for value in found))]
-    head = f"Accuracy in percent by noise level, {metrics['votes']} votes, no abstention:"
+    found = {level: {"vote": value} for level, value in votes.items()}
+    for level, values in certified.items():
+        found[level] = found.get(level, {}) | values
+    levels = sorted(found, key=float)
+    titles = {"vote": "vote"}
+    if certified:
+        titles |= {r: f"certified at {r}" for r in RADII}
+        titles |= {"average_radius": "average radius", "images": "images", "votes": "votes"}
+    rows = [("σ", *levels)]
+    for key, title in titles.items():
+        cells = (found[level].get(key) for level in levels)
+        rows += [(title, *("" if value is None else f"{value:g}" for value in cells))]
+    head = f"Accuracy in percent by noise level; vote: {metrics['votes']} votes, no abstention."
     return [*lines, head, "", *_table(rows)]
 
 

@@ -5,26 +5,25 @@ is one sentence and never an error further on.
 """
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import metadata, resources
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import replace_file
 from varsmooth.limits import check_limit, check_regular
 from varsmooth.models.hub import PREFIX, fetch
 from varsmooth.models.settings import Settings, TunedStages
+from varsmooth.typed import OptionError, Positive, Typed
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(Typed):
     """One network of a model: how to build it, where it comes from, how good it is.
 
     network, options: as for `varsmooth.models.networks.build`; training: the configuration of
@@ -42,23 +41,22 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Description:
+class Description(Typed):
     """What a user needs to know about a model before using it.
 
     sigma_a: level that f was trained at, or σ_a', the upper end of its range, if `universal`;
     selector_sigma: σ_a of h, an input of its training; sigma_t: the target level of it;
     lam_range: the λ it was trained with; recommended: settings chosen on held-out images,
     any of sigma, lam, sigma_m, clip, levels; cascades: the stages chosen there, by rising λ from
-    0 on; image_shape: (channels, height, width) of the
-    images it was trained on.
+    0 on; image_shape: (channels, height, width) of the images it was trained on.
     """
 
     dataset: str
     class_names: tuple[str, ...]
-    sigma_a: float
+    sigma_a: Positive
     universal: bool = False
-    selector_sigma: float | None = None
-    sigma_t: float | None = None
+    selector_sigma: Positive | None = None
+    sigma_t: Positive | None = None
     lam_range: tuple[float, float] | None = None
     recommended: dict[str, Any] = field(default_factory=dict)
     cascades: tuple[TunedStages, ...] = ()
@@ -171,69 +169,19 @@ def write(folder: Path, description: Description) -> None:
 
 def parse(values: Mapping[str, Any], path: Path) -> Description:
     """The description that these values of a JSON file make, each of its proper type."""
-    arguments = _checked(Description, values, str(path))
-    for name in ("classifier", "selector"):
-        if arguments.get(name) is not None:
-            arguments[name] = Part(**_checked(Part, arguments[name], f"{name} in {path}"))
-    members = arguments.get("cascades", ())
-    arguments["cascades"] = tuple(
-        TunedStages(**_checked(TunedStages, member, f"cascades in {path}")) for member in members
-    )
-    about = Description(**arguments)
+    known = [entry.name for entry in fields(Description)]
+    try:
+        about = Description(**values)
+        settings = {entry.name for entry in fields(Settings)} & about.recommended.keys()
+        Settings(**{name: about.recommended[name] for name in settings})
+    except OptionError as error:
+        raise VarsmoothError(
+            f"the value of {error.name!r} in {path} is of the wrong kind; copy the file again"
+        ) from error
+    except TypeError as error:
+        raise VarsmoothError(
+            f"{path} does not hold exactly the entries {', '.join(known)}"
+        ) from error
     count = len(about.class_names)
     check_limit("CLASSES", count, f"{path} names {count:,} classes")
-    levels = (about.sigma_a, about.selector_sigma, about.sigma_t)
-    require(
-        all(level is None or level > 0 for level in levels),
-        f"the noise levels in {path} must be positive",
-    )
-    _checked(Settings, about.recommended, f"recommended in {path}", exactly=False)
     return about
-
-
-def _checked(
-    kind: type, values: Mapping[str, Any], where: str, exactly: bool = True
-) -> dict[str, Any]:
-    """The values as arguments of a dataclass: known names, proper types, tuples from lists."""
-    types, entries = get_type_hints(kind), fields(kind)
-    needed = {e.name for e in entries if e.default is e.default_factory is MISSING}
-    require(
-        not exactly or needed <= values.keys() <= types.keys(),
-        f"{where} does not hold exactly the entries {', '.join(types)}",
-    )
-    arguments = dict(values)
-    for name in values.keys() & types.keys():
-        require(
-            _fits(values[name], types[name]),
-            f"the value of {name!r} in {where} is of the wrong kind; copy the file again",
-        )
-        if isinstance(values[name], list) and _may_be_tuple(types[name]):
-            arguments[name] = tuple(values[name])
-    return arguments
-
-
-def _may_be_tuple(kind: Any) -> bool:
-    return any(get_origin(one) is tuple for one in (kind, *get_args(kind)))
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value of JSON is of a declared type; tuples are lists there, numbers finite."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return True
-    if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in inner)
-    if origin in (tuple, list):
-        kinds = inner if origin is tuple and inner[-1] is not Ellipsis else None
-        return (
-            isinstance(value, list | tuple)
-            and (kinds is None or len(kinds) == len(value))
-            and all(map(_fits, value, kinds or inner[:1] * len(value)))
-        )
-    if origin is dict or kind in (Part, TunedStages):
-        return isinstance(value, dict)
-    if isinstance(value, bool):
-        return kind is bool
-    if kind is float:
-        return isinstance(value, int | float) and math.isfinite(value)
-    return isinstance(value, kind)

@@ -70,7 +70,7 @@ def read_stages(text: str) -> tuple[list[float], list[float]]:
 
 
 @dataclass(frozen=True)
-class TunedStages:
+class TunedStages(Typed):
     """A cascade that `varsmooth tune` found: the stages to use from this λ on.
 
     gate: the confidence from which a vote counts; None: every vote does.

@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from varsmooth.data import ImageDataset
-from varsmooth.errors import require
+from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import Checkpoint
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.rounding import percent, rounded
@@ -64,7 +64,8 @@ def _certified(table: VoteTable) -> Metrics:
     """Certified accuracy in percent at each of RADII, and the average radius, level by level.
 
     The candidate is the label, which does not depend on the votes: the bound holds as it stands,
-    and images that f gets wrong count as radius 0.
+    and images that f gets wrong count as radius 0. Each level says how many images and votes it
+    had: `measure` may be repeated for some levels with more.
     """
     radii = np.maximum(table.radii(table.labels, range(len(table.levels))), 0)  # (N, levels)
     return {
@@ -74,6 +75,8 @@ def _certified(table: VoteTable) -> Metrics:
                 for r in RADII
             },
             "average_radius": float(rounded(float(mine.mean()), 4)),
+            "images": len(mine),
+            "votes": table.n,
         }
         for level, mine in zip(table.levels, radii.T, strict=True)
     }
@@ -141,31 +144,35 @@ def _rank_correlation(
 
 
 def measure(
-    model: Checkpoint, data: ImageDataset, votes: int = 100, samples: int = 31, seed: int = 0
+    model: Checkpoint,
+    data: ImageDataset,
+    votes: int = 100,
+    samples: int = 31,
+    seed: int = 0,
+    levels: Sequence[float] | None = None,
 ) -> Description:
-    """The model's description with what was measured on `data` entered under the split's name."""
-    about = model.description
-    require(model.classifier is not None, "a selector without its classifier cannot be measured")
-    assert model.classifier is not None
-    assert about.classifier is not None
-    levels = measured_levels(about.sigma_a, about.universal)
-    metrics, table = measure_classifier(model.classifier, data, levels, votes, seed)
-    changed: dict[str, Any] = {"classifier": _entered(about.classifier, data.split, metrics)}
-    if model.selector is not None:
-        assert about.selector is not None
+    """The model's description with what was measured on `data` entered under the split's name.
+
+    levels: certify f at these levels alone and leave the rest of the split's entry as it is.
+    """
+    about, split = model.description, data.split
+    if model.classifier is None or about.classifier is None:
+        raise VarsmoothError("a selector without its classifier cannot be measured")
+    at = levels or measured_levels(about.sigma_a, about.universal)
+    metrics, table = measure_classifier(model.classifier, data, at, votes, seed)
+    before = about.classifier.metrics.get(split)
+    if levels and before:
+        certified = before.get("certified", {}) | metrics["certified"]
+        metrics = before | {"certified": certified}
+    changed: dict[str, Any] = {"classifier": _entered(about.classifier, split, metrics)}
+    if about.selector and model.selector and not levels:
         low, high = about.lam_range or (0.0, 1.0)
         lams = [lam for lam in LAMBDAS if low <= lam <= high] or [low]
+        sigma_a = about.sigma_of_selector
         metrics = measure_selector(
-            model.classifier,
-            model.selector,
-            about.sigma_of_selector,
-            data,
-            lams,
-            samples,
-            table,
-            seed,
+            model.classifier, model.selector, sigma_a, data, lams, samples, table, seed
         )
-        changed["selector"] = _entered(about.selector, data.split, metrics)
+        changed["selector"] = _entered(about.selector, split, metrics)
     return replace(about, **changed)
 
 

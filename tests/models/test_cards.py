@@ -1,0 +1,50 @@
+"""The cards of the released models say what the committed records say."""
+
+import csv
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from varsmooth.models.cards import RADII, overview
+from varsmooth.models.descriptions import describe, released_names
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def certified_runs() -> Iterator[tuple[str, str]]:
+    """Released models and the experiment whose records have their f at fixed levels."""
+    for name in released_names():
+        about = describe(name)
+        if not about.universal:
+            yield name, "certified"
+        elif about.sigma_a == 1 and about.selector is not None:
+            yield name, "cascade"
+
+
+@pytest.mark.parametrize(("name", "experiment"), list(certified_runs()))
+def test_certified_accuracy_is_that_of_the_records(name: str, experiment: str) -> None:
+    about = describe(name)
+    assert about.classifier is not None
+    with gzip.open(RESULTS / experiment / "records.csv.gz", "rt") as file:
+        rows = list(csv.DictReader(file))
+    certified = about.classifier.metrics["test"]["certified"]
+    assert f"{about.default_sigma:g}" in certified
+    for level, told in certified.items():
+        run = f"g, σ_a = {about.sigma_a:g}, σ_s = {float(level):.3g}"
+        run = f"σ = {level}, N = 1000" if experiment == "cascade" else run
+        mine = [row for row in rows if row["run"] == run]
+        right = np.array([row["prediction"] == row["label"] for row in mine])
+        reach = np.where(right, [float(row["radius"]) for row in mine], 0)
+        assert told["images"] == len(mine) > 0
+        assert 0 <= reach.mean() - told["average_radius"] < 1e-4, "rounded down"
+        for r in RADII:
+            share = 100 * ((reach > 0) & (reach >= float(r))).mean()
+            assert 0 <= share - told[r] < 0.1 + 1e-9
+
+
+def test_the_overview_shows_it() -> None:
+    line = next(line for line in overview(["cifar10-0.25"]) if line.startswith("cifar10-0.25"))
+    assert line.split()[3:8] == ["test", "66.4", "48.8", "28.0", "0.261"]
