@@ -14,12 +14,12 @@ from PIL import Image
 
 from tests.app.conftest import body
 from tests.small_models import QUICK, run, write_pair
-from varsmooth.app import drawings, fragments, one_image, require_extra, several_images
+from varsmooth.app import drawings, require_extra, views, work
 from varsmooth.app.browse import EVERYTHING, LINES, OpenRun, open_run
 from varsmooth.app.desk import Desk
 from varsmooth.app.knobs import Knobs, Smoothers
-from varsmooth.app.layout import page_html
 from varsmooth.app.uploads import MAX_BYTES, open_upload
+from varsmooth.app.views import page_html
 from varsmooth.app.worker import Cancelled, Job, Worker
 from varsmooth.certificates import stage_radii
 from varsmooth.cli import main
@@ -31,7 +31,6 @@ from varsmooth.models.descriptions import Description, Part, describe
 from varsmooth.models.networks import build
 from varsmooth.models.settings import TunedStages
 from varsmooth.prediction import predict
-from varsmooth.report.markup import Html, element, join
 from varsmooth.rounding import rounded
 
 
@@ -91,7 +90,7 @@ def test_a_typed_number_of_draws_becomes_odd(desk: Desk) -> None:
 def test_the_view_is_the_prediction(model: Smoothers, image: Batch) -> None:
     """What is drawn of h are the very draws behind the level that `predict` chose."""
     knobs = few(model)
-    view = one_image.look(model, image, knobs, seed=5)
+    view = work.look(model, image, knobs, seed=5)
     (answer,) = predict(model.deployed(knobs), image.images, n=100, seed=5, ids=image.ids)
     assert view.answer == answer
     assert view.draws is not None
@@ -101,7 +100,7 @@ def test_the_view_is_the_prediction(model: Smoothers, image: Batch) -> None:
 
 
 def test_lambda_moves_the_median(model: Smoothers, image: Batch) -> None:
-    views = [one_image.look(model, image, few(model, lam=lam), seed=0) for lam in (0.0, 1.0)]
+    views = [work.look(model, image, few(model, lam=lam), seed=0) for lam in (0.0, 1.0)]
     low, high = (view.draws.median for view in views if view.draws)
     assert low != high
 
@@ -109,7 +108,7 @@ def test_lambda_moves_the_median(model: Smoothers, image: Batch) -> None:
 def test_a_larger_budget_moves_the_median_further(model: Smoothers, image: Batch) -> None:
     spans = []
     for budget in (0.0, 0.05, 0.5):
-        draws = one_image.look(model, image, few(model, budget=budget), seed=0).draws
+        draws = work.look(model, image, few(model, budget=budget), seed=0).draws
         assert draws is not None
         spans.append(draws.bounds)
     assert spans[0][0] >= spans[1][0] >= spans[2][0] == 0
@@ -118,17 +117,17 @@ def test_a_larger_budget_moves_the_median_further(model: Smoothers, image: Batch
 
 def test_the_curve_holds_every_level_in_play(model: Smoothers, image: Batch) -> None:
     knobs = few(model)
-    levels = one_image.curve_levels(model, knobs)
+    levels = work.curve_levels(model, knobs)
     assert set(model.levels(knobs)) | {knobs.sigma} <= set(levels)
     assert list(levels) == sorted(levels)
-    curve = one_image.certify_levels(model, image, levels, 100, seed=1)
-    fixed = one_image.certify_each_way(model, image, knobs, seed=1).fixed
+    curve = work.certify_levels(model, image, levels, 100, seed=1)
+    fixed = work.certify_each_way(model, image, knobs, seed=1).fixed
     assert curve[levels.index(knobs.sigma)] == fixed
     assert [c.method for c in curve] == ["fixed"] * len(levels)
 
 
 def test_each_certificate_says_what_it_means(model: Smoothers, image: Batch) -> None:
-    found = one_image.certify_each_way(model, image, few(model), seed=1)
+    found = work.certify_each_way(model, image, few(model), seed=1)
     assert found.dual is not None
     assert found.paper is not None
     assert (found.dual.guarantee, found.fixed.guarantee) == ("sound", "sound")
@@ -140,11 +139,11 @@ def test_each_certificate_says_what_it_means(model: Smoothers, image: Batch) -> 
 
 def test_the_stages_of_a_cascade_are_rows(model: Smoothers, image: Batch) -> None:
     """R is the least of H at the stage that answers and X at the stages before it."""
-    found = one_image.certify_each_way(model, image, few(model), seed=1).cascade
+    found = work.certify_each_way(model, image, few(model), seed=1).cascade
     assert found.stages is not None
     radii = stage_radii(found.ledger, found.votes, found.stages)
     assert found.radius == max(0.0, min(radii))
-    shown = fragments.construction_html(found)
+    shown = views.parts.construction(found, "")
     assert shown.count("<tr>") == 1 + len(found.stages) + 1
     assert f'<td colspan="4">{rounded(found.radius)}</td>' in shown
     assert shown.count("▸ σ") == 1
@@ -171,7 +170,7 @@ def test_a_tuned_cascade_moves_with_lambda(pair: Path, tmp_path: Path) -> None:
 
 
 def test_an_attack_stays_within_its_budget(model: Smoothers, image: Batch) -> None:
-    found = one_image.attack(model, image, few(model, budget=0.5), seed=0)
+    found = work.attack(model, image, few(model, budget=0.5), seed=0)
     assert found.distance <= 0.5 + 1e-6
     assert set(found.before) == set(found.after) == {"f", "g", "g_v", "g_v*", "cascade"}
     assert found.target == 0  # its label: an airplane
@@ -181,7 +180,7 @@ def test_without_a_label_the_attack_leaves_the_majority(model: Smoothers, image:
     knobs = few(model, steps=1)
     g, x = model.deployed(knobs), image.images
     (clean,) = predict(g, x, n=100, alpha=None, seed=0, ids=image.ids)
-    found = one_image.attack(model, Batch(x, None, image.ids), knobs, kind="weak", seed=0)
+    found = work.attack(model, Batch(x, None, image.ids), knobs, kind="weak", seed=0)
     assert found.target == clean.prediction
 
 
@@ -190,21 +189,21 @@ def test_estimates_of_the_work_are_not_too_small(model: Smoothers, image: Batch)
     knobs = few(model)
     networks = model.checkpoint.classifier, model.checkpoint.selector
     images = load_dataset("cifar10-sample").batch([3, 4])
-    many = several_images.most_to_certify_several(model, knobs, 2)
-    for most, work in (
+    many = 2 * work.most_to_certify(model, knobs)
+    for most, do in (
         (
-            one_image.most_to_certify(model, knobs),
-            lambda: one_image.certify_each_way(model, image, knobs, seed=0),
+            work.most_to_certify(model, knobs),
+            lambda: work.certify_each_way(model, image, knobs, seed=0),
         ),
         (
-            one_image.most_to_attack(model, knobs, "strong"),
-            lambda: one_image.attack(model, image, knobs, seed=0),
+            work.most_to_attack(model, knobs, "strong"),
+            lambda: work.attack(model, image, knobs, seed=0),
         ),
-        (many, lambda: several_images.certify_several("g_v*", model, images, knobs)),
+        (many, lambda: work.certify_as("g_v*", model, images, knobs, seed=0)),
     ):
         job = Job()
         with job.watching(most, *networks):
-            work()
+            do()
         assert 0 < job.images <= most
 
 
@@ -219,7 +218,7 @@ def test_cancel_stops_the_work_and_leaves_the_networks_alone(
     job = Job()
     hook = classifier.register_forward_hook(lambda *_: job.cancel())
     with pytest.raises(Cancelled), job.watching(0, classifier):
-        one_image.certify_each_way(model, image, few(model))
+        work.certify_each_way(model, image, few(model))
     hook.remove()
     assert 0 < job.images <= 128  # one batch was under way
     assert not classifier._forward_pre_hooks
@@ -325,7 +324,7 @@ def test_the_desk_shows_every_part(desk: Desk) -> None:
 def test_the_level_in_use_and_what_h_says_agree(desk: Desk, model: Smoothers) -> None:
     """The grid is in sight, and σ is said to be its level for h's median."""
     shown = desk.look(body(desk), Job())["html"]
-    view = one_image.look(model, desk.samples(model.name).batch([0]), few(model), 0)
+    view = work.look(model, desk.samples(model.name).batch([0]), few(model), 0)
     assert view.draws is not None
     assert f"grid level for h’s median {view.draws.median:.4f}" in shown["answer"]
     assert shown["grid"].count("<li") == 4
@@ -333,22 +332,26 @@ def test_the_level_in_use_and_what_h_says_agree(desk: Desk, model: Smoothers) ->
 
 
 def test_several_images_stand_side_by_side(desk: Desk) -> None:
+    before = desk.certificates.cache_info().misses
     shown = desk.several(body(desk), Job())["html"]["several"]
     assert shown.count("<article") == 12
     for way in ("selector", "cascade", "one σ"):
         assert shown.count(f"{way}</th>") == 12
     other = desk.several(body(desk, lam=1.0), Job())["html"]["several"]
     assert other != shown
-    assert desk.way.cache_info().misses == 4  # λ moves the selector alone
+    assert desk.certificates.cache_info().misses == before + 4  # λ moves the selector alone
 
 
 def test_averages_count_a_wrong_class_as_zero(model: Smoothers) -> None:
     images = load_dataset("cifar10-sample").batch(slice(0, 4))
-    way = several_images.certify_several("g", model, images, few(model))
-    right = [c.radius for c in way.certificates]
-    assert way.average_radius(None) == pytest.approx(sum(right) / 4)
-    labels = [c.prediction + 1 for c in way.certificates]
-    assert way.average_radius(labels) == 0
+    found = work.certify_as("g", model, images, few(model), seed=0)
+    radii = [c.radius for c in found]
+    assert sum(radii) > 0
+    assert views.true_radii(found, [None] * 4) == radii
+    assert views.true_radii(found, [c.prediction for c in found]) == radii
+    assert views.true_radii(found, [c.prediction + 1 for c in found]) == [0] * 4
+    shown = views.several_html(Batch(images.images, None, images.ids), {"g": found}, CLASS_NAMES)
+    assert f">{rounded(sum(radii) / 4)}</strong>" in shown
 
 
 def test_a_classifier_alone_is_served(tmp_path: Path) -> None:
@@ -402,15 +405,11 @@ EVIL = "<img src=x onerror=alert(1)>$\\frac{$"
 
 
 def test_everything_but_markup_is_escaped() -> None:
-    assert element("p", EVIL, title='"><script>') == (
-        f'<p title="&quot;&gt;&lt;script&gt;">{join(EVIL)}</p>'
-    )
-    assert isinstance(join("a", None, element("img")), Html)
-    assert "<img" not in join(EVIL)
-    assert (
-        element("option", "x", selected=True, hidden=False, id=None)
-        == "<option selected>x</option>"
-    )
+    assert "<img" not in views.parts.note(EVIL)
+    assert views.paper_name(f"g_v*: {EVIL}").startswith("g<sub>v</sub>*: &lt;img")
+    shown = views.parts.number(EVIL, EVIL, EVIL, '"><script>', EVIL)
+    assert "<img" not in shown
+    assert "<script>" not in shown
 
 
 def test_names_of_a_model_are_text(tmp_path: Path) -> None:

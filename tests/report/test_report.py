@@ -85,7 +85,7 @@ def test_runs_over_other_images_are_not_paired(dual: Path, tmp_path: Path) -> No
     elsewhere = write(tmp_path / "elsewhere", [certified(9, 1, 1, 0.2)])
     for folder in (relabelled, elsewhere):
         runs = open_runs([dual, folder])
-        assert difference_table(runs, runs[0], np.array([0.0])) is None
+        assert difference_table(runs, runs[0], np.array([0.0])).rows == []
         assert "shares no image with dual" in cautions(runs, [])[0]
     part = open_runs([dual, write(tmp_path / "part", [certified(0, 0, 0, 0.2)])])
     assert "shares 1 images with dual" in cautions(part, [])[0]

@@ -1,8 +1,8 @@
 """The page in the browser: turn λ on an image, certify it, attack it, browse a run.
 
 knobs: what can be set, and the smoothed classifiers of a model at these settings;
-one_image, several_images, browse: what is computed; drawings: figures;
-fragments: results as HTML; layout: the page itself; both through `varsmooth.report.markup`;
+work: what is computed; drawings: figures; browse: the records of a run;
+views and templates: the page and its answers as HTML;
 worker: one piece of work at a time; desk: from a request to its answer;
 server: who may ask, and what a browser may load; static: style and script.
 
@@ -10,17 +10,15 @@ Only server knows HTTP. It accepts no path of an upload and keeps nothing of a v
 travels with each request.
 """
 
-from varsmooth.errors import VarsmoothError
+from importlib.util import find_spec
+
+from varsmooth.errors import require
 
 
 def require_extra() -> None:
     """The page needs an extra; say so before any work is done."""
-    try:
-        import matplotlib  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
-        raise VarsmoothError(
-            "the page needs Starlette, Uvicorn and matplotlib; "
-            "install them with: pip install 'varsmooth[app]'"
-        ) from None
+    require(
+        all(find_spec(name) for name in ("matplotlib", "starlette", "uvicorn")),
+        "the page needs Starlette, Uvicorn and matplotlib; "
+        "install them with: pip install 'varsmooth[app]'",
+    )

@@ -2,32 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from varsmooth.app import drawings
-from varsmooth.app.fragments import (
-    VOTES,
-    card,
-    class_name,
-    construction_html,
-    draws_html,
-    figure,
-    pixels,
-    sentence,
-    votes_html,
-)
-from varsmooth.app.one_image import SelectorDraws, reachable
-from varsmooth.certificates import ABSTAIN, Certificate
-from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.app import drawings, views
+from varsmooth.app.work import SelectorDraws, reachable
+from varsmooth.certificates import Certificate
+from varsmooth.data import ImageDataset
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.report import figures, statements
-from varsmooth.report.markup import Html, element, join
-from varsmooth.report.outcomes import Outcomes
+from varsmooth.report.gallery import images_of
+from varsmooth.report.outcomes import Outcomes, outcome
 from varsmooth.rounding import rounded
-from varsmooth.runs.images import resized
-from varsmooth.runs.options import options_in
 from varsmooth.runs.records import HEADER, Row, Run
 
 if TYPE_CHECKING:
@@ -71,24 +58,15 @@ class OpenRun:
     outcomes: Outcomes
 
     @property
-    def verb(self) -> str:
-        return self.outcomes.verb
-
-    @property
     def names(self) -> Sequence[str]:
         return tuple(self.run.header["dataset"]["class_names"])
 
-    def summary_html(self) -> Html:
-        """What the run is, how far it got, and what its numbers mean."""
-        outcomes, dataset = self.outcomes, self.run.header["dataset"]
-        said = f"{self.verb}: {outcomes.images} of {outcomes.expected} images of {dataset['name']}"
-        return join(
-            sentence(said, "lead"),
-            *(sentence(meaning) for meaning in statements.what_holds([outcomes])),
-        )
+    @cached_property
+    def images(self) -> ImageDataset:
+        return images_of(self.run.header)
 
-    def curve_html(self) -> Html:
-        """The report's own figure for this kind of run."""
+    def overview_html(self) -> dict[str, str]:
+        """What the run is, the report's figure for its kind, and the outcomes to filter by."""
         plots: dict[str, tuple[Callable[[Axes, list[Outcomes]], None], str]] = {
             "certify": (
                 figures.plot_certified_accuracy,
@@ -97,149 +75,78 @@ class OpenRun:
             "attack": (figures.plot_robust_accuracy, "Accuracy under attack against its budget."),
             "predict": (figures.plot_accuracy_by_sigma, "Accuracy of images with similar σ."),
         }
-        plot, caption = plots[self.verb]
-        drawn = drawings.svg(lambda axes: plot(axes, [self.outcomes]), height=2.9)
-        return figure(drawn, caption, "the curve of the run")
+        plot, caption = plots[self.outcomes.verb]
+        url = drawings.svg(lambda axes: plot(axes, [self.outcomes]), height=2.9)
+        return {
+            "summary": views.run.summary(self.outcomes, statements.what_holds([self.outcomes])),
+            "runcurve": views.run.curve(url, caption),
+            "kinds": views.run.kinds(self.kinds()),
+        }
 
     def kinds(self) -> list[str]:
         """Outcomes to filter by."""
-        return [EVERYTHING, *sorted({outcome_of(row) for row in self.rows})]
+        return [EVERYTHING, *sorted(set(map(outcome, self.rows)))]
 
-    def table_html(self, kind: str = EVERYTHING, start: int = 0) -> Html:
+    def table_html(self, kind: str = EVERYTHING, start: int = 0) -> str:
         """A part of the rows with this outcome: LINES of them, from `start` on."""
-        chosen = [
-            (number, row)
-            for number, row in enumerate(self.rows)
-            if kind in (EVERYTHING, outcome_of(row))
-        ]
-        more = {"certify": ["radius"], "attack": ["ε"], "predict": []}[self.verb]
-        head = ["image", *more, "σ", "label", "prediction", "outcome"]
+        rows = enumerate(self.rows)
+        chosen = [(i, row) for i, row in rows if kind in (EVERYTHING, outcome(row))]
         start = max(0, min(start, (len(chosen) - 1) // LINES * LINES))
         shown = chosen[start : start + LINES]
-        lines = [
-            element(
-                "tr",
-                *(element("td", cell) for cell in self._cells(row)),
-                data_row=number,
-                tabindex=0,
-            )
-            for number, row in shown
-        ]
-        turn = None
-        if len(chosen) > LINES:
-            turn = element(
-                "p",
-                element("button", "‹", data_start=start - LINES, disabled=start == 0),
-                f" {start + 1}–{start + len(shown)} of {len(chosen)} ",
-                element(
-                    "button", "›", data_start=start + LINES, disabled=start + LINES >= len(chosen)
-                ),
-                class_="turn",
-            )
-        heads = element("thead", element("tr", *(element("th", name) for name in head)))
-        return join(element("table", heads, element("tbody", *lines), class_="rows"), turn)
+        verb = self.outcomes.verb
+        return str(views.run.table(shown, verb, self.names, start, len(chosen), LINES))
 
-    def _cells(self, row: Row) -> list[str]:
-        more = []
-        if self.verb == "certify":
-            more = [rounded(row["radius"])]
-        elif self.verb == "attack":
-            more = [f"{row['eps']:g}"]
-        level = "" if row.get("sigma") is None else f"{row['sigma']:.4f}"
-        named = [class_name(row["label"], self.names), class_name(row["prediction"], self.names)]
-        return [str(row["id"]), *more, level, *named, outcome_of(row)]
-
-    def evidence_html(self, number: int) -> Html:
+    def evidence_html(self, number: int) -> str:
         """The image of a row, and everything that its result follows from."""
         require(0 <= number < len(self.rows), f"the run has no row {number}")
-        row = self.rows[number]
-        budget = f", ε = {row['eps']:g}" if self.verb == "attack" else ""
-        title = element("h3", f"image {row['id']}{budget}")
-        if self.verb == "certify":
-            return join(title, self._certificate_html(row))
-        votes = {"counts": (row["prediction"], VOTES)}
-        if self.verb == "attack":
-            before = (row["clean_prediction"], "Votes before the attack.")
-            votes = {"clean_counts": before, "counts": (row["prediction"], "Votes under attack.")}
+        row, names = self.rows[number], self.names
+        image = self._image(row["id"])
+        if row.get("evidence"):
+            proof = self.run.certificate(row)
+            charts = [
+                (
+                    views.votes_url(level.counts, names, proof.prediction),
+                    f"Votes at σ = {level.sigma:.4f}, one of {len(proof.votes)} levels.",
+                )
+                for level in proof.votes[:1]
+            ]
+            draws = draws_of(proof)
+            histogram = draws and drawings.svg(lambda axes: drawings.plot_draws(axes, draws))
+            built = views.construction_url(proof)
+            return str(
+                views.run.certificate(row, names, image, proof, built, charts, draws, histogram)
+            )
+        captions = {"counts": views.VOTES}
+        if "clean_counts" in row:
+            captions = {"clean_counts": "Votes before the attack.", "counts": "Votes under attack."}
         charts = [
-            votes_html(row[name], self.names, winner, caption)
-            for name, (winner, caption) in votes.items()
+            (views.votes_url(row[name], names, row[name.replace("counts", "prediction")]), caption)
+            for name, caption in captions.items()
+            if name in row
         ]
-        return join(title, self._image_html(row), *charts)
+        return str(views.run.evidence(row, names, image, charts))
 
-    def _image_html(self, row: Row) -> Html:
+    def _image(self, id: int) -> dict[str, Any]:
+        """The pixels of an image, if it is still where the run found it, or why not."""
         try:
-            image = image_of(self.run.folder, row["id"])
-        except (VarsmoothError, OSError) as error:
-            return sentence(f"The image cannot be shown: {error}")
-        return pixels(image.batch([0]).images[0], class_name(row["label"], self.names), "the image")
-
-    def _certificate_html(self, row: Row) -> Html:
-        image = self._image_html(row)
-        if not row.get("evidence"):
-            return join(image, sentence("This run was imported and holds no evidence."))
-        certificate = self.run.certificate(row)
-        ledger = certificate.ledger
-        parts = [
-            element(
-                "div", image, card("the certificate", certificate, self.names), class_="beside"
-            ),
-            construction_html(certificate),
-        ]
-        if certificate.votes:
-            level = certificate.votes[0]
-            caption = f"Votes at σ = {level.sigma:.4f}, one of {len(certificate.votes)} levels."
-            parts.append(votes_html(level.counts, self.names, certificate.prediction, caption))
-        if certificate.selector is not None:
-            parts.append(draws_html(draws_of(certificate)))
-        spent = (
-            f"α = {ledger.alpha:g}: {ledger.alpha_class:g} for the votes and "
-            f"{ledger.alpha_select:g} for the selector; seed {certificate.seed}."
-        )
-        return join(*parts, sentence(spent))
+            places = (self.images.ids == id).nonzero()[0]
+            require(len(places) == 1, f"{self.images.name} has no image {id}")
+            return {"pixels": self.images[places].batch([0]).images[0]}
+        except (VarsmoothError, OSError, TypeError) as error:
+            return {"error": str(error)}
 
 
-def outcome_of(row: Row) -> str:
-    """One word or two about a row; an abstention is not right."""
-    if row.get("clean_prediction", row["label"]) != row["label"]:
-        return "wrong before the attack"
-    if row["prediction"] == ABSTAIN:
-        return "abstains"
-    if row["prediction"] == row["label"]:
-        return "right"
-    return "broken" if "clean_prediction" in row else "wrong"
-
-
-def draws_of(certificate: Certificate) -> SelectorDraws:
+def draws_of(certificate: Certificate) -> SelectorDraws | None:
     """What a certificate keeps of its selector, as it is drawn; the budget is its radius."""
     evidence = certificate.selector
-    assert evidence is not None
+    if evidence is None:
+        return None
     budget = certificate.radius if evidence.distance is None else evidence.distance
     return SelectorDraws(
         evidence.samples,
-        evidence.samples[(len(evidence.samples) - 1) // 2],
         certificate.sigma,
         reachable(evidence.samples, budget, evidence.sigma_m),
         evidence.clip,
         evidence.levels or (),
         float(rounded(budget)),  # never upward
     )
-
-
-@lru_cache(maxsize=2)
-def dataset_of(folder: Path) -> ImageDataset:
-    """The images of a run, if they are still where it found them."""
-    _, data = options_in(Run.open(folder).header["config"])
-    images = load_dataset(data.data, data.split, data.root)
-    return images if data.resize is None else resized(images, data.resize)
-
-
-def image_of(folder: Path, id: int) -> ImageDataset:
-    """One image of a run by its id."""
-    try:
-        images = dataset_of(folder)
-    except (KeyError, TypeError):
-        raise VarsmoothError("the run does not say where its images are") from None
-    places = (images.ids == id).nonzero()[0]
-    require(len(places) == 1, f"{images.name} has no image {id}")
-    return images[places]

@@ -1,7 +1,7 @@
 """From a request to its answer: plain values in, pieces of HTML out."""
 
-import base64
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from varsmooth.app import fragments, one_image, several_images
+from varsmooth.app import views, work
 from varsmooth.app.browse import EVERYTHING, open_run
-from varsmooth.app.drawings import png
 from varsmooth.app.knobs import Knobs, Smoothers
 from varsmooth.app.uploads import decoded, open_upload
 from varsmooth.app.worker import Job, Worker
-from varsmooth.certificates import Certificate
+from varsmooth.certificates import Certificate, Certificates
 from varsmooth.data import Batch, ImageDataset, load_dataset
 from varsmooth.data.fitting import fitted
 from varsmooth.defaults import MODEL
 from varsmooth.errors import require
 from varsmooth.models.descriptions import Description, describe, released_names
-from varsmooth.report.markup import element
 from varsmooth.runs.images import resized
 
 Answer = dict[str, Any]
 Body = Mapping[str, Any]
+MANY = 12
+"""Images of the view of several."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class Desk:
         self.model = lru_cache(maxsize=4)(self._load)
         self.samples = lru_cache(maxsize=4)(self._samples)
         self.image = lru_cache(maxsize=32)(self._image)
-        self.certified_as = lru_cache(maxsize=32)(self._certified_as)
+        self.many = lru_cache(maxsize=4)(self._many)
+        self.certificates = lru_cache(maxsize=32)(self._certificates)
         self.fixed_levels = lru_cache(maxsize=32)(self._fixed_levels)  # do not depend on λ
-        self.way = lru_cache(maxsize=8)(self._way)
         self.samples(self.first_model)  # what cannot be loaded or does not fit is refused at once
         if run is not None:
             open_run(run)
@@ -106,13 +106,19 @@ class Desk:
             images = resized(images, shape[1])
         return fitted(images, model.at(model.about.default_sigma), model.class_names, shape)
 
+    def _many(self, name: str) -> ImageDataset:
+        """Sample images to stand side by side, evenly from all."""
+        samples = self.samples(name)
+        places = np.linspace(0, len(samples) - 1, min(MANY, len(samples)))
+        return samples[places.round().astype(int)]
+
     # One image
 
     def upload(self, content: bytes, name: str, model: str) -> Answer:
         """An uploaded picture in the size that the model wants, and what was done to it."""
-        picture, said = open_upload(content, name, *self._shape(model))
-        encoded = base64.b64encode(png(picture.batch([0]).images[0])).decode()
-        return {"picture": encoded, "html": {"said": fragments.sentence(said)}}
+        found, said = open_upload(content, name, *self._shape(model))
+        encoded = views.picture(found.batch([0]).images[0]).partition(",")[2]
+        return {"picture": encoded, "html": {"said": views.parts.note(said)}}
 
     def _shape(self, model: str) -> tuple[int, int]:
         height, _, channels = self.samples(model).images.shape[1:]
@@ -141,87 +147,78 @@ class Desk:
         """Prediction, σ and radius of one image; with `advanced` what is behind them."""
         q = self.question(body)
         model, knobs = q.model, q.knobs
-        with self._watching(job, model, one_image.most_to_look(model, knobs)):
-            view = one_image.look(model, q.image, knobs, q.seed)
-            deployed = self._certificate(model.in_use, q)
-        names, answer = model.class_names, view.answer
-        html = {
-            "answer": fragments.answer_html(view, deployed, names, q.label),
-            "grid": fragments.grid_html(model.levels(knobs), answer.sigma),
-        }
-        if body.get("advanced"):
-            html |= {
-                "noisy": fragments.view_html(view),
-                "draws": fragments.draws_html(view.draws),
-                "votes": fragments.votes_html(
-                    answer.counts, names, answer.prediction, fragments.VOTES
-                ),
-            }
-        return {"html": html}
+        with watching(job, model, work.most_to_look(model, knobs)):
+            view = work.look(model, q.image, knobs, q.seed)
+            deployed = self._preview(model.in_use, q)
+        advanced = bool(body.get("advanced"))
+        html = views.answer_html(view, deployed, model.class_names, q.label, advanced)
+        return {"html": html | {"grid": views.one.grid(model.levels(knobs), view.answer.sigma)}}
 
     def curve(self, body: Body, job: Job) -> Answer:
         """The certified radius of one image at every fixed σ, and at the level in use."""
         q = self.question(body)
         model, knobs = q.model, q.knobs
-        levels = one_image.curve_levels(model, knobs)
-        with self._watching(job, model, one_image.most_to_look(model, knobs)):
-            shown = dict.fromkeys((model.in_use, "cascade"))
-            ways = {way: self._certificate(way, q) for way in shown}
+        levels = work.curve_levels(model, knobs)
+        with watching(job, model, work.most_to_look(model, knobs)):
+            ways = {way: self._preview(way, q) for way in dict.fromkeys((model.in_use, "cascade"))}
             fixed = self.fixed_levels(model.name, q.chosen, levels, knobs.n, q.seed)
-        grid = model.levels(knobs)
-        drawn = fragments.curve_html(fixed, grid, ways, knobs.sigma, q.label)
-        return {"html": {"curve": drawn}}
+        shown = views.curve_html(fixed, model.levels(knobs), ways, knobs.sigma, q.label)
+        return {"html": {"curve": shown}}
 
     def certify(self, body: Body, job: Job) -> Answer:
         """Every certificate of one image under fresh noise, and how the sound one is built."""
         q = self.question(body)
-        with self._watching(job, q.model, one_image.most_to_certify(q.model, q.knobs)):
-            found = one_image.certify_each_way(q.model, q.image, q.knobs)
-        shown = fragments.certified_html(found, q.model.class_names, q.knobs.budget)
+        with watching(job, q.model, work.most_to_certify(q.model, q.knobs)):
+            found = work.certify_each_way(q.model, q.image, q.knobs)
+        shown = views.certified_html(found, q.model.class_names, q.knobs.budget)
         return {"html": {"certified": shown}}
 
     def attack(self, body: Body, job: Job) -> Answer:
         """One image before and after an attack."""
         q = self.question(body)
-        kind: one_image.AttackKind = "weak" if body.get("kind") == "weak" else "strong"
-        with self._watching(job, q.model, one_image.most_to_attack(q.model, q.knobs, kind)):
-            found = one_image.attack(q.model, q.image, q.knobs, kind)
-        shown = fragments.attacked_html(found, q.model.class_names, q.knobs.budget)
+        kind: work.AttackKind = "weak" if body.get("kind") == "weak" else "strong"
+        with watching(job, q.model, work.most_to_attack(q.model, q.knobs, kind)):
+            found = work.attack(q.model, q.image, q.knobs, kind)
+        shown = views.attacked_html(found, q.model.class_names, q.knobs.budget)
         return {"html": {"attacked": shown}}
+
+    def _preview(self, way: str, q: Question) -> Certificate:
+        """The certificate of one way to choose σ, computed once for the knobs that it reads."""
+        knobs = q.model.read_by(way, q.knobs)
+        return self.certificates(way, q.model.name, q.chosen, knobs, q.seed)[0]
+
+    def _certificates(
+        self, way: str, name: str, images: ImageDataset, knobs: Knobs, seed: int
+    ) -> Certificates:
+        return work.certify_as(way, self.model(name), images.batch(slice(None)), knobs, seed)
+
+    def _fixed_levels(
+        self, name: str, image: ImageDataset, levels: tuple[float, ...], n: int, seed: int
+    ) -> tuple[Certificate, ...]:
+        return work.certify_levels(self.model(name), image.batch([0]), levels, n, seed)
 
     # Several images
 
     def several(self, body: Body, job: Job) -> Answer:
         """A level and a radius for each of several images, in every way there is."""
         name, knobs = str(body.get("model")), Knobs.read(body.get("knobs"))
-        model, images = self.model(name), self._many(name)
-        most = several_images.most_to_certify_several(model, knobs, len(images.ids))
-        with self._watching(job, model, most):
-            ways = [self.way(way, name, model.read_by(way, knobs)) for way in model.ways]
-        return {"html": {"several": several_images.several_html(images, ways, model.class_names)}}
-
-    def _many(self, name: str) -> Batch:
-        return spread(self.samples(name), several_images.MANY).batch(slice(None))
-
-    def _way(self, way: str, name: str, knobs: Knobs) -> several_images.Way:
-        return several_images.certify_several(way, self.model(name), self._many(name), knobs)
+        model, images = self.model(name), self.many(name)
+        with watching(job, model, len(images) * work.most_to_certify(model, knobs)):
+            ways = {
+                way: self.certificates(way, name, images, model.read_by(way, knobs), 0)
+                for way in model.ways
+            }
+        shown = views.several_html(images.batch(slice(None)), ways, model.class_names)
+        return {"html": {"several": shown}}
 
     # Runs
 
     def browse(self, body: Body, job: Job) -> Answer:
-        """A run by the path of its folder: summary, curve and a part of its table."""
+        """A run by the path of its folder: a part of its table; with `all` what it is."""
         run = open_run(self._folder(body))
-        kind = str(body.get("kind", EVERYTHING))
         start = whole("start", body.get("start", 0), len(run.rows) + 1)
-        html = {"table": run.table_html(kind, start)}
-        if body.get("all"):
-            kinds = [element("option", name, value=name) for name in run.kinds()]
-            html |= {
-                "summary": run.summary_html(),
-                "runcurve": run.curve_html(),
-                "kinds": element("select", *kinds, id="kind"),
-            }
-        return {"html": html}
+        html = {"table": run.table_html(str(body.get("kind", EVERYTHING)), start)}
+        return {"html": html | (run.overview_html() if body.get("all") else {})}
 
     def evidence(self, body: Body, job: Job) -> Answer:
         run = open_run(self._folder(body))
@@ -236,23 +233,9 @@ class Desk:
         )
         return Path(named)
 
-    def _certificate(self, way: str, q: Question) -> Certificate:
-        """The preview of one way to choose σ, computed once for the knobs that it reads."""
-        return self.certified_as(way, q.model.name, q.chosen, q.model.read_by(way, q.knobs), q.seed)
 
-    def _certified_as(
-        self, way: str, name: str, image: ImageDataset, knobs: Knobs, seed: int
-    ) -> Certificate:
-        return one_image.certify_as(way, self.model(name), image.batch([0]), knobs, seed)
-
-    def _fixed_levels(
-        self, name: str, image: ImageDataset, levels: tuple[float, ...], n: int, seed: int
-    ) -> tuple[Certificate, ...]:
-        return one_image.certify_levels(self.model(name), image.batch([0]), levels, n, seed)
-
-    @staticmethod
-    def _watching(job: Job, model: Smoothers, most: int) -> Any:
-        return job.watching(most, model.checkpoint.classifier, model.checkpoint.selector)
+def watching(job: Job, model: Smoothers, most: int) -> AbstractContextManager[None]:
+    return job.watching(most, model.checkpoint.classifier, model.checkpoint.selector)
 
 
 def own_data(about: Description) -> str:
@@ -268,12 +251,6 @@ def few_of_each(images: ImageDataset, most: int = 20) -> ImageDataset:
     each = max(1, most // len(kinds))
     first = [np.flatnonzero(images.labels == kind)[:each] for kind in kinds]
     return images[np.concatenate(first)[:most]]
-
-
-def spread(images: ImageDataset, most: int) -> ImageDataset:
-    """At most so many images, evenly from the whole."""
-    places = np.linspace(0, len(images) - 1, min(most, len(images)))
-    return images[places.round().astype(int)]
 
 
 def whole(name: str, value: Any, end: int) -> int:

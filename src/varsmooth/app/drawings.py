@@ -1,19 +1,16 @@
-"""The figures of the page, on axes, and pixels as pictures, in the style of a report."""
+"""The figures of the page, on axes, in the style of a report."""
 
-import base64
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
-from torch import Tensor
 
-from varsmooth.app.one_image import SelectorDraws
+from varsmooth.app.work import SelectorDraws
 from varsmooth.certificates import ABSTAIN, Certificate
 from varsmooth.report.figures import STYLE
+from varsmooth.report.pages import data_url
 from varsmooth.rounding import rounded
 
 if TYPE_CHECKING:
@@ -27,7 +24,7 @@ FAINT, INK = "#b8c0cc", "#334155"
 
 
 def svg(plot: Callable[["Axes"], None], width: float = 5.2, height: float = 2.6) -> str:
-    """What `plot` draws, as an SVG document whose letters need no font."""
+    """What `plot` draws, as the address of an SVG picture whose letters need no font."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -37,35 +34,7 @@ def svg(plot: Callable[["Axes"], None], width: float = 5.2, height: float = 2.6)
         plot(figure.subplots())
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
-    return out.getvalue()
-
-
-def png(image: Tensor) -> bytes:
-    """Pixels (C,H,W) in [0,1] as a PNG file."""
-    return thumbnail((255 * image.clamp(0, 1)).round().byte().permute(1, 2, 0).cpu().numpy(), None)
-
-
-def thumbnail(pixels: NDArray[np.uint8], side: int | None = 160) -> bytes:
-    """Pixels (H,W,C) as a PNG file of at most side × side."""
-    picture, out = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels), io.BytesIO()
-    if side is not None:
-        picture.thumbnail((side, side))
-    picture.save(out, "PNG")
-    return out.getvalue()
-
-
-def data_url(content: str | bytes) -> str:
-    """A picture inside the page: SVG text or a PNG file."""
-    kind, raw = ("svg+xml", content.encode()) if isinstance(content, str) else ("png", content)
-    return f"data:image/{kind};base64,{base64.b64encode(raw).decode()}"
-
-
-def amplified(x: Tensor, other: Tensor) -> tuple[Tensor, float]:
-    """The difference of two images around grey, and by what factor it was enlarged."""
-    difference = other - x
-    most = float(difference.abs().max())
-    factor = 0.5 / most if most > 0 else 1.0
-    return (0.5 + factor * difference).clamp(0, 1), factor
+    return data_url(out.getvalue().encode())
 
 
 def plot_votes(

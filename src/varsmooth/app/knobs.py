@@ -18,26 +18,27 @@ LEVELS = 12
 """Levels of the grid between the clip bounds, where a model recommends none."""
 
 
-class Range(NamedTuple):
-    """Where a knob can stand: low, low + step, …, high."""
+class Knob(NamedTuple):
+    """What a knob is called in a sentence, and where it can stand: low, low + step, …, high."""
 
+    symbol: str
     low: float
     high: float
     step: float
 
-    def check(self, name: str, value: float) -> None:
-        require(
-            self.low <= value <= self.high,
-            f"{name} must lie between {self.low:g} and {self.high:g}, not {value:g}",
-        )
 
-
-LAM = Range(0, 1, 0.01)
-SIGMA = Range(0.02, 2, 0.01)
-VOTES = Range(100, 5000, 100)
-DRAWS = Range(51, 2001, 50)  # odd, so that the median is one of them
-BUDGET = Range(0, 2, 0.05)
-STEPS = Range(1, 50, 1)
+KNOBS = {
+    "lam": Knob("λ", 0, 1, 0.01),
+    "sigma": Knob("σ", 0.02, 2, 0.001),
+    "n": Knob("N", 100, 5000, 100),
+    "sigma_a": Knob("σ_a", 0.02, 2, 0.001),
+    "sigma_m": Knob("σ_m", 0.02, 2, 0.001),
+    "low": Knob("the smallest σ", 0, math.inf, 0.001),
+    "high": Knob("the largest σ", 0, math.inf, 0.001),
+    "n_select": Knob("N_h", 51, 2001, 50),  # odd, so that the median is one of them
+    "budget": Knob("the budget", 0, 2, 0.05),
+    "steps": Knob("the number of steps", 1, 50, 1),
+}
 
 
 @dataclass(frozen=True)
@@ -65,36 +66,29 @@ class Knobs:
         """From a request; refuses what takes too long or makes no sense."""
         require(isinstance(values, Mapping), "a request needs its knobs")
         try:
-            numbers: dict[str, Any] = {f: float(values[f]) for f in cls.__dataclass_fields__}
+            numbers: dict[str, Any] = {name: float(values[name]) for name in KNOBS}
             counts = {name: int(numbers[name]) for name in ("n", "n_select", "steps")}
         except (KeyError, TypeError, ValueError, OverflowError):
             raise VarsmoothError("every knob must be a number; reload the page") from None
         counts["n_select"] += 1 - counts["n_select"] % 2  # a number that was typed may be even
-        return cls(**numbers | counts).check()
-
-    def check(self) -> "Knobs":
-        for range, name, value in (
-            (SIGMA, "σ", self.sigma),
-            (LAM, "λ", self.lam),
-            (SIGMA, "σ_a", self.sigma_a),
-            (SIGMA, "σ_m", self.sigma_m),
-            (VOTES, "N", self.n),
-            (DRAWS, "N_h", self.n_select),
-            (BUDGET, "the budget", self.budget),
-            (STEPS, "the number of steps", self.steps),
-        ):
-            range.check(name, value)
+        numbers |= counts
+        for name, knob in KNOBS.items():
+            require(
+                knob.low <= numbers[name] <= knob.high,
+                f"{knob.symbol} must lie between {knob.low:g} and {knob.high:g}, "
+                f"not {numbers[name]:g}",
+            )
+        low, high = numbers["low"], numbers["high"]
         require(
-            0 < self.low < self.high < math.inf,
-            f"the smallest σ must lie below the largest, not at {self.low:g} and {self.high:g}",
+            0 < low < high < math.inf,
+            f"the smallest σ must lie below the largest, not at {low:g} and {high:g}",
         )
-        return self
+        return cls(**numbers)
 
     @classmethod
     def recommended(cls, about: Description) -> "Knobs":
         """Where the knobs of a model stand at first."""
-        wishes = about.recommended
-        usual = about.trained_sigma
+        wishes, usual = about.recommended, about.trained_sigma
         sigma_a = float(wishes.get("sigma_a", about.sigma_of_selector))
         levels = wishes.get("levels")
         ends = (levels[0], levels[-1]) if isinstance(levels, list) and len(levels) > 1 else None
@@ -109,17 +103,17 @@ class Knobs:
         )
 
 
-def lam_range(about: Description) -> Range:
-    """The λ that h was trained with."""
-    low, high = about.lam_range or (LAM.low, LAM.high)
-    return Range(low, high, LAM.step)
-
-
-def sigma_range(about: Description) -> Range:
-    """One range for every σ of a model: to well above what f was trained for."""
-    first = Knobs.recommended(about)
-    high = min(SIGMA.high, max(about.sigma_a * (1 if about.universal else 3), 0.5))
-    return Range(min(SIGMA.low, first.low), max(high, first.high, first.sigma_m), 0.001)
+def knobs_for(about: Description) -> dict[str, Knob]:
+    """The knobs as far as they go for a model: λ as h was trained, σ to well above f's own."""
+    first, (_, least, most, _) = Knobs.recommended(about), KNOBS["sigma"]
+    reach = min(most, max(about.sigma_a * (1 if about.universal else 3), 0.5))
+    ends = min(least, first.low), max(reach, first.high, first.sigma_m)
+    found = dict(KNOBS)
+    for name in ("sigma", "sigma_a", "sigma_m", "low", "high"):
+        found[name] = found[name]._replace(low=ends[0], high=ends[1])
+    if about.lam_range:
+        found["lam"] = found["lam"]._replace(low=about.lam_range[0], high=about.lam_range[1])
+    return found
 
 
 def levels_of(g: SmoothedClassifier) -> tuple[float, ...]:

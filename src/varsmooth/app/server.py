@@ -21,8 +21,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from varsmooth.app.desk import Desk
-from varsmooth.app.layout import page_html
 from varsmooth.app.uploads import MAX_BYTES
+from varsmooth.app.views import page_html
 from varsmooth.app.worker import Cancelled, Job
 from varsmooth.errors import VarsmoothError, require
 

@@ -2,8 +2,8 @@
 
 statistics: what a table of certificates says, as pure functions of columns; outcomes: runs as
 columns; figures: every plot; summaries and tables: every table; statements: the sentences;
-gallery: the images; document and markup: the page; exchange: a run for other programs and at
-another α; tsv: published results as runs.
+gallery: the images; document, pages and templates: the page; exchange: a run for other programs
+and at another α; tsv: published results as runs.
 """
 
 from varsmooth.report.document import write_report

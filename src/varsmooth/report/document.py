@@ -13,9 +13,9 @@ from varsmooth.bounds import Floats
 from varsmooth.errors import require
 from varsmooth.report import figures, statements, summaries
 from varsmooth.report.figures import MISSING, Picture, draw, have_matplotlib
-from varsmooth.report.gallery import gallery
-from varsmooth.report.markup import Html, document, element, folded, join, picture
+from varsmooth.report.gallery import Gallery, gallery
 from varsmooth.report.outcomes import Envelope, Outcomes
+from varsmooth.report.pages import templates
 from varsmooth.report.tables import Table
 from varsmooth.runs.options import (
     AttackOptions,
@@ -34,21 +34,13 @@ PAGE = "report.html"
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and its content, in this order."""
+    """A heading and its content, in this order; without matplotlib there are no pictures."""
 
     heading: str
     sentences: Sequence[str] = ()
-    pictures: Sequence[Picture | None] = ()
-    tables: Sequence[Table | None] = ()
-    more: Html | None = None
-
-    def to_html(self) -> Html:
-        items = [element("li", sentence) for sentence in self.sentences]
-        drawn = [_figure(shown) for shown in self.pictures if shown is not None]
-        tables = [_table(table) for table in self.tables if table is not None]
-        body = [element("ul", *items)] if items else []
-        heading = element("h2", self.heading)
-        return element("section", heading, *body, *drawn, *tables, self.more or join())
+    pictures: Sequence[Picture] = ()
+    tables: Sequence[Table] = ()
+    gallery: Gallery | None = None
 
 
 def write_report(
@@ -75,12 +67,10 @@ def write_report(
     files: dict[str, bytes] = {PAGE: _page(runs, sections).encode()}
     for section in sections:
         for shown in section.pictures:
-            if shown is not None:
-                files |= {f"{shown.name}.png": shown.png, f"{shown.name}.svg": shown.svg.encode()}
+            files |= {f"{shown.name}.png": shown.png, f"{shown.name}.svg": shown.svg.encode()}
         for table in section.tables:
-            if table is not None:
-                texts = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
-                files |= {f"{table.name}.{end}": text.encode() for end, text in texts.items()}
+            texts = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
+            files |= {f"{table.name}.{end}": text.encode() for end, text in texts.items()}
     out.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (out / name).write_bytes(content)
@@ -99,14 +89,15 @@ def report_sections(
     require(bool(certify) or not envelopes, "an envelope needs a certify run beside it")
     require(bool(certify) or radii is None, "radii belong to certify runs, and none is given")
     subject = statements.subject_of(runs)
-    said, cards = gallery(subject, [*certify, *attack, *predict])
+    images = gallery(subject, [*certify, *attack, *predict])
+    said = [*images.sentences, "Open a card for the evidence."]
     caught = [*statements.cautions(runs, envelopes), *([] if have_matplotlib() else [MISSING])]
     return [
         *([Section("Before you compare", caught)] if caught else []),
         *(_certify(certify, envelopes, radii) if certify else []),
-        Section(f"Images of {subject.name}", [*said, "Open a card for the evidence."], more=cards),
-        *(_attack(attack) if attack else []),
-        *(_predict(predict) if predict else []),
+        Section(f"Images of {subject.name}", said, gallery=images),
+        *([_attack(attack)] if attack else []),
+        *([_predict(predict)] if predict else []),
         Section("What the numbers mean", [*statements.what_holds(runs), statements.INTERVALS]),
     ]
 
@@ -119,45 +110,47 @@ def _certify(
     require(bool((at >= 0).all()), "radii are distances and cannot be negative")
     curves = _drawn(
         "certified-accuracy",
-        "Share of images certified right for every perturbation shorter than r. Solid: sound; "
-        "dashed: conditional; dotted: heuristic. Bands: pointwise 95 % intervals.",
+        "Share of images certified as their true class against every perturbation shorter than r. "
+        "Solid: sound; dashed: conditional; dotted: heuristic. Bands: pointwise 95 % intervals.",
         lambda axes: figures.plot_certified_accuracy(axes, runs, envelopes),
     )
-    tables = [
+    tables = _filled(
         summaries.certified_accuracy_table(runs, envelopes, at),
         summaries.summary_table(runs),
         summaries.regret_table(runs, envelopes, at),
-    ]
-    sections = [Section("Certified accuracy", (), [curves], tables)]
+    )
+    sections = [Section("Certified accuracy", (), curves, tables)]
     baseline = summaries.baseline_of(runs)
-    if (differences := summaries.difference_table(runs, baseline, at)) is not None:
+    if differences := _filled(summaries.difference_table(runs, baseline, at)):
         gaps = _drawn(
             "differences",
             f"Certified accuracy minus that of {baseline.name} on the same images, in percentage "
-            "points. Where a band excludes 0 the runs differ at that radius.",
+            "points. The runs differ at a radius where a band excludes 0.",
             lambda axes: figures.plot_differences(axes, runs, baseline),
             legend="best",
         )
         said = statements.chosen_baseline(runs, baseline)
         what = "the best single σ" if said else baseline.name
-        sections.append(Section(f"Compared with {what}", said, [gaps], [differences]))
+        sections.append(Section(f"Compared with {what}", said, gaps, differences))
     return sections + _noise_levels(runs)
 
 
-def _attack(runs: Sequence[Outcomes]) -> list[Section]:
+def _attack(runs: Sequence[Outcomes]) -> Section:
     curves = _drawn(
         "robust-accuracy",
-        "Accuracy under attack against the budget; at ε = 0 without attack. Bands: pointwise "
+        "Accuracy under attack against the attacker's budget; ε = 0: no attack. Bands: pointwise "
         "95 % intervals.",
         lambda axes: figures.plot_robust_accuracy(axes, runs),
     )
-    tables = [summaries.robust_accuracy_table(runs), summaries.difference_table(runs, runs[0])]
-    return [Section("Attacks", statements.attacked(runs), [curves], tables)]
+    tables = _filled(
+        summaries.robust_accuracy_table(runs), summaries.difference_table(runs, runs[0])
+    )
+    return Section("Attacks", statements.attacked(runs), curves, tables)
 
 
-def _predict(runs: Sequence[Outcomes]) -> list[Section]:
-    tables = [summaries.summary_table(runs), summaries.difference_table(runs, runs[0])]
-    return [Section("Predictions", statements.predicted(runs), (), tables)]
+def _predict(runs: Sequence[Outcomes]) -> Section:
+    tables = _filled(summaries.summary_table(runs), summaries.difference_table(runs, runs[0]))
+    return Section("Predictions", statements.predicted(runs), (), tables)
 
 
 def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
@@ -167,55 +160,37 @@ def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
         return []
     histograms = _drawn(
         "sigma",
-        "Noise levels of the images; each line is scaled to its own highest bar. Triangle: median.",
+        "Noise levels of the images, each row scaled to its highest bar. Triangle: median.",
         lambda axes: figures.plot_sigma_distribution(axes, known),
         legend=None,
         height=1.2 + 0.75 * len(known),
     )
     accuracy = _drawn(
         "accuracy-by-sigma",
-        "How often images with about the same σ are right: one point for each level, or for each "
-        "tenth of the images. Images chose their σ, so this is not the effect of σ alone.",
+        "How often images of similar σ are right: one point per level, or per tenth of the "
+        "images. The images chose their σ, so this is not the effect of σ alone.",
         lambda axes: figures.plot_accuracy_by_sigma(axes, known),
         legend="best",
     )
-    return [Section("Noise levels", (), [histograms, accuracy], [summaries.sigma_table(known)])]
+    return [Section("Noise levels", (), histograms + accuracy, [summaries.sigma_table(known)])]
 
 
-def _drawn(name: str, caption: str, plot: Callable[["Axes"], None], **how: Any) -> Picture | None:
-    return draw(name, caption, plot, **how) if have_matplotlib() else None
+def _drawn(name: str, caption: str, plot: Callable[["Axes"], None], **how: Any) -> list[Picture]:
+    return [draw(name, caption, plot, **how)] if have_matplotlib() else []
 
 
-def _figure(shown: Picture) -> Html:
-    image = picture(shown.svg.encode(), "svg+xml", shown.caption)
-    caption = element("figcaption", shown.caption)
-    return element("figure", element("div", image, class_="scroll"), caption)
-
-
-def _table(table: Table) -> Html:
-    """A long table is folded."""
-    if len(table.rows) <= 16:
-        return table.to_html()
-    return folded(f"Table of {len(table.rows)} rows", table.to_html())
+def _filled(*tables: Table) -> list[Table]:
+    return [table for table in tables if table.rows]
 
 
 def _page(runs: Sequence[Outcomes], sections: Sequence[Section]) -> str:
-    headline, *more = statements.verdict(runs)
-    facts = _facts(statements.subject_of(runs).header)
-    settings = element(
-        "section", element("h2", "Settings"), *(_settings(run) for run in runs), class_="settings"
-    )
-    return document(
-        headline,
-        element("h1", headline),
-        *(element("p", sentence, class_="lead") for sentence in more),
-        element(
-            "dl",
-            *(join(element("dt", name), element("dd", fact)) for name, fact in facts.items()),
-            class_="facts",
-        ),
-        *(section.to_html() for section in sections),
-        settings,
+    environment = templates("varsmooth.report")
+    environment.filters |= {"command_of": command_of, "settings": _settings}
+    return environment.get_template(PAGE).render(
+        verdict=statements.verdict(runs),
+        facts=_facts(statements.subject_of(runs).header),
+        sections=sections,
+        runs=runs,
     )
 
 
@@ -230,7 +205,7 @@ def _facts(header: dict[str, Any]) -> dict[str, str]:
         "Model": f"{model}; σ: {summaries.selector_text(header.get('selector') or {})}",
         "Data": f"{dataset['name']}, {dataset['split']}{subset}: {dataset['size']} images",
         "Date": str(header.get("started") or "not recorded"),
-        "Command": element("code", command_of(header)),
+        "Command": command_of(header),
         "Environment": ", ".join(known) or "not recorded",
     }
 
@@ -261,9 +236,6 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _settings(run: Outcomes) -> Html:
+def _settings(header: dict[str, Any]) -> str:
     shown = ("config", "environment", "fingerprints", "dataset", "selector", "started")
-    facts = {key: run.header.get(key) for key in shown}
-    text = json.dumps(facts, indent=1, ensure_ascii=False)
-    command = element("p", element("code", command_of(run.header)))
-    return folded(run.name, command, element("pre", text))
+    return json.dumps({key: header.get(key) for key in shown}, indent=1, ensure_ascii=False)

@@ -17,6 +17,7 @@ from varsmooth.bounds import Floats
 from varsmooth.certificates import Guarantee
 from varsmooth.errors import require
 from varsmooth.report.outcomes import Envelope, Outcomes, shared_images
+from varsmooth.report.pages import data_url
 from varsmooth.report.statistics import (
     PairedDifference,
     Share,
@@ -84,6 +85,10 @@ class Picture:
     caption: str
     png: bytes
     svg: str
+
+    @property
+    def url(self) -> str:
+        return data_url(self.svg.encode())
 
 
 def draw(

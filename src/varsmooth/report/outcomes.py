@@ -20,6 +20,36 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
+def outcome(row: Row) -> str:
+    """One word for a row: right, wrong, abstains, or broken (right until it was attacked)."""
+    label, prediction = row["label"], row["prediction"]
+    if row.get("clean_prediction", label) != label:
+        return "wrong"
+    if prediction == ABSTAIN:
+        return "abstains"
+    if prediction == label:
+        return "right"
+    return "broken" if "clean_prediction" in row else "wrong"
+
+
+def class_name(number: int, names: Sequence[str]) -> str:
+    if number == ABSTAIN:
+        return "abstains"
+    return names[number] if number < len(names) else str(number)
+
+
+def _integers(key: str) -> "cached_property[Integers]":
+    return cached_property(lambda run: np.array([row[key] for row in run.rows], dtype=np.int64))
+
+
+def _floats(key: str) -> "cached_property[Floats]":
+    def column(run: "Outcomes") -> Floats:
+        values = (row.get(key) for row in run.rows)
+        return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+    return cached_property(column)
+
+
 @dataclass(frozen=True, eq=False)
 class Outcomes:
     """One run: its header, its n rows (one per image, or per image and ε of an attack), and the
@@ -34,6 +64,16 @@ class Outcomes:
     rows: Sequence[Row]
     guarantee: Guarantee | None
     alpha: float | None
+
+    ids = _integers("id")
+    labels = _integers("label")
+    predictions = _integers("prediction")
+    radii = _floats("radius")
+    sigmas = _floats("sigma")
+    clean_sigmas = _floats("sigma_clean")
+    samples = _floats("samples")
+    seconds = _floats("seconds")
+    eps = _floats("eps")
 
     @classmethod
     def open(cls, folder: Path) -> "Outcomes":
@@ -62,53 +102,11 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def _integers(self, key: str) -> Integers:
-        return np.array([row[key] for row in self.rows], dtype=np.int64)
-
-    def _floats(self, key: str) -> Floats:
-        values = (row.get(key) for row in self.rows)
-        return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
-
-    @cached_property
-    def ids(self) -> Integers:
-        return self._integers("id")
-
-    @cached_property
-    def labels(self) -> Integers:
-        return self._integers("label")
-
-    @cached_property
-    def predictions(self) -> Integers:
-        return self._integers("prediction")
-
     @cached_property
     def clean_predictions(self) -> Integers:
         """The predictions before any attack."""
-        return self._integers("clean_prediction" if self.verb == "attack" else "prediction")
-
-    @cached_property
-    def radii(self) -> Floats:
-        return self._floats("radius")
-
-    @cached_property
-    def sigmas(self) -> Floats:
-        return self._floats("sigma")
-
-    @cached_property
-    def clean_sigmas(self) -> Floats:
-        return self._floats("sigma_clean")
-
-    @cached_property
-    def samples(self) -> Floats:
-        return self._floats("samples")
-
-    @cached_property
-    def seconds(self) -> Floats:
-        return self._floats("seconds")
-
-    @cached_property
-    def eps(self) -> Floats:
-        return self._floats("eps")
+        found = [row.get("clean_prediction", row["prediction"]) for row in self.rows]
+        return np.array(found, dtype=np.int64)
 
     @property
     def verb(self) -> str:
@@ -137,12 +135,14 @@ class Outcomes:
         An attacker may leave an image alone, so under attack an image also has to be right
         without one.
         """
-        return _right(self.predictions, self.labels) & self.clean_correct
+        flags: Flags = self.clean_correct & (self.predictions == self.labels)
+        return flags
 
     @property
     def clean_correct(self) -> Flags:
         """The same before any attack."""
-        return _right(self.clean_predictions, self.labels)
+        flags: Flags = (self.clean_predictions == self.labels) & (self.labels != ABSTAIN)
+        return flags
 
     @property
     def abstained(self) -> Flags:
@@ -153,6 +153,10 @@ class Outcomes:
     def reach(self) -> Floats:
         """The radius up to which each image is certified right, see `statistics.reach`."""
         return statistics.reach(self.predictions, self.labels, self.radii)
+
+    @property
+    def average_radius(self) -> float:
+        return statistics.average_certified_radius(self.reach)
 
     def select(self, rows: Flags | Integers) -> "Outcomes":
         """Some of the rows, by a mask or by position."""
@@ -166,6 +170,10 @@ class Outcomes:
     def budgets(self) -> list[float]:
         """The ε of an attack run, ascending."""
         return [float(eps) for eps in np.unique(self.eps)]
+
+    def same_data(self, other: "Outcomes") -> bool:
+        mine, theirs = self.header["dataset"], other.header["dataset"]
+        return bool(mine["name"] == theirs["name"] and mine["split"] == theirs["split"])
 
 
 def open_runs(folders: Sequence[Path]) -> list[Outcomes]:
@@ -183,10 +191,9 @@ def shared_images(first: Outcomes, second: Outcomes) -> tuple[Outcomes, Outcomes
 
     Images are the same if data set, split, id and label are; rows of attacks if ε is, too.
     """
-    same = all(first.header["dataset"][k] == second.header["dataset"][k] for k in ("name", "split"))
     place = {key: row for row, key in enumerate(second.keys())}
     pairs = [(row, place[key]) for row, key in enumerate(first.keys()) if key in place]
-    if not same or not pairs:
+    if not first.same_data(second) or not pairs:
         return None
     one, other = first.select(np.array(pairs)[:, 0]), second.select(np.array(pairs)[:, 1])
     return None if (one.labels != other.labels).any() else (one, other)
@@ -243,9 +250,8 @@ def on_common_images(
     runs: Sequence[Outcomes], sweeps: Sequence[Sweep]
 ) -> tuple[list[Outcomes], list[Sweep]]:
     """All certify runs on the images that every one of them has; other runs as they are."""
-    certify = [
-        r for r in [*runs, *(r for _, swept in sweeps for r in swept)] if r.verb == "certify"
-    ]
+    everything = [*runs, *(run for _, swept in sweeps for run in swept)]
+    certify = [run for run in everything if run.verb == "certify"]
     require(len(certify) > 0, "only certify runs can be kept to their common images")
     common = certify[0]
     for run in certify[1:]:
@@ -258,11 +264,6 @@ def on_common_images(
         return run if pair is None else pair[1]
 
     return [kept(r) for r in runs], [(label, [kept(r) for r in swept]) for label, swept in sweeps]
-
-
-def _right(predictions: Integers, labels: Integers) -> Flags:
-    right: Flags = (predictions == labels) & (predictions != ABSTAIN)
-    return right
 
 
 def _guarantee(name: str, rows: Sequence[Row]) -> Guarantee:

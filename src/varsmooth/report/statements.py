@@ -7,12 +7,10 @@ import numpy as np
 
 from varsmooth.bounds import Floats
 from varsmooth.certificates import ABSTAIN
-from varsmooth.report.outcomes import Envelope, Outcomes, shared_images
+from varsmooth.report.outcomes import Envelope, Flags, Outcomes, shared_images
 from varsmooth.report.statistics import (
-    average_certified_radius,
     certified_counts,
     false_certificates,
-    reach,
     share_intervals,
 )
 from varsmooth.report.summaries import baseline_of, radius_difference
@@ -57,7 +55,7 @@ def verdict(runs: Sequence[Outcomes]) -> list[str]:
     right, n = int(subject.correct.sum()), len(subject)
     headline = (
         f"{subject.name}: {percent(right, n)} % of {n} images certified as their true class, "
-        f"average certified radius {rounded(average_certified_radius(subject.reach))} "
+        f"average certified radius {rounded(subject.average_radius)} "
         f"({subject.guarantee})"
     )
     certify = [run for run in runs if run.verb == "certify"]
@@ -179,27 +177,30 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
 
 def result(run: Run) -> list[str]:
     """What a run found, as a terminal shows it; its images may have no labels."""
-    rows = run.rows()
+    rows, verb = run.rows(), run.header["verb"]
     if rows and "violated" in rows[0]:
         return [_searched(run, rows)]
     images, size = len({row["id"] for row in rows}), run.header["dataset"]["size"]
     counted = f"{images} of {size} images in {run.folder}"
-    if run.header["verb"] == "attack":
-        budgets = sorted({row["eps"] for row in rows})
-        return [counted, *(_attacked([r for r in rows if r["eps"] == eps]) for eps in budgets)]
-    found = _right(rows, "prediction")
-    labelled = [row for row in rows if row["label"] is not None]
-    if run.header["verb"] == "certify" and labelled:
-        columns = ([row[key] for row in labelled] for key in ("prediction", "label", "radius"))
-        reached = reach(*columns)
-        if (at := run.header["config"].get("at")) is not None:
-            return [counted, *_curve(reached, np.unique(at)), _votes_of(rows)]
-        mean = rounded(average_certified_radius(reached))
-        found = f"certified accuracy {found}, average certified radius {mean} (0 where wrong)"
-    elif labelled:
-        found = f"accuracy {found}"
     abstained = sum(row["prediction"] == ABSTAIN for row in rows)
-    return [f"{counted}: {found}, {percent(abstained, max(len(rows), 1))} % abstained"]
+    abstains = f"{percent(abstained, max(len(rows), 1))} % abstained"
+    labelled = bool(rows) and rows[0]["label"] is not None
+    if verb == "attack":
+        budgets = sorted({row["eps"] for row in rows})
+        chosen = ([row for row in rows if row["eps"] == eps] for eps in budgets)
+        return [counted, *(_attack(run, some, labelled) for some in chosen)]
+    if not labelled:
+        return [f"{counted}: unlabelled, {abstains}"]
+    found = Outcomes.of(run.header, rows)
+    if (at := run.header["config"].get("at")) is not None:
+        samples = found.samples
+        votes = f"mean {samples.mean():,.0f}, median {np.median(samples):,.0f}"
+        return [counted, *_curve(found.reach, np.unique(at)), f"votes of an image: {votes}"]
+    right = f"accuracy {_share(found.correct)}"
+    if verb == "certify":
+        mean = rounded(found.average_radius)
+        right = f"certified {right}, average certified radius {mean} (0 where wrong)"
+    return [f"{counted}: {right}, {abstains}"]
 
 
 def _curve(reached: Floats, radii: Floats) -> list[str]:
@@ -213,21 +214,18 @@ def _curve(reached: Floats, radii: Floats) -> list[str]:
     ]
 
 
-def _votes_of(rows: Sequence[Row]) -> str:
-    samples = np.array([row["samples"] for row in rows])
-    return f"votes of an image: mean {samples.mean():,.0f}, median {np.median(samples):,.0f}"
-
-
-def _attacked(rows: Sequence[Row]) -> str:
-    """An image that was wrong before counts as wrong after: the attacker may do nothing."""
-    after = [
-        row if row["clean_prediction"] == row["label"] else row | {"prediction": None}
-        for row in rows
-    ]
+def _attack(run: Run, rows: Sequence[Row], labelled: bool) -> str:
+    """What the attack did at one budget."""
     changed = sum(row["prediction"] != row["clean_prediction"] for row in rows)
+    found = Outcomes.of(run.header, rows) if labelled else None
+    clean, attacked = (
+        ("unlabelled", "unlabelled")
+        if found is None
+        else (_share(found.clean_correct), _share(found.correct))
+    )
     return (
-        f"eps {rows[0]['eps']:g}: clean accuracy {_right(rows, 'clean_prediction')}, attacked "
-        f"{_right(after, 'prediction')}, {percent(changed, len(rows))} % of the answers changed"
+        f"eps {rows[0]['eps']:g}: clean accuracy {clean}, attacked {attacked}, "
+        f"{percent(changed, len(rows))} % of the answers changed"
     )
 
 
@@ -239,7 +237,5 @@ def _searched(run: Run, rows: Sequence[Row]) -> str:
     return f"certificates searched in {run.folder}: {', '.join(counts)}"
 
 
-def _right(rows: Sequence[Row], column: str) -> str:
-    labelled = [row for row in rows if row["label"] is not None]
-    right = sum(row[column] == row["label"] for row in labelled)
-    return f"{percent(right, len(labelled))} %" if labelled else "unlabelled"
+def _share(flags: Flags) -> str:
+    return f"{percent(int(flags.sum()), len(flags))} %"

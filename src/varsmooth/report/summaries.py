@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from varsmooth.bounds import Floats
-from varsmooth.report.outcomes import Envelope, Outcomes, shared_images
+from varsmooth.report.outcomes import Envelope, Flags, Outcomes, shared_images
 from varsmooth.report.statistics import (
     PairedDifference,
     Share,
-    average_certified_radius,
     certified_counts,
     mean_interval,
     regret,
@@ -32,54 +31,6 @@ def round_radii(runs: Sequence[Outcomes], most: int = 8) -> Floats:
     return np.array([step * k for k in range(int(furthest / step) + 1)])
 
 
-def summary_table(runs: Sequence[Outcomes]) -> Table:
-    """One line per run: what it is, how often it is right, what it cost."""
-    certify = runs[0].verb == "certify"
-    rows = []
-    for run in runs:
-        rights = [Cell.share(Share.of(run.correct)), Cell.share(Share.of(run.abstained), up=True)]
-        if certify:
-            radii = np.maximum(run.reach, 0)
-            acr = average_certified_radius(run.reach)
-            rights.append(Cell.mean_radius(acr, mean_interval(radii)))
-            rights.insert(0, Cell.of(run.guarantee or ""))
-        cost = [_mean(run.samples, 0), _mean(run.seconds, 3)]
-        rows.append([Cell.of(run.name), *rights, _sigma(run.sigmas), Cell.of(len(run)), *cost])
-    rights_names = ["accuracy %", "abstains %"]
-    if certify:
-        rights_names = ["guarantee", "certified right %", "abstains %", "ACR"]
-    costs = ["median σ", "images", "votes / image", "s / image"]
-    return Table(
-        "summary" if certify else "predictions",
-        f"Summary of the runs; {INTERVALS}; beside the median σ the range of 90 % of the images."
-        + (" ACR: average certified radius, 0 where wrong or abstaining." if certify else ""),
-        ["run", *rights_names, *costs],
-        rows,
-    )
-
-
-def certified_accuracy_table(
-    runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Floats
-) -> Table:
-    """Certified accuracy of every run and envelope at the chosen radii."""
-    rows = []
-    for run in runs:
-        counts = certified_counts(run.reach, radii)
-        shares = [Cell.share(Share(int(k), len(run))) for k in counts]
-        rows.append([Cell.of(run.name), Cell.of(run.guarantee or ""), *shares])
-    for best in envelopes:
-        n = len(best.runs[0])
-        counts = np.rint(best.accuracy(radii) * n).astype(np.int64)
-        cells = [Cell(percent(int(k), n), int(k) / n) for k in counts]
-        rows.append([Cell.of(f"{best.label} (envelope)"), Cell.of(best.guarantee), *cells])
-    return Table(
-        "certified-accuracy",
-        f"Certified accuracy in % at ℓ₂ radius r; an abstention counts as wrong; {INTERVALS}.",
-        ["run", "guarantee", *(f"r = {radius:g}" for radius in radii)],
-        rows,
-    )
-
-
 def baseline_of(runs: Sequence[Outcomes]) -> Outcomes:
     """What the other runs are compared with.
 
@@ -89,39 +40,97 @@ def baseline_of(runs: Sequence[Outcomes]) -> Outcomes:
     single = [run for run in runs if run.fixed_sigma is not None and run.guarantee == "sound"]
     if not single or all(run.fixed_sigma is not None for run in runs):
         return runs[0]
-    return max(single, key=lambda run: average_certified_radius(run.reach))
+    return max(single, key=lambda run: run.average_radius)
 
 
-def difference_table(
-    runs: Sequence[Outcomes], baseline: Outcomes, radii: Floats = _NONE
-) -> Table | None:
-    """Each run minus the baseline, on the images both have; None if no run shares any with it.
+def summary_table(runs: Sequence[Outcomes]) -> Table:
+    """One line per run: what it is, how often it is right, what it cost."""
+    certify = runs[0].verb == "certify"
+
+    def row(run: Outcomes) -> dict[str, Cell | str | int]:
+        right, abstains = Share.of(run.correct), Cell.share(Share.of(run.abstained), up=True)
+        radius = Cell.mean_radius(run.average_radius, mean_interval(np.maximum(run.reach, 0)))
+        found: dict[str, Cell | str | int] = {"run": run.name}
+        if certify:
+            found |= {"guarantee": run.guarantee or "", "certified right %": Cell.share(right)}
+            found |= {"abstains %": abstains, "ACR": radius}
+        else:
+            found |= {"accuracy %": Cell.share(right), "abstains %": abstains}
+        cost = {"votes / image": _mean(run.samples, 0), "s / image": _mean(run.seconds, 3)}
+        return found | {"median σ": _sigma(run.sigmas), "images": len(run)} | cost
+
+    return Table.of(
+        "summary" if certify else "predictions",
+        f"Summary of the runs; {INTERVALS}; in parentheses, the σ range of 90 % of the images."
+        + (" ACR: average certified radius, 0 where wrong or abstaining." if certify else ""),
+        [row(run) for run in runs],
+    )
+
+
+def certified_accuracy_table(
+    runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Floats
+) -> Table:
+    """Certified accuracy of every run and envelope at the chosen radii."""
+    rows: list[dict[str, Cell | str | int]] = []
+    names = [f"r = {radius:g}" for radius in radii]
+    for run in runs:
+        counts = certified_counts(run.reach, radii)
+        shares = [Cell.share(Share(int(k), len(run))) for k in counts]
+        about = {"run": run.name, "guarantee": run.guarantee or ""}
+        rows.append({**about, **dict(zip(names, shares, strict=True))})
+    for best in envelopes:
+        n = len(best.runs[0])
+        counts = np.rint(best.accuracy(radii) * n).astype(np.int64)
+        cells = [Cell(percent(int(k), n), int(k) / n) for k in counts]
+        about = {"run": f"{best.label} (envelope)", "guarantee": best.guarantee}
+        rows.append({**about, **dict(zip(names, cells, strict=True))})
+    return Table.of(
+        "certified-accuracy",
+        f"Certified accuracy in % at ℓ₂ radius r; an abstention counts as wrong; {INTERVALS}.",
+        rows,
+    )
+
+
+def difference_table(runs: Sequence[Outcomes], baseline: Outcomes, radii: Floats = _NONE) -> Table:
+    """Each run minus the baseline, on the images both have; empty if no run shares any with it.
 
     Certify runs at each radius, attack runs at each budget of the baseline, predict runs as they
     are.
     """
-    verb = baseline.verb
-    columns = {
-        "certify": ["ACR", *(f"r = {radius:g}" for radius in radii)],
-        "attack": ["clean", *(f"ε = {eps:g}" for eps in baseline.budgets())],
-        "predict": ["accuracy", "p"],
-    }[verb]
-    differences = {
-        "certify": lambda one, other: _certified_differences(one, other, radii),
-        "attack": lambda one, other: _attacked_differences(one, other, baseline.budgets()),
-        "predict": _predicted_differences,
-    }[verb]
-    rows = [
-        [Cell.of(run.name), Cell.of(pair[0].images), *differences(*pair)]
-        for run in runs
-        if run is not baseline and (pair := shared_images(run, baseline)) is not None
-    ]
-    return table_or_none(
-        "differences" if verb == "certify" else f"{verb}-differences",
-        f"Difference to {baseline.name} in percentage points, paired by image; {INTERVALS}.",
-        ["run", "shared images", *columns],
-        rows,
+    return Table.of(
+        "differences" if baseline.verb == "certify" else f"{baseline.verb}-differences",
+        f"Difference from {baseline.name} in percentage points, paired by image; {INTERVALS}.",
+        [
+            {
+                "run": run.name,
+                "shared images": pair[0].images,
+                **_differences(*pair, radii, baseline.budgets()),
+            }
+            for run in runs
+            if run is not baseline and (pair := shared_images(run, baseline)) is not None
+        ],
     )
+
+
+def _differences(
+    one: Outcomes, other: Outcomes, radii: Floats, budgets: Sequence[float]
+) -> dict[str, Cell]:
+    def gap(first: Flags, second: Flags) -> Cell:
+        return Cell.difference(PairedDifference.of(first, second))
+
+    if one.verb == "certify":
+        at = {f"r = {r:g}": gap(one.reach >= r, other.reach >= r) for r in radii}
+        return {"ACR": radius_difference(one, other), **at}
+    if one.verb == "predict":
+        p = PairedDifference.of(one.correct, other.correct).p_value
+        return {"accuracy": gap(one.correct, other.correct), "p": Cell(f"{p:.2g}", p)}
+    once = one.eps == one.budgets()[0]
+    found = {"clean": gap(one.clean_correct[once], other.clean_correct[once])}
+    for eps in budgets:
+        rows = one.eps == eps
+        cell = gap(one.correct[rows], other.correct[rows]) if rows.any() else Cell("–")
+        found[f"ε = {eps:g}"] = cell
+    return found
 
 
 def radius_difference(one: Outcomes, other: Outcomes) -> Cell:
@@ -130,61 +139,16 @@ def radius_difference(one: Outcomes, other: Outcomes) -> Cell:
     return Cell.signed(float(gap.mean()), mean_interval(gap), 3)
 
 
-def _certified_differences(one: Outcomes, other: Outcomes, radii: Floats) -> list[Cell]:
-    rights = ((one.reach >= r, other.reach >= r) for r in radii)
-    return [
-        radius_difference(one, other),
-        *(Cell.difference(PairedDifference.of(*pair)) for pair in rights),
-    ]
-
-
-def _attacked_differences(one: Outcomes, other: Outcomes, budgets: Sequence[float]) -> list[Cell]:
-    first = one.eps == one.budgets()[0]
-    cells = [
-        Cell.difference(PairedDifference.of(one.clean_correct[first], other.clean_correct[first]))
-    ]
-    for eps in budgets:
-        rows = one.eps == eps
-        difference = PairedDifference.of(one.correct[rows], other.correct[rows])
-        cells.append(Cell.difference(difference) if rows.any() else Cell("–"))
-    return cells
-
-
-def _predicted_differences(one: Outcomes, other: Outcomes) -> list[Cell]:
-    difference = PairedDifference.of(one.correct, other.correct)
-    return [Cell.difference(difference), Cell(f"{difference.p_value:.2g}", difference.p_value)]
-
-
-def regret_table(
-    runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Floats
-) -> Table | None:
+def regret_table(runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Floats) -> Table:
     """How far each run stays below each envelope, at the worst of the radii."""
-    rows = [[Cell.of(run.name), *(_regret(run, best, radii) for best in envelopes)] for run in runs]
-    return table_or_none(
+    return Table.of(
         "regret",
         "Regret: percentage points below the envelope where a run is furthest below it, over the "
         "radii of the table, on the same images; negative if it is above everywhere.",
-        ["run", *(best.label for best in envelopes)],
-        rows if envelopes else [],
-    )
-
-
-def robust_accuracy_table(runs: Sequence[Outcomes]) -> Table:
-    """Accuracy of attack runs without attack and at each budget, and what the attack cost."""
-    rows = []
-    for run in runs:
-        for eps in run.budgets():
-            at = run.select(run.eps == eps)
-            loss = PairedDifference.of(at.correct, at.clean_correct)
-            shares = [Cell.share(Share.of(at.clean_correct)), Cell.share(Share.of(at.correct))]
-            cells = [Cell(f"{eps:g}", eps), *shares, Cell.difference(loss), Cell.of(len(at))]
-            rows.append([Cell.of(run.name), *cells])
-    return Table(
-        "robust-accuracy",
-        "Accuracy in % without attack and under an attack of ℓ₂ budget ε, and the paired loss in "
-        f"percentage points; {INTERVALS}.",
-        ["run", "ε", "clean", "robust", "loss", "images"],
-        rows,
+        [
+            {"run": run.name} | {best.label: _regret(run, best, radii) for best in envelopes}
+            for run in (runs if envelopes else ())
+        ],
     )
 
 
@@ -196,20 +160,43 @@ def _regret(run: Outcomes, best: Envelope, radii: Floats) -> Cell:
     return Cell(rounded(100 * gap, 1, ROUND_HALF_EVEN), gap)
 
 
-def sigma_table(runs: Sequence[Outcomes]) -> Table | None:
+def robust_accuracy_table(runs: Sequence[Outcomes]) -> Table:
+    """Accuracy of attack runs without attack and at each budget, and what the attack cost."""
+    every = [(run, eps, run.select(run.eps == eps)) for run in runs for eps in run.budgets()]
+    return Table.of(
+        "robust-accuracy",
+        "Accuracy in % without attack and under an attack of ℓ₂ budget ε, and the paired loss in "
+        f"percentage points; {INTERVALS}.",
+        [
+            {
+                "run": run.name,
+                "ε": Cell(f"{eps:g}", eps),
+                "clean": Cell.share(Share.of(at.clean_correct)),
+                "robust": Cell.share(Share.of(at.correct)),
+                "loss": Cell.difference(PairedDifference.of(at.correct, at.clean_correct)),
+                "images": len(at),
+            }
+            for run, eps, at in every
+        ],
+    )
+
+
+def sigma_table(runs: Sequence[Outcomes]) -> Table:
     """Accuracy of the images that were given about the same σ."""
-    rows = []
-    for run in runs:
-        for group in sigma_groups(run.sigmas) if has_sigma(run) else []:
-            low, high = float(run.sigmas[group].min()), float(run.sigmas[group].max())
-            ends = [Cell(f"{end:.4g}", end) for end in (low, high)]
-            share = Share.of(run.correct[group])
-            rows.append([Cell.of(run.name), *ends, Cell.of(len(group)), Cell.share(share)])
-    return table_or_none(
+    groups = [(run, group) for run in runs for group in sigma_groups(run.sigmas)]
+    return Table.of(
         "accuracy-by-sigma",
-        f"Accuracy in % of the images that were given a σ between two values; {INTERVALS}.",
-        ["run", "σ from", "σ to", "images", "accuracy"],
-        rows,
+        f"Accuracy in % of the images whose σ lies between two values; {INTERVALS}.",
+        [
+            {
+                "run": run.name,
+                "σ from": Cell(f"{(low := float(run.sigmas[group].min())):.4g}", low),
+                "σ to": Cell(f"{(high := float(run.sigmas[group].max())):.4g}", high),
+                "images": len(group),
+                "accuracy": Cell.share(Share.of(run.correct[group])),
+            }
+            for run, group in groups
+        ],
     )
 
 
@@ -228,13 +215,6 @@ def selector_text(selector: dict[str, Any]) -> str:
     words = [f"{key} {_brief(value)}" for key, value in facts.items()]
     inner = [f"of: {selector_text(selector['inner'])}"] if "inner" in selector else []
     return ", ".join([str(selector.get("selector", "unknown")), *words, *inner])
-
-
-def table_or_none(
-    name: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]
-) -> Table | None:
-    """A table, unless nothing would be in it."""
-    return Table(name, caption, columns, rows) if rows else None
 
 
 def _brief(value: object) -> str:

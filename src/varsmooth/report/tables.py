@@ -6,11 +6,10 @@ outward. CSV keeps every digit.
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN
 
-from varsmooth.report.markup import Html, element, grid, join
 from varsmooth.report.statistics import Interval, PairedDifference, Share
 from varsmooth.rounding import percent, rounded
 
@@ -43,11 +42,11 @@ class Cell:
     @classmethod
     def signed(cls, value: float, interval: Interval, digits: int) -> "Cell":
         """A difference with its interval, signs shown."""
-        low, high = (
-            _sign(rounded(end, digits, direction))
-            for end, direction in zip(interval, (ROUND_FLOOR, ROUND_CEILING), strict=True)
+        numbers = (value, ROUND_HALF_EVEN), (interval.low, ROUND_FLOOR)
+        shown, low, high = (
+            _sign(rounded(number, digits, direction))
+            for number, direction in (*numbers, (interval.high, ROUND_CEILING))
         )
-        shown = _sign(rounded(value, digits, ROUND_HALF_EVEN))
         return cls(f"{shown} [{low}, {high}]", value, interval)
 
     @classmethod
@@ -70,30 +69,43 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
 
+    @classmethod
+    def of(cls, name: str, caption: str, rows: Sequence[Mapping[str, Cell | str | int]]) -> "Table":
+        """From rows that name their columns; all have the same. No rows, no columns."""
+        cells = [
+            [cell if isinstance(cell, Cell) else Cell.of(cell) for cell in row.values()]
+            for row in rows
+        ]
+        return cls(name, caption, list(rows[0]) if rows else [], cells)
+
     def to_markdown(self) -> str:
         head = [self.columns, ["---"] + ["---:"] * (len(self.columns) - 1)]
-        body = [[cell.text for cell in row] for row in self.rows]
-        lines = ("| " + " | ".join(_markdown(text) for text in line) + " |" for line in head + body)
-        return f"{self.caption}\n\n" + "\n".join(lines) + "\n"
+        lines = [*head, *([cell.text for cell in row] for row in self.rows)]
+        escaped = ([text.replace("|", "\\|") for text in line] for line in lines)
+        return f"{self.caption}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
     def to_latex(self) -> str:
         """A booktabs table; needs \\usepackage{booktabs}."""
-        lines = [" & ".join(_latex(name) for name in self.columns) + r" \\"]
-        body = [" & ".join(_latex(cell.text) for cell in row) + r" \\" for row in self.rows]
-        lines = [r"\toprule", *lines, r"\midrule", *body, r"\bottomrule"]
+        head, *body = [self.columns, *([cell.text for cell in row] for row in self.rows)]
         alignment = "l" + "r" * (len(self.columns) - 1)
-        return (
-            "\\begin{table}\n\\centering\n"
-            f"\\caption{{{_latex(self.caption)}}}\n\\begin{{tabular}}{{{alignment}}}\n"
-            + "\n".join(lines)
-            + "\n\\end{tabular}\n\\end{table}\n"
-        )
+        lines = [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{_latex(self.caption)}}}",
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            _latex_line(head),
+            r"\midrule",
+            *map(_latex_line, body),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+        return "\n".join(lines) + "\n"
 
     def to_csv(self) -> str:
         """Exact values; a column with intervals becomes three."""
-        bounded = [
-            any(row[j].interval is not None for row in self.rows) for j in range(len(self.columns))
-        ]
+        bounded = [any(row[j].interval for row in self.rows) for j in range(len(self.columns))]
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(
@@ -109,41 +121,19 @@ class Table:
             )
         return out.getvalue()
 
-    def to_html(self) -> Html:
-        rows = [[_html(cell.text) for cell in row] for row in self.rows]
-        caption = element("figcaption", self.caption)
-        return element("figure", caption, grid(self.columns, rows), class_="table")
 
-
-def _markdown(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-def _html(text: str) -> Html:
-    """Small type for the interval of a number, which CSS puts below it."""
-    value, bracket, interval = text.partition(" [")
-    return join(value, element("small", f"[{interval}")) if bracket else join(value)
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    **{character: "\\" + character for character in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "–": "--",
-    "−": "$-$",
-    "∞": r"$\infty$",
-    "±": r"$\pm$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "σ": r"$\sigma$",
-    "λ": r"$\lambda$",
-    "α": r"$\alpha$",
-    "ε": r"$\varepsilon$",
-    "ℓ": r"$\ell$",
-    "₂": "$_2$",
-}
+_LATEX = str.maketrans(
+    {character: "\\" + character for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"–": "--", "−": "$-$", "∞": r"$\infty$", "±": r"$\pm$", "≤": r"$\leq$", "≥": r"$\geq$"}
+    | {"σ": r"$\sigma$", "λ": r"$\lambda$", "α": r"$\alpha$", "ε": r"$\varepsilon$"}
+    | {"ℓ": r"$\ell$", "₂": "$_2$"}
+)
 
 
 def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
+    return text.translate(_LATEX)
+
+
+def _latex_line(cells: Sequence[str]) -> str:
+    return " & ".join(map(_latex, cells)) + r" \\"

@@ -1,4 +1,7 @@
-"""What is computed for one image: a view as knobs are turned, certificates, an attack."""
+"""What is computed: a view of one image as knobs are turned, certificates, an attack.
+
+Beside each, how many images the networks are shown at most, for the progress bar.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +14,7 @@ from torch import Tensor, nn
 
 from varsmooth import bounds
 from varsmooth.app.knobs import Knobs, Smoothers, levels_of
-from varsmooth.certificates import Certificate, Prediction
+from varsmooth.certificates import Certificate, Certificates, Prediction
 from varsmooth.certification import certify, certify_as_paper
 from varsmooth.data import Batch
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0
@@ -33,25 +36,27 @@ AttackKind = Literal["strong", "weak"]
 class SelectorDraws:
     """What h says of the image under noise.
 
-    samples: h(x+ε), ascending, before clip and grid; median: theirs; chosen: after both.
+    samples: h(x+ε), ascending, before clip and grid; chosen: their median after both.
     bounds: how far an attacker with the budget can move the median, before clip and grid;
     0 and infinity where the draws are too few to tell.
     """
 
     samples: tuple[float, ...]
-    median: float
     chosen: float
     bounds: tuple[float, float]
     clip: tuple[float, float] | None
     grid: tuple[float, ...]
     budget: float
 
+    @property
+    def median(self) -> float:
+        return self.samples[(len(self.samples) - 1) // 2]
+
 
 @dataclass(frozen=True)
 class View:
-    """The image, one noisy copy of it, the answer, and h's draws (None: one fixed level)."""
+    """One noisy copy of the image, the answer, and h's draws (None: there is no h)."""
 
-    x: Tensor  # (C,H,W)
     noisy: Tensor  # (C,H,W), clipped to [0,1] for the eye
     answer: Prediction
     draws: SelectorDraws | None
@@ -70,14 +75,13 @@ def look(model: Smoothers, image: Batch, knobs: Knobs, seed: int) -> View:
         samples = tuple(torch.cat(heard).sort().values.tolist())
         draws = SelectorDraws(
             samples,
-            median=samples[len(samples) // 2],
             chosen=answer.sigma,
             bounds=reachable(samples, knobs.budget, g.selector.sigma_m),
             clip=g.selector.clip,
-            grid=() if g.selector.grid is None else g.selector.grid.levels,
+            grid=levels_of(g),
             budget=knobs.budget,
         )
-    return View(image.images[0], noisy[0].clamp(0, 1), answer, draws)
+    return View(noisy[0].clamp(0, 1), answer, draws)
 
 
 @contextmanager
@@ -132,12 +136,10 @@ def certify_levels(
     return tuple(certificates[0] for certificates in found)
 
 
-def certify_as(name: str, model: Smoothers, image: Batch, knobs: Knobs, seed: int) -> Certificate:
-    """The sound certificate of g, g_v* or the cascade."""
-    settings = _settings(knobs.n, seed, image)
-    if name == "g_v*":
-        settings |= {"n_select": knobs.n_select, "alpha_select": ALPHA_SELECT}
-    return certify(model.each(knobs)[name], image.images, **settings)[0]
+def certify_as(way: str, model: Smoothers, images: Batch, knobs: Knobs, seed: int) -> Certificates:
+    """The sound certificates of g, g_v* or the cascade."""
+    settings = _settings(knobs.n, seed, images, knobs.n_select if way == "g_v*" else None)
+    return certify(model.each(knobs)[way], images.images, **settings)
 
 
 def certify_each_way(
@@ -149,18 +151,33 @@ def certify_each_way(
     largest of several is a choice that costs α.
     """
     seed = NoiseStream.make(1, seed).seed
-    fixed, cascade = (certify_as(way, model, image, knobs, seed) for way in ("g", "cascade"))
+    fixed, cascade = (certify_as(way, model, image, knobs, seed)[0] for way in ("g", "cascade"))
     if not model.has_selector:
         return Certified(fixed, cascade)
-    settings = _settings(knobs.n, seed, image)
-    settings |= {"n_select": knobs.n_select, "alpha_select": ALPHA_SELECT}
-    g, x = model.deployed(knobs), image.images
-    paper = certify_as_paper(g, x, distance=knobs.budget, **settings)[0]
-    return Certified(fixed, cascade, certify_as("g_v*", model, image, knobs, seed), paper)
+    settings = _settings(knobs.n, seed, image, knobs.n_select)
+    g = model.deployed(knobs)
+    paper = certify_as_paper(g, image.images, distance=knobs.budget, **settings)[0]
+    return Certified(fixed, cascade, certify_as("g_v*", model, image, knobs, seed)[0], paper)
 
 
-def _settings(n: int, seed: int, image: Batch) -> dict[str, Any]:
-    return {"n0": N0, "n": n, "alpha": ALPHA, "seed": seed, "ids": image.ids}
+def _settings(n: int, seed: int, images: Batch, n_select: int | None = None) -> dict[str, Any]:
+    found = {"n0": N0, "n": n, "alpha": ALPHA, "seed": seed, "ids": images.ids}
+    of_h = {"n_select": n_select, "alpha_select": ALPHA_SELECT}
+    return found if n_select is None else found | of_h
+
+
+def most_to_look(model: Smoothers, knobs: Knobs) -> int:
+    curve = len(curve_levels(model, knobs)) * (N0 + knobs.n)
+    return 2 * _most_to_answer(model, knobs) + curve + most_to_certify(model, knobs)
+
+
+def most_to_certify(model: Smoothers, knobs: Knobs) -> int:
+    vote, smoothed = N0 + knobs.n, model.each(knobs)
+    most = vote + len(levels_of(smoothed["cascade"])) * vote
+    if not model.has_selector:
+        return most
+    dual = 2 * N0 + knobs.n_select + len(levels_of(smoothed["g_v*"])) * knobs.n
+    return most + dual + (knobs.n_select + 3 * vote)
 
 
 # Attacks
@@ -233,31 +250,14 @@ def replies(
     return found
 
 
-# How much work there is, for the progress bar: images shown to the networks at most
-
-
-def most_to_look(model: Smoothers, knobs: Knobs) -> int:
-    curve = len(curve_levels(model, knobs)) * (N0 + knobs.n)
-    return 2 * _answer(model, knobs) + curve + most_to_certify(model, knobs)
-
-
-def most_to_certify(model: Smoothers, knobs: Knobs) -> int:
-    vote, smoothed = N0 + knobs.n, model.each(knobs)
-    most = vote + len(levels_of(smoothed["cascade"])) * vote
-    if not model.has_selector:
-        return most
-    dual = 2 * N0 + knobs.n_select + len(levels_of(smoothed["g_v*"])) * knobs.n
-    return most + dual + (knobs.n_select + 3 * vote)
-
-
 def most_to_attack(model: Smoothers, knobs: Knobs, kind: AttackKind) -> int:
     stages = len(levels_of(model.deployed(knobs))) if model.in_use == "cascade" else 1
     strong = SAMPLES * stages + (MEDIAN_DRAWS + 1) * model.has_selector
     gradient = strong if kind == "strong" else 1
-    return (knobs.steps + 1) * gradient + 2 * (1 + _answer(model, knobs)) + _answer(model, knobs)
+    return (knobs.steps + 1) * gradient + 2 + 3 * _most_to_answer(model, knobs)
 
 
-def _answer(model: Smoothers, knobs: Knobs) -> int:
+def _most_to_answer(model: Smoothers, knobs: Knobs) -> int:
     """A prediction of every smoothed classifier."""
     smoothed = model.each(knobs)
     votes = (len(smoothed) - 1 + len(levels_of(smoothed["cascade"]))) * (knobs.n + 1)

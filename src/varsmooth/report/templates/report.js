@@ -5,7 +5,7 @@ if (gallery) {
   const count = document.querySelector(".controls output");
   const cards = [...gallery.children];
   const number = (card, key) => Number(card.dataset[key]);
-  const failures = ["wrong", "abstains", "right"];
+  const failures = ["wrong", "broken", "abstains", "right"];
   const orders = {
     image: (a, b) => number(a, "image") - number(b, "image"),
     failures: (a, b) =>
