@@ -63,10 +63,10 @@ def test_what_fits_is_read(hint: Any, given: Any, expected: Any) -> None:
         (int, "2.5", "n must be a whole number, not '2.5'"),
         (int, True, "n must be a whole number, not True"),
         (int, None, "n must be a whole number, not None"),
-        (Count, "0", "n must be a whole number ≥ 1, not '0'"),
-        (Count | None, -3, "n must be a whole number ≥ 1, not -3"),
-        (NonNegative, "-1", "n must be a whole number ≥ 0, not '-1'"),
-        (Odd, 10, "n must be an odd number ≥ 1, not 10"),
+        (Count, "0", "n must be a whole number from 1 to 10⁸, not '0'"),
+        (Count | None, -3, "n must be a whole number from 1 to 10⁸, not -3"),
+        (NonNegative, "-1", "n must be a whole number from 0 to 2⁶³, not '-1'"),
+        (Odd, 10, "n must be an odd number from 1 to 10⁸, not 10"),
         (float, "nan", "n must be a number, not 'nan'"),
         (float, float("inf"), "n must be a number, not inf"),
         (float, "1e400", "n must be a number, not '1e400'"),
@@ -79,7 +79,7 @@ def test_what_fits_is_read(hint: Any, given: Any, expected: Any) -> None:
         (Pair, "1", "n must be 2 values separated by commas, each a number > 0, not '1'"),
         (Pair, "1,2,3", "n must be 2 values"),
         (list[Positive], "1,-2", "n must be a number > 0, or several separated by commas"),
-        (Levels, "a", "n must be a whole number ≥ 0, or a number > 0, or several"),
+        (Levels, "a", "n must be a whole number from 0 to 2⁶³, or a number > 0, or several"),
         (Path, "", "n must be a path, not ''"),
         (str, 3, "n must be text, not 3"),
         (dict[str, Any], 3, "n must be a group of options, not 3"),
@@ -102,5 +102,5 @@ class Example(Typed):
 def test_a_dataclass_reads_its_fields_when_it_is_made() -> None:
     given: dict[str, Any] = {"out": "here", "n": "7"}
     assert Example(**given) == Example(Path("here"), 7)
-    with pytest.raises(OptionError, match="n must be a whole number ≥ 1, not 0"):
+    with pytest.raises(OptionError, match="n must be a whole number from 1 to 10⁸, not 0"):
         Example(Path("here"), 0)

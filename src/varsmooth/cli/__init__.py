@@ -20,6 +20,7 @@ from varsmooth.cli import (
     train,
     tune,
 )
+from varsmooth.cli.feedback import say
 from varsmooth.cli.parser import Group, Verbs, WrongUsage, as_typed, parse
 from varsmooth.errors import VarsmoothError
 
@@ -77,11 +78,16 @@ def exit_code(command: Callable[[], None]) -> int:
         print("\ninterrupted; rerun the same command to resume", file=sys.stderr)
         return 130
     except WrongUsage as error:
-        print(f"varsmooth: {error}", file=sys.stderr)
-        return 2
+        return _failed(str(error), 2)
     except (VarsmoothError, OSError) as error:
-        print(f"varsmooth: {as_typed(str(error), VERBS)}", file=sys.stderr)
-        return 1
+        return _failed(as_typed(str(error), VERBS), 1)
+    except MemoryError:
+        return _failed("the memory does not suffice; try a smaller --batch-size", 1)
     except SystemExit as request:  # argparse: 0 after --help, 2 after wrong usage
         return request.code if isinstance(request.code, int) else 1
     return 0
+
+
+def _failed(sentence: str, code: int) -> int:
+    say(f"varsmooth: {' '.join(sentence.split())}", sys.stderr)
+    return code

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
+from varsmooth.cli.feedback import say
+
 
 def fetch(
     name: Literal["cifar10"],
@@ -26,7 +28,7 @@ def fetch(
     """
     from varsmooth.data import data_root, fetch_cifar10
 
-    print(f"{name} is complete and verified in {fetch_cifar10(data_root(root), source)}")
+    say(f"{name} is complete and verified in {fetch_cifar10(data_root(root), source)}")
 
 
 def list_(*, root: Path | None = None) -> None:
@@ -42,9 +44,9 @@ def list_(*, root: Path | None = None) -> None:
     from varsmooth.data.cifar10 import find_cifar10
 
     place = find_cifar10(data_root(root)) or "not here; get it with: varsmooth data fetch cifar10"
-    print("cifar10-sample  test 1000, val 200                 embedded in the package")
-    print(f"cifar10         train 45000, val 5000, test 10000  {place}")
-    print("your own        a folder of class folders, a folder of images, an image, .npz, .npy")
+    say("cifar10-sample  test 1000, val 200                 embedded in the package")
+    say(f"cifar10         train 45000, val 5000, test 10000  {place}")
+    say("your own        a folder of class folders, a folder of images, an image, .npz, .npy")
 
 
 def info(data: str, /, *, split: str = "test", root: Path | None = None) -> None:
@@ -66,17 +68,17 @@ def info(data: str, /, *, split: str = "test", root: Path | None = None) -> None
 
     chosen = load_dataset(data, split, root)
     height, width, channels = chosen.images.shape[1:]
-    print(f"name      {chosen.name}, split {chosen.split}")
-    print(f"images    {len(chosen)} of {width}×{height} pixels, channels: {channels}")
-    print(f"ids       {chosen.ids.min()} to {chosen.ids.max()}")
+    say(f"name      {chosen.name}, split {chosen.split}")
+    say(f"images    {len(chosen)} of {width}×{height} pixels, channels: {channels}")
+    say(f"ids       {chosen.ids.min()} to {chosen.ids.max()}")
     if chosen.labels is None:
-        print("classes   none, the images are not labelled")
+        say("classes   none, the images are not labelled")
     else:
         counts = np.bincount(chosen.labels, minlength=len(chosen.class_names))
         each = (f"{name} {n}" for name, n in zip(chosen.class_names, counts, strict=True))
-        print(f"classes   {', '.join(each)}")
+        say(f"classes   {', '.join(each)}")
     if data in ("cifar10", "cifar10-sample"):
-        print(f"citation  {CITATION}")
+        say(f"citation  {CITATION}")
     if data == "cifar10" and (folder := find_cifar10(data_root(root))) is not None:
         verify_cifar10(folder)
-        print(f"verified  class counts, channel means and checksums of {folder}")
+        say(f"verified  class counts, channel means and checksums of {folder}")

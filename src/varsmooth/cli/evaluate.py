@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from varsmooth.cli.feedback import announce, conclude
+from varsmooth.cli.feedback import announce, conclude, say
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError
@@ -16,7 +16,7 @@ from varsmooth.runs.options import (
     PredictOptions,
     RunOptions,
 )
-from varsmooth.typed import Count, Device, NonNegative
+from varsmooth.typed import Count, Device, Few, NonNegative
 
 
 def predict(
@@ -30,7 +30,7 @@ def predict(
     name: str | None = None,
     batch_size: Count = BATCH_SIZE,
     device: Device = "auto",
-    devices: Count = 1,
+    devices: Few = 1,
 ) -> None:
     """Predict the class of images by majority vote under noise, or abstain.
 
@@ -83,7 +83,7 @@ def _print_predictions(
             number = answer.prediction
             name = built.class_names[number] if built.class_names else f"class {number}"
             best = max(answer.counts)
-            print(
+            say(
                 f"{file}  {'abstains' if number < 0 else name}  σ {answer.sigma:.3g}  "
                 f"{best} of {sum(answer.counts)} votes"
             )

@@ -2,19 +2,26 @@
 
 import os
 import sys
+from typing import TextIO
 
 
 def announce(doing: str, **settings: object) -> None:
     """One line on standard error before the work starts, in the first of several processes."""
     if _is_first():
         said = ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
-        print(f"{doing}: {said}", file=sys.stderr, flush=True)
+        say(f"{doing}: {said}", sys.stderr)
 
 
 def conclude(result: list[str], *commands: str) -> None:
     """The result on standard output, and the commands that usually follow."""
     if _is_first():
-        print("\n".join([*result, *(f"next: {command}" for command in commands)]))
+        say("\n".join([*result, *(f"next: {command}" for command in commands)]))
+
+
+def say(text: str, file: TextIO | None = None) -> None:
+    """Print; control characters in names that others chose do not reach the terminal."""
+    safe = (c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+    print("".join(safe), file=file, flush=True)
 
 
 def _is_first() -> bool:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from varsmooth.cli.feedback import say
+
 HEADER = """\
 ---
 license: {licence}
@@ -31,10 +33,10 @@ def show(names: list[str], /, log: bool = False) -> None:
     from varsmooth.models.descriptions import describe, find, is_released, released_names
 
     for name in names:
-        print(plain(card(name, describe(name), is_released(find(name)), log)))
+        say(plain(card(name, describe(name), is_released(find(name)), log)))
     if not names:
-        print("\n".join(overview(released_names())))
-        print("\nnext: varsmooth models NAME shows a card, varsmooth demo certifies with a model")
+        say("\n".join(overview(released_names())))
+        say("\nnext: varsmooth models NAME shows a card, varsmooth demo certifies with a model")
 
 
 def export(name: str, /, *, out: Path, licence: str = "mit") -> None:
@@ -57,5 +59,5 @@ def export(name: str, /, *, out: Path, licence: str = "mit") -> None:
     about, folder = describe(name), own_copy(name, out, "export")
     text = card(folder.resolve().name, about, is_released(find(name)))
     (folder / CARD).write_text(HEADER.format(licence=licence) + text, encoding="utf-8")
-    print(f"{folder} holds {', '.join(sorted(path.name for path in folder.iterdir()))}")
-    print(f"next: hf upload OWNER/{folder.resolve().name} {folder}")
+    say(f"{folder} holds {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    say(f"next: hf upload OWNER/{folder.resolve().name} {folder}")

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
+from varsmooth.cli.feedback import say
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.typed import Count, Positive, Probability, Weight
 
@@ -42,13 +43,13 @@ def make(
         raise WrongUsage("name at least one run: varsmooth report RUN...")
     texts = envelope.split(";") if envelope else []
     if not have_matplotlib():
-        print(f"note: {MISSING}")
+        say(f"note: {MISSING}")
     opened = open_runs([Path(run) for run in runs])
     sweeps = [parse_sweep(text) for text in texts]
     if common:
         opened, sweeps = on_common_images(opened, sweeps)
     envelopes = [Envelope(label, swept) for label, swept in sweeps]
-    print(f"wrote {write_report(opened, out, envelopes, radii)}")
+    say(f"wrote {write_report(opened, out, envelopes, radii)}")
 
 
 def export(
@@ -70,7 +71,7 @@ def export(
     """
     from varsmooth.report import export
 
-    print(f"wrote {export(run, to, out)}")
+    say(f"wrote {export(run, to, out)}")
 
 
 def import_tsv(
@@ -123,7 +124,7 @@ def import_tsv(
         dataset=data,
         split=split,
     )
-    print(f"{made.header['dataset']['size']} images in {made.folder}")
+    say(f"{made.header['dataset']['size']} images in {made.folder}")
 
 
 def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> None:
@@ -143,4 +144,4 @@ def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> N
     from varsmooth.report import recompute
 
     made = recompute(run, alpha, out)
-    print(f"{len(made.rows())} radii at alpha {alpha:g} in {made.folder}")
+    say(f"{len(made.rows())} radii at alpha {alpha:g} in {made.folder}")

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from varsmooth.cli.feedback import announce
+from varsmooth.cli.feedback import announce, say
 from varsmooth.cli.held_out import HeldOut
-from varsmooth.typed import Count, Positive, Share, Weight
+from varsmooth.typed import Count, Few, Positive, Share, Weight
 
 if TYPE_CHECKING:
     from varsmooth.data import ImageDataset
@@ -21,7 +21,7 @@ def tune(
     radius: Weight = 0.0,
     lams: list[Share] | None = None,
     sigma_ms: list[Positive] | None = None,
-    levels: Count = 9,
+    levels: Few = 9,
     n: Count = 500,
     n_select: Count = 301,
     unclipped: Share = 0.9,
@@ -93,17 +93,15 @@ def tune(
     if carded:
         write_card(folder, about)
     what = {"clean": "accuracy", "certified": f"accuracy certified at {radius:g}"}
-    print(
+    say(
         f"{what.get(goal, 'average certified radius')} on {chosen.images} images of "
         f"{fitting.name} {images.split}"
     )
     grid = ", ".join(f"{level:.4g}" for level in best.levels)
-    print(
-        f"  selector  {best.score:.4f}  lam {best.lam:g}, sigma_m {best.sigma_m:g}, levels {grid}"
-    )
-    print(f"  fixed σ   {chosen.fixed_score:.4f}  sigma {chosen.fixed_sigma:.4g}")
-    print(f"written into the description of {folder}")
-    print(verdict(chosen, model, folder))
+    say(f"  selector  {best.score:.4f}  lam {best.lam:g}, sigma_m {best.sigma_m:g}, levels {grid}")
+    say(f"  fixed σ   {chosen.fixed_score:.4f}  sigma {chosen.fixed_sigma:.4g}")
+    say(f"written into the description of {folder}")
+    say(verdict(chosen, model, folder))
 
 
 def verdict(chosen: "Tuning", model: str, folder: Path) -> str:
@@ -137,8 +135,8 @@ def _tune_cascade(
     members = cascades.family(cascades.choose(found), table)
     folder = own_copy(model, out, "tuned")
     rewrite(folder, replace(about, cascades=members))
-    print(f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius")
+    say(f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius")
     for line in cascades.summary(found, table):
-        print(f"  {line}")
-    print(f"written into the description of {folder}")
-    print(f"next: varsmooth certify --model {folder} --cascade tuned --lam 1 --out runs/cascade")
+        say(f"  {line}")
+    say(f"written into the description of {folder}")
+    say(f"next: varsmooth certify --model {folder} --cascade tuned --lam 1 --out runs/cascade")

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.typed import NonNegative, Odd, Positive, Probability, Share, Typed
+from varsmooth.typed import Odd, Positive, Probability, Rule, Share, Typed
 
 SELECTOR_SETTINGS = ("lam", "sigma_a", "sigma_m", "clip", "levels", "n_median")
 """The settings that only a selector can use."""
+
+UP_TO_1000 = Rule("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +41,7 @@ class Settings(Typed):
     sigma_a: Positive | None = None
     sigma_m: Positive | None = None
     clip: tuple[Positive, Positive] | None = None
-    levels: NonNegative | list[Positive] | None = None
+    levels: Annotated[int, UP_TO_1000] | list[Positive] | None = None
     n_median: Odd | None = None
     protect: bool = True
     lattice: bool = False

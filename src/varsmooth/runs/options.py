@@ -11,6 +11,7 @@ from varsmooth.models.settings import Settings
 from varsmooth.typed import (
     Count,
     Device,
+    Few,
     NonNegative,
     Odd,
     OptionError,
@@ -78,7 +79,7 @@ class RunOptions(Typed):
     name: str | None = None
     batch_size: Count = BATCH_SIZE
     device: Device = "auto"
-    devices: Count = 1
+    devices: Few = 1
 
 
 @dataclass(frozen=True)

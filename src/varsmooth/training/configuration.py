@@ -14,6 +14,7 @@ from varsmooth.errors import VarsmoothError, nearest, require
 from varsmooth.typed import (
     Count,
     Device,
+    Few,
     NonNegative,
     Odd,
     OptionError,
@@ -88,7 +89,7 @@ class TrainingConfig(Typed):
     seed: NonNegative = 0
     resume: bool = True
     device: Device = "auto"
-    devices: Count = 1
+    devices: Few = 1
     tensorboard: bool = False
     trust: list[str] = field(default_factory=list)
 
