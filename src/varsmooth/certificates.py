@@ -5,8 +5,8 @@ recomputing for another α are the same arithmetic.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from varsmooth import bounds
 from varsmooth.cascade import Stages
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes, SelectorEvidence
+from varsmooth.rounding import rounded
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -52,14 +53,14 @@ class Certificate:
     sigma: float
     guarantee: Guarantee
     method: Method
-    ledger: Ledger
-    votes: tuple[LevelVotes, ...]
-    selector: SelectorEvidence | None
+    ledger: Ledger = field(repr=False)
+    votes: tuple[LevelVotes, ...] = field(repr=False)
+    selector: SelectorEvidence | None = field(repr=False)  # may hold 1001 samples
     id: int
     seed: int
-    settings: dict[str, Any]
-    fingerprints: dict[str, str]
-    stages: Stages | None = None
+    settings: dict[str, Any] = field(repr=False)
+    fingerprints: dict[str, str] = field(repr=False)
+    stages: Stages | None = field(default=None, repr=False)
     samples: int = 0
 
     @classmethod
@@ -225,11 +226,44 @@ class Answer(Protocol):
 Result = TypeVar("Result", bound=Answer)
 
 
-@dataclass(frozen=True)
+SHOWN = 12
+"""Images of a batch that `print` and a notebook show."""
+
+
+@dataclass(frozen=True, repr=False)
 class Results(Sequence[Result], Generic[Result]):
     """The results of a batch: `results[i]` is one image's; the columns are tensors (B,)."""
 
     items: tuple[Result, ...]
+
+    _columns: ClassVar[tuple[str, ...]] = ("id", "prediction", "sigma")
+
+    def __repr__(self) -> str:
+        """A short table; the evidence is in the items."""
+        lines = self._lines()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = ["  ".join(map(str.rjust, line, widths)) for line in lines]
+        return "\n".join(table + self._more())
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._lines()
+        cells = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+        body = "".join(f"<tr>{row}</tr>" for row in cells) + "".join(
+            f"<tr><td colspan={len(head)}>{line}</td></tr>" for line in self._more()
+        )
+        names = "".join(f"<th>{name}</th>" for name in head)
+        return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _lines(self) -> list[tuple[str, ...]]:
+        """Names of the columns, and a line for each image; decimals are rounded down."""
+        cells = [[getattr(item, name) for name in self._columns] for item in self.items[:SHOWN]]
+        shown = [
+            tuple(rounded(c, 4) if isinstance(c, float) else str(c) for c in row) for row in cells
+        ]
+        return [self._columns, *shown]
+
+    def _more(self) -> list[str]:
+        return [f"… {len(self)} images in all"] if len(self) > SHOWN else []
 
     def __len__(self) -> int:
         return len(self.items)
@@ -266,6 +300,8 @@ class Predictions(Results[Prediction]):
 
 class Certificates(Results[Certificate]):
     """What `certify` returns for a batch."""
+
+    _columns = ("id", "prediction", "sigma", "radius", "guarantee")
 
     @property
     def radius(self) -> Tensor:
@@ -340,6 +376,8 @@ class Decision:
 
 class Decisions(Results[Decision]):
     """What `certify_at` returns for a batch."""
+
+    _columns = ("id", "prediction", "sigma", "radius", "reason")
 
     @property
     def certified(self) -> list[bool]:

@@ -13,7 +13,7 @@ from varsmooth.certificates import Certificate, Certificates, Method
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_SELECT, N
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes, SelectorEvidence
-from varsmooth.sampling import Ids, Sampler
+from varsmooth.sampling import Ids, Sampler, image_by_image
 from varsmooth.selectors import FixedSelector, MedianSelector
 from varsmooth.smoothing import Selector, SmoothedClassifier, check_smoothed
 
@@ -33,6 +33,7 @@ def certify(
     seed: int | None = None,
     ids: Ids = None,
     batch_size: int | None = None,
+    progress: bool = False,
 ) -> Certificates:
     """A class and an ℓ2 radius for every image, with the evidence.
 
@@ -66,6 +67,7 @@ def certify(
         seed: None takes fresh entropy.
         ids: Names of the images' noise streams; 0, 1, … by default.
         batch_size: Noisy images per forward pass; changes no draw.
+        progress: Show a bar, image by image.
 
     Returns:
         One `Certificate` per image.
@@ -73,6 +75,8 @@ def certify(
     References:
         Cohen, Rosenfeld, Kolter: Certified Adversarial Robustness via Randomized Smoothing, 2019.
     """
+    if progress:
+        return Certificates(image_by_image(certify, locals()))
     check_smoothed(g, x)
     check_method(method)
     kind = certificate_method(g.selector, method)

@@ -11,7 +11,7 @@ from varsmooth.certificates import ABSTAIN, Prediction, Predictions
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes
-from varsmooth.sampling import Ids, Sampler
+from varsmooth.sampling import Ids, Sampler, image_by_image
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_mode
 
@@ -26,6 +26,7 @@ def predict(
     seed: int | None = None,
     ids: Ids = None,
     batch_size: int | None = None,
+    progress: bool = False,
 ) -> Predictions:
     """The class that most of n noisy votes name, or ABSTAIN without a significant majority.
 
@@ -48,10 +49,13 @@ def predict(
         seed: None takes fresh entropy. A seed that an attacker can know voids the guarantee.
         ids: Names of the images' noise streams; 0, 1, … by default.
         batch_size: Noisy images per forward pass; changes no draw.
+        progress: Show a bar, image by image.
 
     Returns:
         One `Prediction` per image.
     """
+    if progress:
+        return Predictions(image_by_image(predict, locals()))
     check_smoothed(g, x)
     selector = g.selector
     ledger = None

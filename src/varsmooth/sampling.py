@@ -1,8 +1,8 @@
 """The draws behind a certificate, each for one purpose and never reused."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,7 +11,9 @@ from varsmooth.evidence import LevelVotes, SelectorEvidence
 from varsmooth.identity import fingerprint
 from varsmooth.noise import NoiseStream
 from varsmooth.selectors import MedianSelector, NoiseSelector
-from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_mode
+
+T = TypeVar("T")
 
 Ids = Sequence[int] | Tensor | None
 """Names of the images' noise streams; 0, 1, … by default."""
@@ -129,6 +131,23 @@ class Sampler:
             }
             for i, level in enumerate(sigma)
         ]
+
+
+def image_by_image(function: Callable[..., Sequence[T]], given: dict[str, Any]) -> tuple[T, ...]:
+    """The results of `function` for one image after the other, with a bar.
+
+    given: its arguments. Noise depends on seed and id alone, so the results are the same.
+    """
+    from tqdm import tqdm
+
+    g, x = given["g"], given["x"]
+    check_smoothed(g, x)
+    noise = g.noise(len(x), given["seed"], given["ids"])
+    given = {**given, "seed": noise.seed, "progress": False}
+    found: list[T] = []
+    for i in tqdm(range(len(x)), desc=function.__name__, unit="image"):
+        found += function(**given | {"x": x[i : i + 1], "ids": [noise.ids[i]]})
+    return tuple(found)
 
 
 def _floats(levels: Tensor) -> list[float]:

@@ -1,0 +1,57 @@
+"""Results as a person meets them: printed, in a notebook, with a bar."""
+
+import re
+
+import pytest
+import torch
+
+from tests.oracles import Linear, LinearSelector, point
+from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, certify, predict
+from varsmooth.certificates import SHOWN
+
+
+def protected() -> SmoothedClassifier:
+    selector = MedianSelector(LinearSelector(0.3, 0.1), 0.5, n=101, levels=[0.25, 0.5])
+    return SmoothedClassifier(Linear(), selector)
+
+
+def test_certificates_print_as_a_short_table() -> None:
+    """1001 samples of the selector stand behind each image; none of them is printed."""
+    x = torch.cat([point(0.8, 0.5), point(0.5001, 0.5)])
+    found = certify(protected(), x, n=1000, n_select=1001, seed=0)
+    head, first, second = str(found).splitlines()
+    assert head.split() == ["id", "prediction", "sigma", "radius", "guarantee"]
+    assert first.split()[:2] == ["0", "0"]
+    assert 0 <= found[0].radius - float(first.split()[3]) < 1e-4  # rounded down
+    assert second.split()[1] == "-1"
+    assert len(repr(found[0])) < 300
+    assert repr(found) == str(found)
+
+
+def test_a_notebook_shows_the_same_table() -> None:
+    found = predict(SmoothedClassifier(Linear(), FixedSelector(0.25)), point(0.8, 0.5), seed=0)
+    html = found._repr_html_()
+    assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == str(found).split()
+
+
+def test_a_long_batch_is_cut() -> None:
+    g = SmoothedClassifier(Linear(), FixedSelector(0.25))
+    found = predict(g, torch.cat([point(0.8, 0.5)] * (SHOWN + 1)), seed=0)
+    assert len(str(found).splitlines()) == 1 + SHOWN + 1
+    assert f"{SHOWN + 1} images in all" in str(found)
+    assert f"{SHOWN + 1} images in all" in found._repr_html_()
+
+
+@pytest.mark.parametrize("verb", [certify, predict])
+def test_progress_shows_a_bar_and_changes_nothing(
+    verb: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert callable(verb)
+    x = torch.cat([point(0.8, 0.5), point(0.3, 0.5), point(0.6, 0.5)])
+    plain = verb(protected(), x, n=1000, seed=3, ids=[7, 5, 6])
+    assert capsys.readouterr().err == ""
+    assert verb(protected(), x, n=1000, seed=3, ids=[7, 5, 6], progress=True) == plain
+    assert "3/3" in capsys.readouterr().err
+    fresh = verb(protected(), x, n=1000, progress=True)
+    assert len({item.seed for item in fresh}) == 1
+    assert [item.id for item in fresh] == [0, 1, 2]
