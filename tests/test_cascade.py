@@ -175,15 +175,29 @@ def test_what_cannot_be_is_refused_in_a_sentence(call: Any, words: str) -> None:
 
 def test_the_plan_takes_the_stage_with_the_largest_radius_to_expect() -> None:
     stages = Stages((1.0, 0.5), (0.5, 0.5))
-    counts = np.array([[80, 20, 0], [99, 1, 0]])
-    assert make_plan(stages, counts, 100, 1000, 1e-3).stage == 0  # 1 · Φ⁻¹(.8) > .5 · Φ⁻¹(.99)…
+    counts = np.array([[90, 10, 0], [99, 1, 0]])
+    assert make_plan(stages, counts, 100, 1000, 1e-3).stage == 0  # Φ⁻¹(.9) > .5 · Φ⁻¹(.99)
     stages = Stages((1.0, 0.25), (0.5, 0.5))
     counts = np.array([[60, 20, 20], [99, 1, 0]])
     plan = make_plan(stages, counts, 100, 1000, 1e-3)
     assert (plan.stage, plan.candidate) == (1, 0)
-    assert 64 <= plan.votes[0] < plan.votes[1] == 1000
+    assert plan.votes[0] < plan.votes[1] == 1000
     blocked = np.array([[10, 80, 10], [99, 1, 0]])  # stage 1 answers class 1, whatever follows
     assert make_plan(stages, blocked, 100, 1000, 1e-3).candidate == 1
+
+
+def test_an_early_stage_gets_the_votes_that_are_worth_their_price() -> None:
+    stages = Stages((1.0, 0.25), (0.5, 0.5))
+
+    def early(others: int) -> int:
+        counts = np.array([[40, others, 0], [99, 1, 0]])
+        return make_plan(stages, counts, 100, 1000, 1e-3).votes[0]
+
+    needed = [early(others) for others in (10, 20, 28, 36)]
+    assert needed == sorted(needed)  # the nearer another class, the more votes exclude it
+    assert needed[0] < 200 < needed[-1]
+    hopeless = np.array([[30, 49, 21], [40, 30, 30]])
+    assert make_plan(stages, hopeless, 100, 1000, 1e-3).votes in ((1000,), (32, 1000))
 
 
 def test_later_stages_are_asked_while_they_could_win() -> None:

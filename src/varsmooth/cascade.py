@@ -28,6 +28,9 @@ Gate = Callable[[Tensor, Tensor, Tensor], Tensor]
 SOFTNESS = 0.05
 """Width of the soft decisions in `CascadeSelector.mix`, in units of probability."""
 
+PRICE = 0.02
+"""Loss of radius, in units of σ, for which an early stage may save n votes."""
+
 
 @dataclass(frozen=True)
 class Stages:
@@ -161,14 +164,14 @@ def make_plan(stages: Stages, selection: Integers, n0: int, n: int, a: float) ->
     """The class A and the stage k* from which the largest radius is to be expected.
 
     selection: counts (S, classes) of n0 selection draws at each of the first S stages. Stage k*
-    gets n votes; an earlier one as few as should keep X̂_j above the radius (`_enough_votes`).
+    gets n votes; an earlier one as many as are worth their price (`_early_votes`).
     """
     radius = cascade_radii(stages, *expected_quantiles(selection, n0, n, a))
     stage, candidate = (int(i) for i in np.unravel_index(radius.argmax(), radius.shape))
     goal = float(radius[stage, candidate])
     others = np.delete(selection, candidate, axis=1).max(axis=1, initial=0)
     early = [
-        _enough_votes(int(others[j]), n0, n, stages.levels[j], a, stages.thresholds[j], goal)
+        _early_votes(int(others[j]), n0, n, stages.levels[j], a, stages.thresholds[j], goal)
         for j in range(stage)
     ]
     return Plan(candidate, (*early, n))
@@ -220,7 +223,8 @@ def expected_quantiles(selection: Integers, n0: int, n: int, a: float) -> tuple[
 
     selection: counts (..., classes) of n0 draws.
     """
-    return vote_quantiles(n * (selection + 0.5) / (n0 + 1), n, a)
+    classes = selection.shape[-1]
+    return vote_quantiles(n * (selection + 1 / classes) / (n0 + 1), n, a)
 
 
 def vote_quantiles(counts: Integers | Floats, n: int, a: float) -> tuple[Floats, Floats]:
@@ -235,16 +239,16 @@ def vote_quantiles(counts: Integers | Floats, n: int, a: float) -> tuple[Floats,
     )
 
 
-def _enough_votes(
+def _early_votes(
     seen: int, n0: int, n: int, sigma: float, a: float, threshold: float, goal: float
 ) -> int:
-    """The fewest votes that should give X̂ ≥ goal for a class `seen` in n0 draws; n if none do.
+    """The votes m ≤ n of an early stage with the largest E[min(X̂, goal)] / σ − PRICE · m / n.
 
-    n0 draws know p(c) only roughly, so it is taken at the 9th decile of its posterior, and the
-    goal 10 % larger.
+    The expectation is over what n0 draws say about p(c) of a class `seen` in them.
     """
-    p = float(betaincinv(0.5 + seen, 0.5 + n0 - seen, 0.9))
-    tries = np.unique(CHUNK * np.round(np.geomspace(64, max(n, 65), 40) / CHUNK)).astype(int)
-    tries = tries[tries < n]
-    enough = bounds.exclusion_radius(tries * p, tries, sigma, a, threshold) >= 1.1 * goal
-    return int(tries[enough.argmax()]) if enough.any() else n
+    shares = betaincinv(0.5 + seen, 0.5 + n0 - seen, (np.arange(12) + 0.5) / 12)
+    tries = np.unique(CHUNK * np.round(np.geomspace(CHUNK, max(n, 2 * CHUNK), 40) / CHUNK))
+    tries = np.append(tries[tries < n], n)[:, None]
+    reached = bounds.exclusion_radius(tries * shares, tries, sigma, a, threshold)
+    gain = np.clip(reached, 0, max(goal, 0)).mean(axis=1) / sigma - PRICE * tries[:, 0] / n
+    return int(tries[gain.argmax(), 0])
