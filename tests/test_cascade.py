@@ -197,7 +197,7 @@ def test_an_early_stage_gets_the_votes_that_are_worth_their_price() -> None:
     assert needed == sorted(needed)  # the nearer another class, the more votes exclude it
     assert needed[0] < 200 < needed[-1]
     hopeless = np.array([[30, 49, 21], [40, 30, 30]])
-    assert make_plan(stages, hopeless, 100, 1000, 1e-3).votes in ((1000,), (32, 1000))
+    assert make_plan(stages, hopeless, 100, 1000, 1e-3).votes == (16, 1000)  # nothing to save
 
 
 def test_later_stages_are_asked_while_they_could_win() -> None:
