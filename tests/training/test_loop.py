@@ -325,7 +325,7 @@ def test_resuming_another_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VarsmoothError, match="another epochs, seed"):
         train_classifier(classifier_config(tmp_path, seed=5))
     (tmp_path / "state.pt").write_bytes(b"no state")
-    with pytest.raises(VarsmoothError, match="no training state"):
+    with pytest.raises(VarsmoothError, match="not a training state"):
         train_classifier(classifier_config(tmp_path, epochs=1))
     train_classifier(classifier_config(tmp_path, epochs=1, resume=False))
 

@@ -16,8 +16,8 @@ import json, sys
 from varsmooth.identity import fingerprint
 from varsmooth.training import ClassifierConfig, classifier, train_classifier
 
-def fit_and_tell(task, data, config, engine, fit=classifier.fit):
-    history = fit(task, data, config, engine)
+def fit_and_tell(task, data, config, engine, loggers, fit=classifier.fit):
+    history = fit(task, data, config, engine, loggers)
     name = f"rank-{engine.rank}-of-{engine.processes}"
     (config.out / name).write_text(fingerprint(task.module))
     return history

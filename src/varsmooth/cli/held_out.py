@@ -55,4 +55,4 @@ class HeldOut(Typed):
         about = loaded.description
         g = smoothed(loaded, settings).to(choose_device(self.device))
         images = load_dataset(self.data or about.dataset, self.split, self.root)[: self.images]
-        return g, fitted(images, g, about.class_names, about.image_shape)
+        return g, fitted(images, g, *about.trained_on)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from varsmooth.errors import require
+from varsmooth.errors import VarsmoothError, require
 
 Indices = slice | Sequence[int] | NDArray[np.integer]
 
@@ -79,6 +79,15 @@ class ImageDataset:
         """Of one image as a model sees it: (channels, height, width)."""
         height, width, channels = self.images.shape[1:]
         return channels, height, width
+
+    @property
+    def known_labels(self) -> NDArray[np.int64]:
+        """The labels (N,), which must be known."""
+        if self.labels is None:
+            raise VarsmoothError(
+                f"{self.name} has no labels; put its images into one folder per class"
+            )
+        return self.labels
 
     def __len__(self) -> int:
         return len(self.images)

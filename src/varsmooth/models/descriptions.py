@@ -78,6 +78,11 @@ class Description(Typed):
         return float(self.recommended.get("sigma", self.trained_sigma))
 
     @property
+    def trained_on(self) -> tuple[tuple[str, ...], tuple[int, int, int] | None]:
+        """Classes and shape of the images: what `varsmooth.data.fitting.fitted` compares with."""
+        return self.class_names, self.image_shape
+
+    @property
     def sigma_of_selector(self) -> float:
         """σ_a of h; without an entry of its own, the level f was trained for."""
         return self.selector_sigma or self.trained_sigma

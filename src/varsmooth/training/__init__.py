@@ -1,5 +1,6 @@
 """Training of classifiers and selectors: one loop, resumable, the same with many processes."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from varsmooth.training.configuration import (
@@ -25,12 +26,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The training itself, imported on first use: the command line's help needs no torch."""
-    if name == "train_classifier":
-        from varsmooth.training.classifier import train_classifier
-
-        return train_classifier
-    if name == "train_selector":
-        from varsmooth.training.selector import train_selector
-
-        return train_selector
-    raise AttributeError(f"module 'varsmooth.training' has no attribute {name!r}")
+    if name in ("train_classifier", "train_selector"):
+        return getattr(import_module(f"{__name__}.{name.removeprefix('train_')}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 from torch import nn
+from tqdm import tqdm
 
 from varsmooth.data import ImageDataset
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError
 from varsmooth.models.checkpoints import Checkpoint
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.rounding import percent, rounded
@@ -25,7 +26,7 @@ from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.tuning import VoteTable, sample_selector, tabulate_votes
 
 LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""The λ for which the levels of a selector are told."""
+"""The λ at which a card shows the levels of a selector."""
 
 RADII = (0.0, 0.25, 0.5)
 """Where certified accuracy is measured."""
@@ -43,7 +44,6 @@ def measure_classifier(
     classifier: nn.Module, data: ImageDataset, levels: Sequence[float], votes: int, seed: int = 0
 ) -> tuple[Metrics, VoteTable]:
     """Accuracy in percent, without noise and of the vote at each level, without abstention."""
-    require(data.labels is not None, f"{data.name} has no labels to measure accuracy with")
     g = SmoothedClassifier(classifier, FixedSelector(levels[0]))
     table = tabulate_votes(g, data, levels, votes, seed)
     right = table.counts.argmax(axis=2) == table.labels[:, None]  # (N, levels)
@@ -83,14 +83,13 @@ def _certified(table: VoteTable) -> Metrics:
 
 
 def plain_accuracy(g: SmoothedClassifier, data: ImageDataset) -> float:
-    """The accuracy of f itself on images without noise; a conditional f is told σ = 0."""
-    device, right = next(g.classifier.parameters()).device, 0
+    """The accuracy of f itself on images without noise; a conditional f gets σ = 0."""
+    device, answers = next(g.classifier.parameters()).device, []
     with evaluation_mode(g), torch.no_grad():
-        for x, y, _ in data.batches(100):
-            assert y is not None
+        for x, _, _ in data.batches(100):
             logits = g.logits(x.to(device), torch.zeros(len(x), device=device))
-            right += int(logits.argmax(dim=1).cpu().eq(y).sum())
-    return right / len(data)
+            answers.append(logits.argmax(dim=1).cpu())
+    return float((torch.cat(answers).numpy() == data.known_labels).mean())
 
 
 def measure_selector(
@@ -111,19 +110,17 @@ def measure_selector(
     learned = LearnedSelector(selector, sigma_a, 0.0)
     g = SmoothedClassifier(classifier, learned)
     best = None if table is None else best_levels(table)
-    told: dict[str, dict[str, float | None]] = {}
-    for lam in lams:
+    chosen: dict[str, dict[str, float | None]] = {}
+    for lam in tqdm(lams, desc="selector", unit="λ", disable=None):
         raw = sample_selector(g, learned, data, lam, sigma_a, samples, seed)  # (N, samples) sorted
         sigma = raw[:, samples // 2]
-        told[f"{lam:g}"] = {
-            "mean": round(float(sigma.mean()), 5),
-            "std": round(float(sigma.std()), 5),
-            "min": round(float(sigma.min()), 5),
-            "max": round(float(sigma.max()), 5),
+        row: dict[str, float | None] = {
+            name: round(float(getattr(sigma, name)()), 5) for name in ("mean", "std", "min", "max")
         }
         if best is not None:
-            told[f"{lam:g}"]["rank_correlation"] = _rank_correlation(sigma, best)
-    return {"images": len(data), "samples": samples, "sigma": told}
+            row["rank_correlation"] = _rank_correlation(sigma, best)
+        chosen[f"{lam:g}"] = row
+    return {"images": len(data), "samples": samples, "sigma": chosen}
 
 
 def best_levels(table: VoteTable) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -20,7 +20,6 @@ from varsmooth.bounds import Floats
 from varsmooth.cascade import Stages, cascade_radii, expected_quantiles, vote_quantiles
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, N0
-from varsmooth.errors import require
 from varsmooth.models.descriptions import Description
 from varsmooth.models.settings import TunedStages
 from varsmooth.noise import NoiseStream
@@ -104,42 +103,38 @@ def tabulate(
     batch_size: int | None = None,
 ) -> ConfidentVotes:
     """The votes of f on every image of `data` at every level: the draws `certify` would take."""
-    require(data.labels is not None, f"{data.name} has no labels, so nothing can be scored on it")
-    assert data.labels is not None
+    labels = data.known_labels
     device = next(g.classifier.parameters()).device
-    tables: dict[str, list[list[Tensor]]] = {"votes": [], "class-selection": []}
-    wanted = {"votes": n, "class-selection": n0}
-    with torch.no_grad(), evaluation_mode(g):
-        for x, _, ids in tqdm(list(data.batches(20)), desc="votes", unit="batch", disable=None):
-            noise = g.noise(len(x), seed, ids)
-            for purpose, table in tables.items():
-                table.append(
-                    [
-                        _count(g, x.to(device), s, noise, purpose, wanted[purpose], confidences)
-                        for s in levels
-                    ]
-                )
-    counts, selection = (
-        torch.cat([torch.stack(batch, dim=1) for batch in tables[purpose]]).numpy()
-        for purpose in ("votes", "class-selection")
-    )
-    return ConfidentVotes(tuple(levels), tuple(confidences), counts, selection, data.labels, n, n0)
+    wanted = (("votes", n), ("class-selection", n0))
+    needed, tables = torch.tensor(confidences, device=device), []
+    total = len(data) * len(levels) * (n + n0)
+    bar = tqdm(total=total, desc="votes", unit="votes", unit_scale=True, disable=None)
+    with bar, torch.no_grad(), evaluation_mode(g):
+        for x, _, ids in data.batches(5):
+            noise, x = g.noise(len(x), seed, ids), x.to(device)
+            counts = []
+            for sigma, (purpose, draws) in itertools.product(levels, wanted):
+                level = torch.full((len(x),), sigma, device=device)
+                batches = noise.batches(x, purpose, draws, batch_size)
+                counts.append(_count(g, x, level, noise, batches, needed))
+                bar.update(len(x) * draws)
+            tables.append(torch.stack(counts, dim=1))  # levels and purposes in turn
+    both = torch.cat(tables).numpy()  # (N, 2L, classes, C)
+    votes, selection = both[:, ::2], both[:, 1::2]
+    return ConfidentVotes(tuple(levels), tuple(confidences), votes, selection, labels, n, n0)
 
 
 def _count(
     g: SmoothedClassifier,
     x: Tensor,
-    sigma: float,
+    level: Tensor,
     noise: NoiseStream,
-    purpose: str,
-    n: int,
-    confidences: Sequence[float],
+    batches: Iterator[tuple[Tensor, Tensor]],
+    needed: Tensor,
 ) -> Tensor:
-    """Votes (B, classes, C) whose softmax reaches each of the confidences."""
-    needed = torch.tensor(confidences, device=x.device)
-    level = torch.full((len(x),), sigma, device=x.device)
+    """Votes (B, classes, C) whose softmax reaches each of the needed confidences (C,)."""
     counts = torch.empty(0)
-    for rows, epsilon in noise.batches(x, purpose, n):
+    for rows, epsilon in batches:
         logits = g.logits(noise.perturb(x[rows], level[rows], epsilon), level[rows])
         sure, vote = logits.softmax(dim=1).max(dim=1)
         if counts.numel() == 0:

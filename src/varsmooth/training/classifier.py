@@ -12,15 +12,14 @@ from torch.nn import functional
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
-from varsmooth.models.descriptions import Description, Part
-from varsmooth.models.networks import build
+from varsmooth.models.descriptions import Description
 from varsmooth.noise import keyed_generator
 from varsmooth.objectives import consistency_loss
 from varsmooth.processes import Engine, launch, writing_to
-from varsmooth.training.cards import Metrics, measure_classifier, measured_levels
+from varsmooth.training.cards import measure_classifier, measured_levels
 from varsmooth.training.configuration import ClassifierConfig
-from varsmooth.training.loop import fit
-from varsmooth.training.state import identity
+from varsmooth.training.loop import Logger, fit
+from varsmooth.training.state import finished, seeded
 
 
 class ClassifierTask:
@@ -59,45 +58,38 @@ class ClassifierTask:
         return loss, {"accuracy": (logits.argmax(dim=1) == target).float().mean().item()}
 
 
-def train_classifier(config: ClassifierConfig) -> Path:
+def train_classifier(config: ClassifierConfig, *loggers: Logger) -> Path:
     """Train f as configured; returns the folder of the finished model (`config.out`)."""
     require(
         not config.universal or config.network_options.get("conditional", True) is True,
-        "a universal classifier takes σ as an input; leave out network_options.conditional",
+        "a universal classifier takes σ as an input; leave out conditional",
     )
     with writing_to(config.out):
-        launch(partial(_train, config), config.device, config.devices)
+        launch(partial(_train, config, loggers), config.device, config.devices)
     return config.out
 
 
-def _train(config: ClassifierConfig, engine: Engine) -> None:
+def _train(config: ClassifierConfig, loggers: tuple[Logger, ...], engine: Engine) -> None:
     data = load_dataset(config.data, config.train_split, config.root)
     held_out = load_dataset(config.data, config.held_out_split, config.root)
     options = _network_options(config, data)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)  # modules initialise themselves from the global generator
-        module = build(config.network, options)
+    module = seeded(config.network, options, config.seed)
     if config.initial is not None:
         initialise(module, config.initial, config.trust)
     module = module.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    history = fit(ClassifierTask(module, config), data, config, engine)
+    history = fit(ClassifierTask(module, config), data, config, engine, loggers)
     if engine.rank != 0:
         return
-    part = Part(
-        network=config.network,
-        options=options,
-        seed=config.seed,
-        training=identity(config),
-        history=history,
-        metrics={config.held_out_split: _measure(module, held_out, config)},
-    )
+    levels = measured_levels(config.sigma, config.universal)
+    images = held_out[: config.held_out_images]
+    metrics, _ = measure_classifier(module, images, levels, config.n, config.seed)
     description = Description(
         dataset=config.data,
         class_names=data.class_names,
         sigma_a=config.sigma,
         image_shape=data.shape,
         universal=config.universal,
-        classifier=part,
+        classifier=finished(config, options, history, metrics),
     )
     save(config.out, description, classifier=module)
 
@@ -108,8 +100,8 @@ def initialise(module: nn.Module, source: str, trust: Sequence[str] = ()) -> Non
         weights = load_weights(source)
     else:
         classifier = load_checkpoint(source, trust).classifier
-        require(classifier is not None, f"{source} holds no classifier to start from")
-        assert classifier is not None
+        if classifier is None:
+            raise VarsmoothError(f"{source} holds no classifier to start from")
         weights = classifier.state_dict()
     try:
         module.load_state_dict(weights)
@@ -127,9 +119,3 @@ def _network_options(config: ClassifierConfig, data: ImageDataset) -> dict[str, 
     if config.universal:
         fitting["conditional"] = True
     return {**fitting, **config.network_options}
-
-
-def _measure(module: nn.Module, held_out: ImageDataset, config: ClassifierConfig) -> Metrics:
-    levels = measured_levels(config.sigma, config.universal)
-    images = held_out[: config.held_out_images]
-    return measure_classifier(module, images, levels, config.n, config.seed)[0]

@@ -3,13 +3,15 @@
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from tqdm import tqdm
 
 from varsmooth.data import ImageDataset
 from varsmooth.errors import VarsmoothError, require
@@ -41,10 +43,24 @@ SAVE_EVERY = 120.0
 """Seconds between two states saved within an epoch; its end is saved in any case."""
 
 
+Entry = dict[str, float]
+"""What one epoch reported: its number, its seconds, and means over its batches."""
+
+Logger = Callable[[Entry], None]
+"""Called at the end of every epoch, in the first process: `wandb.log` is one as it is."""
+
+PROGRESS = {"epoch", "seconds"}
+"""The entries that describe the run and not the network."""
+
+
 def fit(
-    task: Task, data: ImageDataset, config: TrainingConfig, engine: Engine
-) -> list[dict[str, float]]:
-    """Train task.module, one line of progress per epoch; returns the history of the epochs.
+    task: Task,
+    data: ImageDataset,
+    config: TrainingConfig,
+    engine: Engine,
+    loggers: tuple[Logger, ...] = (),
+) -> list[Entry]:
+    """Train task.module; a bar within each epoch, one line after it. Returns the epochs' history.
 
     Randomness is a function of (seed, epoch, step, process) and the learning rate of the step, so
     that the state of a run is only weights, optimiser and progress: a run that was killed
@@ -54,19 +70,17 @@ def fit(
     batches = Batches(data, config, engine)
     run = _Run(task, config, engine)
     progress = run.restore(batches.steps) if config.resume else Progress()
-    writer = _tensorboard(config) if engine.rank == 0 else None
+    if engine.rank == 0:
+        loggers = (terminal(config.epochs), *loggers)
+        loggers += (tensorboard(config.out),) if config.tensorboard else ()
     for epoch in range(len(progress.history), config.epochs):
         report = run.train_epoch(batches, progress)
         entry = {"epoch": epoch + 1, "seconds": round(progress.seconds, 1), **report}
         progress = Progress([*progress.history, entry])
         if engine.rank == 0:
             run.save(progress)
-            _tell(entry, config.epochs)
-            if writer is not None:
-                for name, value in report.items():
-                    writer.add_scalar(name, value, epoch + 1)
-    if writer is not None:
-        writer.close()
+            for log in loggers:
+                log(entry)
     if run.average is not None:
         task.module.load_state_dict(run.average.module.state_dict())
     return progress.history
@@ -106,10 +120,18 @@ class _Run:
         """
         config, module, epoch = self.config, self.task.module, len(progress.history)
         trained = [p for p in module.parameters() if p.requires_grad]
-        report = Report(progress.reported)
         began = time.perf_counter() - progress.seconds
         saved = progress.seconds
         module.train()
+        recent: dict[str, str] = {}
+        bar = tqdm(
+            desc=f"epoch {epoch + 1}/{config.epochs}",
+            initial=progress.step * config.batch_size,
+            total=batches.steps * config.batch_size,
+            unit="img",
+            leave=False,
+            disable=None if self.engine.rank == 0 else True,
+        )
         for images, labels, ids in batches.of_epoch(epoch, progress.step):
             step = progress.step
             share = (epoch + step / batches.steps) / config.epochs
@@ -130,29 +152,30 @@ class _Run:
                 optimizer.step()
             if self.average is not None:
                 self.average.update_parameters(module)
-            report.add({"loss": loss.item(), **batch_report})
+            for name, value in {"loss": loss.item(), **batch_report}.items():
+                progress.reported.setdefault(name, []).append(value)
+                recent[name] = f"{np.mean(progress.reported[name][-50:]):.3g}"
+            bar.set_postfix({k: recent[k] for k in ("loss", "accuracy") if k in recent}, False)
+            bar.update(config.batch_size)
             progress.step += 1
             progress.seconds = time.perf_counter() - began
             if self.engine.rank == 0 and progress.seconds - saved >= SAVE_EVERY:
                 saved = progress.seconds
                 self.save(progress)
+        bar.close()
         with torch.no_grad():  # running statistics differ between processes that saw other images
             for part in (module, self.average):
                 buffers = [] if part is None else part.buffers()
                 self.engine.average(buffer for buffer in buffers if buffer.is_floating_point())
-        return report.summary()
+        return summary(progress.reported)
 
 
 class Batches:
     """The training images of this process, shuffled and augmented anew in every epoch."""
 
     def __init__(self, data: ImageDataset, config: TrainingConfig, engine: Engine) -> None:
-        require(
-            data.labels is not None, f"{data.name} has no labels, so nothing can be learned from it"
-        )
         if config.subset is not None:
             data = evenly_spaced(data, config.subset)
-        assert data.labels is not None
         images_per_epoch = min(config.images_per_epoch or len(data), len(data))
         self.steps = images_per_epoch // config.batch_size
         require(
@@ -161,7 +184,7 @@ class Batches:
         )
         self.config, self.engine = config, engine
         self.pixels = torch.from_numpy(np.require(data.images, requirements="W"))  # (N,H,W,C)
-        self.labels, self.ids = torch.from_numpy(data.labels), torch.from_numpy(data.ids)
+        self.labels, self.ids = torch.from_numpy(data.known_labels), torch.from_numpy(data.ids)
 
     def of_epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Images (B,C,H,W) in [0,1], labels (B,) and ids (B,) of this process's share.
@@ -198,45 +221,43 @@ def one_cycle(progress: float, warmup: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup)))
 
 
-class Report:
-    """What the batches of an epoch reported: means, and for σ also spread and extremes."""
-
-    def __init__(self, values: dict[str, list[float]]) -> None:
-        self.values = values
-
-    def add(self, batch: dict[str, float]) -> None:
-        for name, value in batch.items():
-            self.values.setdefault(name, []).append(value)
-
-    def summary(self) -> dict[str, float]:
-        fold = {"sigma_min": np.min, "sigma_max": np.max}
-        return {
-            name: round(float(fold.get(name, np.mean)(values)), 5)
-            for name, values in self.values.items()
-        }
+def summary(reported: Mapping[str, list[float]]) -> dict[str, float]:
+    """What the batches of an epoch reported: means, and for σ also the extremes."""
+    fold = {"sigma_min": np.min, "sigma_max": np.max}
+    return {
+        name: round(float(fold.get(name, np.mean)(values)), 5) for name, values in reported.items()
+    }
 
 
-def _tell(entry: dict[str, float], epochs: int) -> None:
+def terminal(epochs: int) -> Logger:
     """One line per epoch: what happened, and when the run will be over."""
-    left = (epochs - entry["epoch"]) * entry["seconds"]
-    numbers = " ".join(
-        f"{name} {value:.4g}" for name, value in entry.items() if name not in ("epoch", "seconds")
-    )
-    done = f"epoch {entry['epoch']}/{epochs}"
-    print(
-        f"{done}  {numbers}  {entry['seconds']:.0f} s, {left / 60:.1f} min left",
-        file=sys.stderr,
-        flush=True,
-    )
+
+    def log(entry: Entry) -> None:
+        left = (epochs - entry["epoch"]) * entry["seconds"] / 60
+        numbers = " ".join(f"{k} {v:.4g}" for k, v in entry.items() if k not in PROGRESS)
+        done = f"epoch {entry['epoch']}/{epochs}"
+        print(
+            f"{done}  {numbers}  {entry['seconds']:.0f} s, {left:.1f} min left",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    return log
 
 
-def _tensorboard(config: TrainingConfig) -> Any:
-    if not config.tensorboard:
-        return None
+def tensorboard(folder: Path) -> Logger:
+    """TensorBoard logs in the folder."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise VarsmoothError(
             "TensorBoard logs need tensorboard; install it with: pip install 'varsmooth[logs]'"
         ) from error
-    return SummaryWriter(str(config.out))
+    writer: Any = SummaryWriter(str(folder))
+
+    def log(entry: Entry) -> None:
+        for name in entry.keys() - PROGRESS:
+            writer.add_scalar(name, entry[name], entry["epoch"])
+        writer.flush()
+
+    return log

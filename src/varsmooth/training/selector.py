@@ -10,19 +10,18 @@ from torch import Tensor, nn
 
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.data.fitting import fitted
-from varsmooth.errors import require
+from varsmooth.errors import VarsmoothError
 from varsmooth.models.checkpoints import load_checkpoint, save
-from varsmooth.models.descriptions import Part
-from varsmooth.models.networks import ReadsClassifier, build
+from varsmooth.models.networks import ReadsClassifier
 from varsmooth.noise import NoiseStream, keyed_generator
 from varsmooth.objectives import radius_loss, variational_loss
 from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
-from varsmooth.training.cards import LAMBDAS, Metrics, measure_selector
+from varsmooth.training.cards import LAMBDAS, measure_selector
 from varsmooth.training.configuration import SelectorConfig
-from varsmooth.training.loop import fit
-from varsmooth.training.state import identity
+from varsmooth.training.loop import Logger, fit
+from varsmooth.training.state import finished, seeded
 
 
 class SelectorTask:
@@ -73,52 +72,44 @@ class SelectorTask:
         return variational_loss(scores, labels, sigma, self.sigma_t, lam, d, reduction)
 
 
-def train_selector(config: SelectorConfig) -> Path:
+def train_selector(config: SelectorConfig, *loggers: Logger) -> Path:
     """Train h as configured; returns the folder of the finished pair of f and h."""
     with writing_to(config.out):
-        launch(partial(_train, config), config.device, config.devices)
+        launch(partial(_train, config, loggers), config.device, config.devices)
     return config.out
 
 
-def _train(config: SelectorConfig, engine: Engine) -> None:
+def _train(config: SelectorConfig, loggers: tuple[Logger, ...], engine: Engine) -> None:
     model = load_checkpoint(config.classifier, trusted=config.trust)
-    require(model.classifier is not None, f"{config.classifier} holds no classifier")
-    assert model.classifier is not None
+    if model.classifier is None:
+        raise VarsmoothError(f"{config.classifier} holds no classifier")
     about, classifier = model.description, model.classifier.to(engine.device)
     config = replace(config, data=config.data or about.dataset)
     sigma_a = about.trained_sigma
     g = SmoothedClassifier(classifier, FixedSelector(sigma_a))
     data, held_out = (
-        fitted(
-            load_dataset(config.data, split, config.root),
-            g,
-            about.class_names,
-            about.image_shape,
-        )
+        fitted(load_dataset(config.data, split, config.root), g, *about.trained_on)
         for split in (config.train_split, config.held_out_split)
     )
     options = _network_options(config, data)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)  # modules initialise themselves from the global generator
-        module = build(config.network, options)
-    module = module.to(engine.device)
+    module = seeded(config.network, options, config.seed).to(engine.device)
     if isinstance(module, ReadsClassifier):
         module.attach(classifier)
     task = SelectorTask(module, classifier, sigma_a, config)
-    history = fit(task, data, config, engine)
+    history = fit(task, data, config, engine, loggers)
     if engine.rank != 0:
         return
-    part = Part(
-        network=config.network,
-        options=options,
+    metrics = measure_selector(
+        classifier,
+        module,
+        sigma_a,
+        held_out[: config.held_out_images],
+        LAMBDAS if config.lam is None else (config.lam,),
         seed=config.seed,
-        training=identity(config),
-        history=history,
-        metrics={config.held_out_split: _measure(task, held_out)},
     )
     description = replace(
         about,
-        selector=part,
+        selector=finished(config, options, history, metrics),
         selector_sigma=sigma_a,
         sigma_t=task.sigma_t,
         lam_range=(0.0, 1.0) if config.lam is None else (config.lam, config.lam),
@@ -134,15 +125,3 @@ def _network_options(config: SelectorConfig, data: ImageDataset) -> dict[str, An
         "confidence": {"classes": len(data.class_names)},
     }
     return {**fitting.get(config.network, {}), **config.network_options}
-
-
-def _measure(task: SelectorTask, held_out: ImageDataset) -> Metrics:
-    config = task.config
-    return measure_selector(
-        task.smoothed.classifier,
-        task.module,
-        task.learned.sigma_a,
-        held_out[: config.held_out_images],
-        LAMBDAS if config.lam is None else (config.lam,),
-        seed=config.seed,
-    )

@@ -1,4 +1,4 @@
-"""The state of a training run on disk: written whole, now and then, read to go on."""
+"""How a training run begins, is saved and resumed, and what remains of it."""
 
 import io
 import json
@@ -8,10 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import replace_file
-from varsmooth.training.configuration import TrainingConfig, renamed
+from varsmooth.models.descriptions import Part
+from varsmooth.models.networks import build
+from varsmooth.training.cards import Metrics
+from varsmooth.training.configuration import (
+    ClassifierConfig,
+    SelectorConfig,
+    TrainingConfig,
+    renamed,
+)
 
 
 @dataclass
@@ -55,13 +64,13 @@ def restore_state(
         progress, saved = Progress(**json.loads(state["progress"])), state["parts"]
     except Exception as error:  # torch and zip raise many kinds
         raise VarsmoothError(
-            f"{path} is no training state; delete it or use resume=false"
+            f"{path} is not a training state; delete it, or start anew with resume=False"
         ) from error
     different = [key for key in now if key in then and then[key] != now[key]]
     require(
         not different,
         f"{path} belongs to a run with another {', '.join(different)}; "
-        "choose another output folder, or resume=false to start anew",
+        "choose another output folder, or start anew with resume=False",
     )
     for name, part in parts.items():
         part.load_state_dict(saved[name])
@@ -74,3 +83,27 @@ def identity(config: TrainingConfig) -> dict[str, Any]:
     values = {key: value for key, value in asdict(config).items() if key not in moves}
     plain: dict[str, Any] = json.loads(json.dumps(values))
     return plain
+
+
+def seeded(network: str, options: Mapping[str, Any], seed: int) -> nn.Module:
+    """A fresh network; modules initialise themselves from torch's global generator."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build(network, options)
+
+
+def finished(
+    config: ClassifierConfig | SelectorConfig,
+    options: dict[str, Any],
+    history: list[dict[str, float]],
+    metrics: Metrics,
+) -> Part:
+    """What the description of a model says about the network that this run trained."""
+    return Part(
+        network=config.network,
+        options=options,
+        seed=config.seed,
+        training=identity(config),
+        history=history,
+        metrics={config.held_out_split: metrics},
+    )

@@ -4,6 +4,7 @@ The votes of f are tabulated once over a fine grid of levels, and the raw sample
 (λ, σ_m). Every setting is then scored offline, by the arithmetic of the sound certificate.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +18,7 @@ from tqdm import tqdm
 from varsmooth import bounds
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N_SELECT
-from varsmooth.errors import require
+from varsmooth.errors import VarsmoothError, require
 from varsmooth.selectors import FixedSelector, Grid, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
@@ -100,9 +101,9 @@ def tune(
     """
     learned = g.selector
     if not isinstance(learned, LearnedSelector):
-        require(False, "tune needs a classifier with a learned selector; load the pair unprotected")
-    assert isinstance(learned, LearnedSelector)
-    require(data.labels is not None, f"{data.name} has no labels, so nothing can be scored on it")
+        raise VarsmoothError(
+            "tune needs a classifier with a learned selector; load the pair with protect=False"
+        )
     require(goal in ("clean", "certified", "radius"), f"goal {goal!r} is not known")
     require((goal == "certified") == (radius > 0), "a radius > 0 belongs to goal 'certified'")
     require(len(lams) > 0 and levels >= 2, "tune needs at least one lam and two levels")
@@ -110,24 +111,22 @@ def tune(
     ladder = Grid.make(levels, (sigma_a / 4, 2 * sigma_a)).levels
     table = tabulate_votes(g, data, ladder, n, seed, batch_size)
     best: Setting | None = None
-    for sigma_m in sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a):
-        for lam in lams:
-            raw = sample_selector(g, learned, data, lam, sigma_m, n_select, seed, batch_size)
-            median = raw[:, (n_select - 1) // 2]
-            for columns in _runs(len(ladder)):
-                low, high = ladder[columns[0]], ladder[columns[-1]]
-                if ((low <= median) & (median <= high)).mean() < unclipped:
-                    continue
-                score = score_setting(table, raw, sigma_m, columns, goal, radius)
-                if best is None or score > best.score:
-                    best = Setting(lam, sigma_m, tuple(ladder[j] for j in columns), score)
+    settings = list(itertools.product(sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a), lams))
+    for sigma_m, lam in tqdm(settings, desc="selector", unit="setting", disable=None):
+        raw = sample_selector(g, learned, data, lam, sigma_m, n_select, seed, batch_size)
+        median = raw[:, (n_select - 1) // 2]
+        for columns in _runs(len(ladder)):
+            low, high = ladder[columns[0]], ladder[columns[-1]]
+            if ((low <= median) & (median <= high)).mean() < unclipped:
+                continue
+            score = score_setting(table, raw, sigma_m, columns, goal, radius)
+            if best is None or score > best.score:
+                best = Setting(lam, sigma_m, tuple(ladder[j] for j in columns), score)
     if best is None:
-        require(
-            False,
+        raise VarsmoothError(
             f"no grid between {ladder[0]:.3g} and {ladder[-1]:.3g} holds the levels of "
-            f"{100 * unclipped:g} % of the images; try other lams, or a smaller unclipped",
+            f"{100 * unclipped:g} % of the images; try other lams, or a smaller unclipped"
         )
-    assert best is not None
     fixed = [_score_fixed(table, column, goal, radius) for column in range(len(ladder))]
     top = int(np.argmax(fixed))
     return Tuning(goal, radius, len(data), best, ladder[top], fixed[top])
@@ -150,18 +149,19 @@ def tabulate_votes(
     batch_size: int | None = None,
 ) -> VoteTable:
     """n votes of f for every image of `data` at every level."""
-    assert data.labels is not None
-    columns = []
-    for sigma in tqdm(levels, desc="votes", unit="level", disable=None):
-        smoothed = SmoothedClassifier(g.classifier, FixedSelector(sigma), lattice=g.lattice)
-        counts = [
-            smoothed.votes(
-                _on_device(g, x), n, noise=smoothed.noise(len(x), seed, ids), batch_size=batch_size
-            ).cpu()
-            for x, _, ids in data.batches(100)
-        ]
-        columns.append(torch.cat(counts))
-    return VoteTable(tuple(levels), torch.stack(columns, dim=1).numpy(), data.labels)
+    labels, columns = data.known_labels, []
+    total = len(data) * len(levels) * n
+    bar = tqdm(total=total, desc="votes", unit="votes", unit_scale=True, disable=None)
+    with bar:
+        for sigma in levels:
+            at = SmoothedClassifier(g.classifier, FixedSelector(sigma), lattice=g.lattice)
+            counts = []
+            for x, _, ids in data.batches(10):
+                noise = at.noise(len(x), seed, ids)
+                counts.append(at.votes(_on_device(g, x), n, noise=noise, batch_size=batch_size))
+                bar.update(len(x) * n)
+            columns.append(torch.cat(counts).cpu())
+    return VoteTable(tuple(levels), torch.stack(columns, dim=1).numpy(), labels)
 
 
 def sample_selector(
@@ -175,23 +175,15 @@ def sample_selector(
     batch_size: int | None = None,
 ) -> bounds.Floats:
     """n raw samples of h(x+ε) for every image, ascending: (N, n). λ is set back afterwards."""
-    before, learned.lam = learned.lam, lam
+    before, learned.lam, raw = learned.lam, lam, []
     try:
         with evaluation_mode(g), torch.no_grad():
-            raw = [
-                learned.samples(
-                    _on_device(g, x),
-                    sigma_m,
-                    n,
-                    g.noise(len(x), seed, ids),
-                    "selector-bounds",
-                    batch_size,
-                ).cpu()
-                for x, _, ids in data.batches(100)
-            ]
+            for x, _, ids in data.batches(100):
+                x, noise = _on_device(g, x), g.noise(len(x), seed, ids)
+                raw.append(learned.samples(x, sigma_m, n, noise, "selector-bounds", batch_size))
     finally:
         learned.lam = before
-    samples: bounds.Floats = torch.cat(raw).double().sort(dim=1).values.numpy()
+    samples: bounds.Floats = torch.cat(raw).cpu().double().sort(dim=1).values.numpy()
     return samples
 
 
