@@ -168,7 +168,7 @@ def _certificate(
     facts: dict[str, Any] = {"id": 0, "seed": 0, "settings": {}, "fingerprints": {}}
     return Certificate.derive(
         "cascade",
-        Ledger.fixed(ALPHA),
+        Ledger.of("cascade", ALPHA),
         votes,
         None,
         stages,

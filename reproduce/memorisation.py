@@ -30,7 +30,7 @@ from varsmooth.models.descriptions import CONFIG
 from varsmooth.models.networks import build
 from varsmooth.noise import NoiseStream
 from varsmooth.objectives import gaussian_kl, variational_loss
-from varsmooth.processes import Alone, choose_device
+from varsmooth.processes import Engine, choose_device
 from varsmooth.report.figures import colours
 from varsmooth.report.statistics import Interval, mean_interval
 from varsmooth.report.tables import Cell, Table
@@ -168,7 +168,7 @@ def observed_training(context: Context, scale: MemorisationScale, classifier: st
     folder = _folder(context, {**values, "f": model.description.classifier.fingerprint})
     folder.mkdir(parents=True, exist_ok=True)
     config = SelectorConfig(out=folder, classifier=classifier, **_places(context), **values)
-    engine = Alone(choose_device(config.device))
+    engine = Engine(choose_device(config.device))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         module = build(config.network, {}).to(engine.device)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from varsmooth.certificates import Certificate, Method
+from varsmooth.certificates import Certificate
 from varsmooth.errors import require
-from varsmooth.evidence import Ledger, LevelVotes, SelectorEvidence
+from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.runs.records import Run
 from varsmooth.selectors import Grid
@@ -102,10 +102,8 @@ class Replay:
     def _ledger(self, method: Method) -> Ledger:
         """How `certify` divides α for this method."""
         config, drawn = self.selector.header["config"], self.selector.header["selector"]["n"]
-        alpha, alpha_select = config["alpha"], config["alpha_select"]
-        if method == "sound":
-            return Ledger.dual(alpha, alpha_select, drawn if config["band"] else 0)
-        return Ledger.paper(alpha, alpha_select) if method == "paper" else Ledger.fixed(alpha)
+        deployed = drawn if config["band"] else 0
+        return Ledger.of(method, config["alpha"], config["alpha_select"], deployed)
 
     def _replayed(self, method: Method, clip: Clip, derive: Derive) -> Outcomes:
         levels = Grid.make(self.table.levels, clip).levels

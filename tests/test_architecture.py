@@ -28,6 +28,7 @@ ROOMS = [
     "smoothing",
     "identity",
     "evidence",
+    "results",
     "certificates",
     "sampling",
     "prediction",

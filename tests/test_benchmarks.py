@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from benchmarks.peers import Limit, ReferenceLoop
 from benchmarks.targets import Row, filled, rows, tables
 from benchmarks.timing import Ratio, interleave
 from tests.oracles import Linear
-from varsmooth import FixedSelector, SmoothedClassifier, certify
+from varsmooth import CascadeSelector, Certificate, FixedSelector, SmoothedClassifier, certify, load
+from varsmooth.cascade import Stages
+from varsmooth.evidence import Ledger, LevelVotes, Method
 
 HAS_ART = all(importlib.util.find_spec(name) is not None for name in ("art", "statsmodels"))
 BENCHMARKS = Path(fixed.__file__).parent
@@ -126,3 +129,37 @@ def test_the_figures_in_the_readme_are_those_of_the_last_run() -> None:
     page = (BENCHMARKS / "README.md").read_text()
     stored = json.loads((BENCHMARKS / "results.json").read_text())
     assert filled(page, tables(stored)) == page
+
+
+def certificate(votes: list[LevelVotes], stages: Stages | None = None) -> Certificate:
+    facts: dict[str, Any] = {"id": 0, "seed": 0, "settings": {}, "fingerprints": {}}
+    method: Method = "fixed" if stages is None else "cascade"
+    ledger = Ledger.of(method, 1e-3)
+    sigma = votes[-1].sigma
+    return Certificate.derive(method, ledger, votes, None, stages, sigma=sigma, **facts)
+
+
+def test_a_radius_is_refuted_by_votes_at_any_of_its_levels() -> None:
+    """Ours claims p(0) ≈ .99 at its last level, and a runner-up of 10 % at the stage before."""
+    fixed = certificate([LevelVotes(0.5, 0, (990, 10))])
+    assert fixed.radius > 0.5
+    assert not curve.refuted(certificate([LevelVotes(0.5, 0, (9900, 100))]), fixed)
+    assert curve.refuted(certificate([LevelVotes(0.5, 0, (7000, 3000))]), fixed)
+    stages = Stages((1.0, 0.5), (0.5, 0.5))
+    last = LevelVotes(0.5, 0, (990, 5, 5))
+    ours = certificate([LevelVotes(1.0, 0, (800, 100, 100)), last], stages)
+    assert ours.radius > 0.9
+    many = LevelVotes(0.5, 0, (9900, 50, 50))
+    same, worse = LevelVotes(1.0, 0, (8000, 1000, 1000)), LevelVotes(1.0, 0, (5500, 500, 4000))
+    assert not curve.refuted(certificate([same, many], stages), ours)
+    assert not curve.refuted(certificate([same], stages), ours)  # N votes chose another stage
+    assert curve.refuted(certificate([worse, many], stages), ours)
+    assert curve.refuted(certificate([same, LevelVotes(0.5, 0, (7000, 3000, 0))], stages), ours)
+    early = certificate([LevelVotes(1.0, 0, (800, 100, 100))], stages)
+    later = certificate([same, LevelVotes(0.5, 0, (10, 9980, 10))], stages)
+    assert not curve.refuted(later, early)  # what the second stage says does not matter to it
+
+
+def test_the_curve_is_measured_with_a_cascade() -> None:
+    *_, last = curve.CASES
+    assert isinstance(load(last.model, **last.settings).selector, CascadeSelector)

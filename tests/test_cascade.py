@@ -70,7 +70,7 @@ def true_radius(shares: dict[float, tuple[float, float, float]], taus: list[floa
 
 
 def derived(stages: Stages, votes: list[LevelVotes]) -> Certificate:
-    return Certificate.derive("cascade", Ledger.fixed(1e-3), votes, None, stages, **FACTS)
+    return Certificate.derive("cascade", Ledger.of("cascade", 1e-3), votes, None, stages, **FACTS)
 
 
 def votes(sigma: float, top: int, other: int, n: int = 1000) -> LevelVotes:

@@ -594,10 +594,11 @@ def test_certify_at_on_a_grid() -> None:
     sound = certify(g, point(0.5, 0.5), n=10_000, seed=1)[0]
     inside = certify_at(g, point(0.5, 0.5), sound.radius * 0.99, seed=1)[0]
     assert inside.certified
-    assert inside.guarantee == "sound"
+    assert inside.certificate.guarantee == "sound"
     outside = certify_at(g, point(0.5, 0.5), sound.radius * 1.01, seed=1)[0]
     assert not outside.certified
-    assert len(outside.votes) == len(inside.votes) + 1  # it went on to the level that is wrong
+    fewer, more = inside.certificate.votes, outside.certificate.votes
+    assert len(more) == len(fewer) + 1  # it went on to the level that is wrong
 
 
 def test_certify_at_stops_at_the_first_level_that_fails() -> None:
@@ -611,8 +612,8 @@ def test_certify_at_stops_at_the_first_level_that_fails() -> None:
     decision = certify_at(dual(WrongAt(0.55)), point(0.5, 0.5), 0.6, n_max=2000, seed=1)[0]
     assert (decision.certified, decision.prediction) == (False, ABSTAIN)
     assert decision.reason == "futile"
-    assert decision.votes[-1].sigma == pytest.approx(0.545, abs=0.01)
-    assert decision.samples == 100 + sum(level.n for level in decision.votes)
+    assert decision.certificate.votes[-1].sigma == pytest.approx(0.545, abs=0.01)
+    assert decision.samples == 100 + sum(level.n for level in decision.certificate.votes)
 
 
 def test_certify_at_spends_what_alpha_select_leaves() -> None:
@@ -626,7 +627,7 @@ def test_certify_at_spends_what_alpha_select_leaves() -> None:
         looks = np.arange(16, 200, 16)
         enough = bounds.log_e_value(looks, looks, 0.8) >= -math.log(0.2 - alpha_select)
         spent.append(int(looks[enough][0]))
-        assert [level.n for level in decision.votes] == spent[-1:]
+        assert [level.n for level in decision.certificate.votes] == spent[-1:]
     assert spent[0] < spent[1]
 
 

@@ -7,7 +7,7 @@ import torch
 
 from tests.oracles import Linear, LinearSelector, point
 from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, certify, predict
-from varsmooth.certificates import SHOWN
+from varsmooth.results import SHOWN
 
 
 def protected() -> SmoothedClassifier:

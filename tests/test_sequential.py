@@ -174,6 +174,31 @@ def test_a_radius_stops_near_what_all_the_votes_would_give() -> None:
     assert np.mean([one.samples for one in hopeless]) < n_max / 2
 
 
+def test_a_radius_also_stops_where_the_next_listed_one_is_out_of_reach() -> None:
+    """R = .09, …, .24: .05 is reached and .5 is not, which few votes tell."""
+    g, x = fixed(), mixed()[3:9]
+    alone = certify_until(g, x, 0.02, n_max=8000, seed=2)
+    listed = certify_until(g, x, 0.02, at=[0.5, 0.05], n_max=8000, seed=2)
+    samples = [[one.samples for one in found] for found in (alone, listed)]
+    assert all(few < many / 4 for many, few in zip(*samples, strict=True))
+    assert (listed.radius > 0.05).all()
+    above = certify_until(g, x, 0.02, at=0.01, n_max=8000, seed=2)
+    assert list(above) == list(alone)  # past the last of them the tolerance decides
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_undecided_images_are_told_after_every_look(kind: str) -> None:
+    g, x, left = KINDS[kind](), mixed(8), list[int]()
+    certify_at(g, x, RADII, n_max=500, n_select=201, seed=1, undecided=left.append)
+    assert left[0] == 8
+    assert left[-1] == 0
+    assert left == sorted(left, reverse=True)
+    left.clear()
+    certify_until(g, x, 0.2, n_max=500, n_select=201, seed=1, undecided=left.append)
+    assert left[-1] == 0
+    assert left == sorted(left, reverse=True)
+
+
 def test_votes_go_to_the_level_that_limits_the_radius() -> None:
     """Level .4 is right, level .6 wrong: its entry distance is R, which few votes show."""
 
@@ -276,9 +301,14 @@ def test_radii_are_too_large_at_most_as_often_as_alpha(kind: str, copies: int) -
 
 @pytest.mark.parametrize("copies", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", COIN_KINDS)
-def test_stopped_radii_are_too_large_at_most_as_often_as_alpha(kind: str, copies: int) -> None:
+@pytest.mark.parametrize("listed", [False, True], ids=["until", "until at"])
+def test_stopped_radii_are_too_large_at_most_as_often_as_alpha(
+    kind: str, copies: int, listed: bool
+) -> None:
     g, truth = COIN_KINDS[kind]
-    found = certify_until(g, point(0.5, 0.5, copies=copies), 0.05, n_max=1000, seed=1, **OPTIONS)
+    at = [0.9 * truth, 1.05 * truth] if listed else [0.0]
+    x = point(0.5, 0.5, copies=copies)
+    found = certify_until(g, x, 0.05, at=at, n_max=1000, seed=1, **OPTIONS)
     _count_false(found, truth, at_least=0.002)
 
 

@@ -38,39 +38,28 @@ __version__ = "0.1.0"
 
 # Imported on first use, so that the command line's help does not wait for torch.
 _ROOMS = {
-    "ABSTAIN": "certificates",
-    "CascadeSelector": "cascade",
-    "Certificate": "certificates",
-    "Certificates": "certificates",
-    "Decision": "certificates",
-    "Decisions": "certificates",
-    "FixedSelector": "selectors",
-    "LearnedSelector": "selectors",
-    "MedianSelector": "selectors",
-    "NoiseSelector": "selectors",
-    "Prediction": "certificates",
-    "Predictions": "certificates",
-    "SoftmaxGate": "cascade",
+    "ABSTAIN Certificate Certificates Decision Decisions Prediction Predictions": "certificates",
+    "CascadeSelector SoftmaxGate": "cascade",
+    "FixedSelector LearnedSelector MedianSelector NoiseSelector": "selectors",
     "SmoothedClassifier": "smoothing",
     "VarsmoothError": "errors",
-    "certify": "certification",
-    "certify_as_paper": "certification",
-    "certify_at": "sequential",
-    "certify_until": "sequential",
+    "certify certify_as_paper": "certification",
+    "certify_at certify_until": "sequential",
     "load": "models.loading",
     "load_dataset": "data",
     "pgd": "attacks",
     "predict": "prediction",
 }
+_HOMES = {name: room for names, room in _ROOMS.items() for name in names.split()}
 
-__all__ = list(_ROOMS)
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _HOMES:
         raise AttributeError(f"module 'varsmooth' has no attribute {name!r}")
-    return getattr(import_module(f"varsmooth.{_ROOMS[name]}"), name)
+    return getattr(import_module(f"varsmooth.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_ROOMS])
+    return sorted([*globals(), *_HOMES])

@@ -20,28 +20,24 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, a: float) -> Floats:
     If k ~ Binomial(n, p), then P(CP⁻ > p) ≤ a.
     """
     k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    lower: Floats = np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, a), 0.0)
-    return lower
+    return np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, a), 0.0)
 
 
 def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, a: float) -> Floats:
     """CP⁺(k,n,a) = BetaInv(1−a; k+1, n−k), and 1 if k = n: P(CP⁺ < p) ≤ a."""
     k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
     # The complement's inverse at a, not the inverse at 1 − a, which loses the digits of a small a.
-    upper: Floats = np.where(k < n, betainccinv(k + 1, np.maximum(n - k, 1), a), 1.0)
-    return upper
+    return np.where(k < n, betainccinv(k + 1, np.maximum(n - k, 1), a), 1.0)
 
 
 def normal_quantile(p: ArrayLike) -> Floats:
     """Φ⁻¹(p), −∞ at 0 and +∞ at 1."""
-    quantile: Floats = np.asarray(ndtri(np.asarray(p, dtype=np.float64)))
-    return quantile
+    return np.asarray(ndtri(np.asarray(p, dtype=np.float64)))
 
 
 def normal_cdf(z: ArrayLike) -> Floats:
     """Φ(z)."""
-    probability: Floats = np.asarray(ndtr(np.asarray(z, dtype=np.float64)))
-    return probability
+    return np.asarray(ndtr(np.asarray(z, dtype=np.float64)))
 
 
 def class_radius(

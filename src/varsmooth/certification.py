@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -9,10 +10,10 @@ from torch import Tensor
 
 from varsmooth import bounds
 from varsmooth.cascade import CascadeSelector, Plan, Stages, can_improve, make_plan
-from varsmooth.certificates import Certificate, Certificates, Method
+from varsmooth.certificates import Certificates
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_SELECT, N
 from varsmooth.errors import require
-from varsmooth.evidence import Ledger, LevelVotes, SelectorEvidence
+from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
 from varsmooth.sampling import Ids, Sampler, image_by_image
 from varsmooth.selectors import FixedSelector, MedianSelector
 from varsmooth.smoothing import Selector, SmoothedClassifier, check_smoothed
@@ -77,21 +78,77 @@ def certify(
     """
     if progress:
         return Certificates(image_by_image(certify, locals()))
-    check_smoothed(g, x)
     check_method(method)
-    kind = certificate_method(g.selector, method)
-    deployed = deployed_draws(g.selector, band)
-    ledger = certificate_ledger(kind, alpha, alpha_select, deployed, runner_up)
+    kind, ledger, sampler = begin(
+        g, x, method, alpha, alpha_select, band, seed, ids, batch_size, runner_up=runner_up
+    )
     _check_draws(ledger, n, n0, n_select)
-    sampler = Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
     if isinstance(g.selector, CascadeSelector):
         return _certify_cascade(sampler, g.selector.stages, ledger, n0, n)
-    if kind == "sound":
-        return _certify_dual(sampler, ledger, n0, n, n_select)
-    sigma = sampler.chosen_levels()
-    everyone = sampler.everyone
-    votes = sampler.votes(everyone, sigma, sampler.candidates(everyone, sigma, n0), n)
-    return _derive(kind, sampler, ledger, [[level] for level in votes], sigma, n0)
+    return _certify_levels(kind, ledger, sampler, n0, n, n_select)
+
+
+def check_method(method: str) -> None:
+    """`certify`, `certify_at` and `certify_until` know two methods."""
+    require(
+        method in ("sound", "conditional"),
+        f"method must be 'sound' or 'conditional', not {method!r}; "
+        "the paper's certificate is certify_as_paper",
+    )
+
+
+def begin(
+    g: SmoothedClassifier,
+    x: Tensor,
+    method: Literal["sound", "conditional", "paper"],
+    alpha: float,
+    alpha_select: float,
+    band: bool,
+    seed: int | None,
+    ids: Ids,
+    batch_size: int | None,
+    *,
+    runner_up: bool = False,
+    anytime: bool = False,
+) -> tuple[Method, Ledger, Sampler]:
+    """Which certificate it is, how its α is divided, and where it draws from."""
+    check_smoothed(g, x)
+    kind = certificate_method(g.selector, method)
+    deployed = g.selector.n if band and isinstance(g.selector, MedianSelector) else 0
+    ledger = Ledger.of(kind, alpha, alpha_select, deployed, runner_up, anytime)
+    return kind, ledger, Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
+
+
+def certificate_method(
+    selector: Selector, method: Literal["sound", "conditional", "paper"]
+) -> Method:
+    """The certificate to give; refuses what does not exist, and says why."""
+    if isinstance(selector, CascadeSelector):
+        require(
+            method == "sound",
+            f"a cascade has nothing to assume, so there is no {method} certificate; "
+            "leave method out",
+        )
+        return "cascade"
+    if isinstance(selector, FixedSelector):
+        require(
+            method != "paper", "a fixed noise level has no selector to attack; leave method out"
+        )
+        return "fixed"
+    if method == "conditional":
+        return "conditional"
+    require(
+        isinstance(selector, MedianSelector),
+        "an attacker who perturbs the image also moves an unprotected selector's noise level, "
+        f"so no {method} certificate exists; wrap the selector in MedianSelector, or ask for "
+        "method='conditional', which assumes that the selector is not attacked",
+    )
+    require(
+        method == "paper" or (isinstance(selector, MedianSelector) and selector.grid is not None),
+        "the sound certificate looks at every level the selector can choose, so it needs a grid: "
+        "MedianSelector(..., clip=(low, high), levels=8)",
+    )
+    return method
 
 
 def _check_draws(ledger: Ledger, n: int, n0: int, n_select: int) -> None:
@@ -118,7 +175,8 @@ def _certify_cascade(
             for i, counted in zip(rows, found, strict=True):
                 votes[i].append(counted)
     sigma = [stages.levels[plan.stage] for plan in plans]
-    return _derive("cascade", sampler, ledger, votes, sigma, drawn, stages=stages)
+    samples = [first + sum(v.n for v in row) for first, row in zip(drawn, votes, strict=True)]
+    return sampler.certificates("cascade", ledger, votes, sigma, samples, stages=stages)
 
 
 def cascade_plans(
@@ -141,32 +199,49 @@ def cascade_plans(
     return plans, [n0 * len(counts) for counts in seen]
 
 
-def _certify_dual(sampler: Sampler, ledger: Ledger, n0: int, n: int, n_select: int) -> Certificates:
-    """Theorem A on every level that can matter: by increasing D̂_j, until D̂_j ≥ the minimum."""
-    sigma = sampler.nominal_levels(n0)
+@dataclass(frozen=True)
+class Selection:
+    """What the selection draws fix, image by image, before any vote is counted.
+
+    visits: (D̂_j, s_j) of every level that may matter, by increasing D̂_j; (0, σ) alone where no
+    selector is to be bounded.
+    """
+
+    sigma: list[float]
+    candidates: list[int]
+    visits: list[list[tuple[float, float]]]
+    selector: Sequence[SelectorEvidence] | None = None
+
+
+def select(kind: Method, ledger: Ledger, sampler: Sampler, n0: int, n_select: int) -> Selection:
+    """Level, class and levels to visit of every image."""
+    sigma = sampler.nominal_levels(n0) if kind == "sound" else sampler.chosen_levels()
     candidates = sampler.candidates(sampler.everyone, sigma, n0)
+    if kind != "sound":
+        return Selection(sigma, candidates, [[(0.0, level)] for level in sigma])
     selector = sampler.selector_evidence(n_select)
-    visits = [levels_by_distance(evidence, ledger) for evidence in selector]
-    votes: list[list[LevelVotes]] = [[] for _ in selector]
-    radius = [math.inf for _ in selector]
-    for visit in range(len(visits[0])):
-        rows = [i for i in sampler.everyone if visits[i][visit][0] < radius[i]]
+    visits = [evidence.levels_by_distance(ledger) for evidence in selector]
+    return Selection(sigma, candidates, visits, selector)
+
+
+def _certify_levels(
+    kind: Method, ledger: Ledger, sampler: Sampler, n0: int, n: int, n_select: int
+) -> Certificates:
+    """Votes at every level that can matter: by increasing D̂_j, until D̂_j ≥ the minimum."""
+    chosen = select(kind, ledger, sampler, n0, n_select)
+    votes: list[list[LevelVotes]] = [[] for _ in chosen.sigma]
+    radius = [math.inf for _ in chosen.sigma]
+    for visit in zip(*chosen.visits, strict=True):  # one (D̂_j, s_j) of every image
+        rows = [i for i, (distance, _) in enumerate(visit) if distance < radius[i]]
         if not rows:
             break
-        levels = [visits[i][visit][1] for i in rows]
-        found = sampler.votes(rows, levels, [candidates[i] for i in rows], n)
+        classes = [chosen.candidates[i] for i in rows]
+        found = sampler.votes(rows, [visit[i][1] for i in rows], classes, n)
         for i, level in zip(rows, found, strict=True):
             votes[i].append(level)
-            radius[i] = min(radius[i], max(visits[i][visit][0], level.radius(ledger)))
-    return _derive("sound", sampler, ledger, votes, sigma, n0, selector)
-
-
-def levels_by_distance(evidence: SelectorEvidence, ledger: Ledger) -> list[tuple[float, float]]:
-    """(D̂_j, s_j) of every grid level, by increasing D̂_j."""
-    assert evidence.levels is not None
-    distances = evidence.entry_distances(ledger)
-    order = np.argsort(distances, kind="stable")
-    return [(float(distances[j]), evidence.levels[j]) for j in order]
+            radius[i] = min(radius[i], max(visit[i][0], level.radius(ledger)))
+    samples = [n0 + n * len(row) for row in votes]
+    return sampler.certificates(kind, ledger, votes, chosen.sigma, samples, chosen.selector)
 
 
 def certify_as_paper(
@@ -195,25 +270,19 @@ def certify_as_paper(
         x: Images (B,C,H,W) in [0,1].
         distance: D, the attack budget that the bounds on the selector hold for.
         every_index: Look at every sampled level between the bounds.
-        n: Votes at each level.
-        n0: Selection draws at each level.
+        n, n0: Votes and selection draws at each level.
         alpha: Failure probability at each level.
-        n_select: Samples of h.
-        alpha_select: Failure probability of the bounds on h.
-        runner_up: Bound the runner-up too.
-        seed: None takes fresh entropy.
-        ids: Names of the images' noise streams; 0, 1, … by default.
-        batch_size: Noisy images per forward pass; changes no draw.
+        alpha_select: Failure probability of the bounds on h, besides alpha.
+        n_select, runner_up, seed, ids, batch_size: As for `certify`.
 
     Returns:
         One `Certificate` per image.
     """
-    check_smoothed(g, x)
-    kind = certificate_method(g.selector, "paper")
     require(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
-    ledger = certificate_ledger(kind, alpha, alpha_select, runner_up=runner_up)
+    kind, ledger, sampler = begin(
+        g, x, "paper", alpha, alpha_select, False, seed, ids, batch_size, runner_up=runner_up
+    )
     _check_draws(ledger, n, n0, n_select)
-    sampler = Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
     selector = sampler.selector_evidence(n_select, distance)
     plans = [evidence.levels_between(ledger, every_index) for evidence in selector]
     votes: list[list[LevelVotes]] = [[] for _ in plans]
@@ -224,103 +293,5 @@ def certify_as_paper(
         for i, level in zip(rows, found, strict=True):
             votes[i].append(level)
     sigma = [evidence.median_level for evidence in selector]
-    drawn = [n0 * len(plan) for plan in plans]
-    return _derive(kind, sampler, ledger, votes, sigma, drawn, selector)
-
-
-def _derive(
-    method: Method,
-    sampler: Sampler,
-    ledger: Ledger,
-    votes: Sequence[Sequence[LevelVotes]],
-    sigma: Sequence[float],
-    drawn: int | Sequence[int],
-    selector: Sequence[SelectorEvidence] | None = None,
-    stages: Stages | None = None,
-) -> Certificates:
-    """The certificates that follow from each image's evidence; drawn: selection draws of f."""
-    first = [drawn] * len(votes) if isinstance(drawn, int) else drawn
-    facts = sampler.facts(sigma)
-    return Certificates(
-        tuple(
-            Certificate.derive(
-                method,
-                ledger,
-                votes[i],
-                None if selector is None else selector[i],
-                stages,
-                samples=first[i] + sum(level.n for level in votes[i]),
-                **facts[i],
-            )
-            for i in range(len(votes))
-        )
-    )
-
-
-def check_method(method: str) -> None:
-    """`certify` and `certify_at` know two methods."""
-    require(
-        method in ("sound", "conditional"),
-        f"method must be 'sound' or 'conditional', not {method!r}; "
-        "the paper's certificate is certify_as_paper",
-    )
-
-
-def certificate_method(
-    selector: Selector, method: Literal["sound", "conditional", "paper"]
-) -> Method:
-    """The certificate to give; refuses what does not exist, and says why."""
-    if isinstance(selector, CascadeSelector):
-        require(
-            method == "sound",
-            f"a cascade has nothing to assume, so there is no {method} certificate; "
-            "leave method out",
-        )
-        return "cascade"
-    if isinstance(selector, FixedSelector):
-        require(
-            method != "paper", "a fixed noise level has no selector to attack; leave method out"
-        )
-        return "fixed"
-    if method == "conditional":
-        return "conditional"
-    require(
-        isinstance(selector, MedianSelector),
-        "an attacker who perturbs the image also moves an unprotected selector's noise level, "
-        f"so no {method} certificate exists; wrap the selector in MedianSelector, or ask for "
-        "method='conditional', which assumes that the selector is not attacked",
-    )
-    if method == "paper":
-        return "paper"
-    require(
-        isinstance(selector, MedianSelector) and selector.grid is not None,
-        "the sound certificate looks at every level the selector can choose, so it needs a grid: "
-        "MedianSelector(..., clip=(low, high), levels=8)",
-    )
-    return "sound"
-
-
-def deployed_draws(selector: Selector, band: bool) -> int:
-    """N_p, the draws of the deployed median that a certificate is to cover; 0: none."""
-    return selector.n if band and isinstance(selector, MedianSelector) else 0
-
-
-def certificate_ledger(
-    method: Method,
-    alpha: float,
-    alpha_select: float,
-    n_deploy: int = 0,
-    runner_up: bool = False,
-    anytime: bool = False,
-) -> Ledger:
-    """How α is divided, before anything is drawn."""
-    if method == "paper":
-        return Ledger.paper(alpha, alpha_select, runner_up)
-    if method == "sound":
-        return Ledger.dual(alpha, alpha_select, n_deploy, runner_up, anytime)
-    require(
-        method != "cascade" or not runner_up,
-        "a cascade compares each class with its threshold, not with the runner-up; "
-        "leave out runner_up",
-    )
-    return Ledger.fixed(alpha, runner_up, anytime)
+    samples = [(n0 + n) * len(plan) for plan in plans]
+    return sampler.certificates(kind, ledger, votes, sigma, samples, selector)

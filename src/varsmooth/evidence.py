@@ -1,13 +1,19 @@
 """What was observed of one image, and its arithmetic: votes of f, samples of h, the α ledger."""
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from varsmooth import bounds
+from varsmooth.cascade import Stages
+from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import require
 from varsmooth.selectors import Grid
+
+Method = Literal["fixed", "sound", "cascade", "paper", "conditional"]
 
 
 @dataclass(frozen=True)
@@ -32,42 +38,42 @@ class Ledger:
     anytime: bool = False
 
     @classmethod
-    def fixed(cls, alpha: float, runner_up: bool = False, anytime: bool = False) -> "Ledger":
-        """All of α for the votes: a fixed level, a conditional certificate, a cascade."""
-        check_probability("alpha", alpha)
-        return cls(alpha, alpha, runner_up=runner_up, anytime=anytime)
-
-    @classmethod
-    def dual(
+    def of(
         cls,
+        method: Method,
         alpha: float,
-        alpha_select: float,
+        alpha_select: float = ALPHA_SELECT,
         n_deploy: int = 0,
         runner_up: bool = False,
         anytime: bool = False,
     ) -> "Ledger":
-        """α − α_h for the votes, α_h for the selector; n_deploy draws in the deployed median."""
+        """How a certificate divides α, before anything is drawn.
+
+        sound: α − α_h for the votes, α_h for the selector, n_deploy draws in the deployed median.
+        paper: α at each level looked at and α_h besides: no total. Others: all of α for the votes.
+        """
         check_probability("alpha", alpha)
+        require(
+            method != "cascade" or not runner_up,
+            "a cascade compares each class with its threshold, not with the runner-up; "
+            "leave out runner_up",
+        )
+        if method not in ("sound", "paper"):
+            return cls(alpha, alpha, runner_up=runner_up, anytime=anytime)
         check_probability("alpha_select", alpha_select)
+        if method == "paper":
+            return cls(alpha, alpha, alpha_select, runner_up=runner_up)
         require(
             alpha_select < alpha,
             f"alpha_select={alpha_select:g} is part of alpha={alpha:g} and must be smaller",
         )
-        deploy = alpha_select if n_deploy else 0.0
-        spent = (alpha - alpha_select, alpha_select, deploy)
+        spent = (alpha - alpha_select, alpha_select, alpha_select if n_deploy else 0.0)
         return cls(alpha, *spent, n_deploy, runner_up, anytime)
 
-    @classmethod
-    def paper(cls, alpha: float, alpha_select: float, runner_up: bool = False) -> "Ledger":
-        """α at each level looked at and α_h besides: no total, as in the paper."""
-        check_probability("alpha_select", alpha_select)
-        return cls(check_probability("alpha", alpha), alpha, alpha_select, runner_up=runner_up)
 
-
-def check_probability(name: str, value: float) -> float:
+def check_probability(name: str, value: float) -> None:
     """A failure probability lies strictly between 0 and 1."""
     require(0 < value < 1, f"{name} must lie between 0 and 1, not {value}")
-    return value
 
 
 @dataclass(frozen=True)
@@ -166,3 +172,49 @@ class SelectorEvidence:
         return bounds.entry_distances(
             below, len(self.samples), self.sigma_m, ledger.alpha_select / 2, band
         )
+
+    def levels_by_distance(self, ledger: Ledger) -> list[tuple[float, float]]:
+        """(D̂_j, s_j) of every grid level, by increasing D̂_j."""
+        assert self.levels is not None
+        distances = self.entry_distances(ledger)
+        order = np.argsort(distances, kind="stable")
+        return [(float(distances[j]), self.levels[j]) for j in order]
+
+    def exhaustive_radius(self, ledger: Ledger, votes: Sequence[LevelVotes]) -> float:
+        """Theorem A: R̂ = min_j max(D̂_j, R̂_j) over every level of the grid, for one class ĉ."""
+        assert self.levels is not None
+        seen = {level.sigma: level.radius(ledger) for level in votes}
+        radii = [seen.get(sigma, -np.inf) for sigma in self.levels]
+        return float(np.maximum(self.entry_distances(ledger), radii).min())
+
+    def worst_radius(self, ledger: Ledger, votes: Sequence[LevelVotes]) -> float:
+        """The paper's rule: the worst radius over the levels looked at, capped at D.
+
+        Nothing (−∞) if a level has another class or no majority, or if there are no votes because
+        the bound on the selector is infinite.
+        """
+        assert self.distance is not None
+        radii = [level.radius(ledger) for level in votes]
+        if len({level.candidate for level in votes}) != 1 or min(radii) <= 0:
+            return -np.inf
+        return min(*radii, self.distance)
+
+
+def stage_radii(ledger: Ledger, votes: Sequence[LevelVotes], stages: Stages) -> list[float]:
+    """X̂_1, …, X̂_{k−1} and Ĥ_k, for the class A of the votes; the last of them is stage k.
+
+    Theorem C: R̂ = min(Ĥ_k, min_{j<k} X̂_j). At x' nearer than R no stage j < k answers a class
+    other than A, and stage k, if it is reached, answers A. P(R̂ > R) ≤ α_c without a correction
+    for stages or classes: given (A, k), R is a minimum of fixed numbers, and only the bound of
+    the smallest can make R̂ too large.
+    """
+    a, anytime = ledger.alpha_class, ledger.anytime
+    *early, last = votes
+    *others, tau = stages.thresholds[: stages.levels.index(last.sigma) + 1]
+    if len(early) < len(others):
+        return [-np.inf]  # a stage without votes may answer anything
+    radii = [
+        float(bounds.exclusion_radius(v.runner_up, v.n, v.sigma, a, threshold, anytime))
+        for v, threshold in zip(early, others, strict=True)
+    ]
+    return [*radii, float(bounds.class_radius(last.top, last.n, last.sigma, a, tau, anytime))]

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from varsmooth.smoothing import SmoothedClassifier
+
 MARK = "2-"
 """Begins a fingerprint that covers the architecture; the earlier ones cover class and weights."""
 
@@ -30,6 +32,11 @@ def fingerprint(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) 
     found = hashlib.sha256(json.dumps(_architecture(module)).encode())
     _add_tensors(found, module.state_dict() if tensors is None else tensors)
     return MARK + found.hexdigest()
+
+
+def fingerprints(g: SmoothedClassifier) -> dict[str, str]:
+    """Those of f and of who chooses σ."""
+    return {"classifier": fingerprint(g.classifier), "selector": fingerprint(g.selector)}
 
 
 def earlier_fingerprint(module: nn.Module) -> str:

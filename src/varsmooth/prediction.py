@@ -1,8 +1,8 @@
 """predict: the deployed answer of a smoothed classifier, or ABSTAIN."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from varsmooth import bounds
@@ -13,7 +13,7 @@ from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes
 from varsmooth.sampling import Ids, Sampler, image_by_image
 from varsmooth.selectors import MedianSelector
-from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_mode
+from varsmooth.smoothing import SmoothedClassifier, check_smoothed
 
 
 def predict(
@@ -57,51 +57,48 @@ def predict(
     if progress:
         return Predictions(image_by_image(predict, locals()))
     check_smoothed(g, x)
-    selector = g.selector
-    ledger = None
+    selector, ledger = g.selector, None
     if alpha is not None:
-        ledger = Ledger.fixed(alpha)
+        ledger = Ledger.of("fixed", alpha)
         if isinstance(selector, MedianSelector):  # a query spends on its median, not on bounds of h
-            ledger = replace(Ledger.dual(alpha, alpha_select, selector.n), alpha_select=0.0)
+            ledger = replace(Ledger.of("sound", alpha, alpha_select, selector.n), alpha_select=0.0)
     sampler = Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
     if isinstance(selector, CascadeSelector):
-        return _predict_cascade(sampler, selector.stages, n, ledger)
-    a = None if ledger is None else ledger.alpha_class
-    if a is not None:
-        fewest = bounds.fewest_votes_to_predict(a)
-        require(n >= fewest, f"at alpha={alpha:g} even {n} equal votes abstain; use n ≥ {fewest}")
-    with evaluation_mode(g), torch.no_grad():
-        sigma = selector(x, sampler.noise, batch_size)
-    counts = g.votes(
-        x, n, sigma=sigma, noise=sampler.noise, purpose="predict", batch_size=batch_size
-    )
+        found = _by_stages(sampler, selector.stages, n, ledger)
+    else:
+        found = _by_majority(sampler, n, ledger)
+    noise = sampler.noise
     return Predictions(
         tuple(
-            _prediction(sampler, i, _majority(row, a), float(level), row, ledger)
-            for i, (row, level) in enumerate(zip(counts.tolist(), sigma.tolist(), strict=True))
+            Prediction(answer, level, tuple(counts), ledger, id, noise.seed)
+            for id, (answer, level, counts) in zip(noise.ids, found, strict=True)
         )
     )
 
 
-def _majority(counts: list[int], a: float | None) -> int:
-    order = sorted(range(len(counts)), key=lambda c: -counts[c])
-    top = counts[order[0]]
-    runner_up = counts[order[1]] if len(counts) > 1 else 0
-    if a is not None and bounds.majority_p_value(top, runner_up) > a:
-        return ABSTAIN
-    return order[0]
+Found = tuple[int, float, Sequence[int]]
+"""The class or ABSTAIN, the level, and the votes there."""
 
 
-def _prediction(
-    sampler: Sampler, i: int, answer: int, sigma: float, counts: list[int], ledger: Ledger | None
-) -> Prediction:
-    noise = sampler.noise
-    return Prediction(answer, sigma, tuple(counts), ledger, noise.ids[i], noise.seed)
+def _by_majority(sampler: Sampler, n: int, ledger: Ledger | None) -> list[Found]:
+    """The class with the most votes at the level of the selector, if it is significant."""
+    if ledger is not None:
+        fewest = bounds.fewest_votes_to_predict(ledger.alpha_class)
+        require(
+            n >= fewest, f"at alpha={ledger.alpha:g} even {n} equal votes abstain; use n ≥ {fewest}"
+        )
+    levels = sampler.chosen_levels()
+    found: list[Found] = []
+    for level, counts in zip(
+        levels, sampler.counts(sampler.everyone, levels, n, "predict").tolist(), strict=True
+    ):
+        top, runner_up = sorted([*counts, 0], reverse=True)[:2]
+        sure = ledger is None or bounds.majority_p_value(top, runner_up) <= ledger.alpha_class
+        found.append((counts.index(top) if sure else ABSTAIN, level, counts))
+    return found
 
 
-def _predict_cascade(
-    sampler: Sampler, stages: Stages, n: int, ledger: Ledger | None
-) -> Predictions:
+def _by_stages(sampler: Sampler, stages: Stages, n: int, ledger: Ledger | None) -> list[Found]:
     """Stage by stage: answer, pass on to the next one, or abstain."""
     a = None if ledger is None else ledger.alpha_class / (2 * len(stages) + 1)
     if a is not None:
@@ -110,28 +107,23 @@ def _predict_cascade(
             f"even {n} equal votes do not reach the threshold {max(stages.thresholds):g} of this "
             "cascade at such a small alpha; raise n",
         )
-    found: dict[int, Prediction] = {}
+    found: dict[int, Found] = {}
     waiting = list(sampler.everyone)
     for level, tau in zip(stages.levels, stages.thresholds, strict=True):
-        if not waiting:
-            break
         levels, nobody = [level] * len(waiting), [0] * len(waiting)
-        votes = sampler.votes(waiting, levels, nobody, n, purpose="predict")
+        votes = sampler.votes(waiting, levels, nobody, n, purpose="predict") if waiting else []
         for i, stage in zip(list(waiting), votes, strict=True):
             answer = _stage_answer(stage, tau, a)
-            counts = list(stage.counts)
-            found[i] = _prediction(
-                sampler, i, ABSTAIN if answer is None else answer, level, counts, ledger
-            )
+            found[i] = (ABSTAIN if answer is None else answer, level, stage.counts)
             if answer is not None:
                 waiting.remove(i)
-    return Predictions(tuple(found[i] for i in sampler.everyone))
+    return [found[i] for i in sampler.everyone]
 
 
 def _stage_answer(votes: LevelVotes, tau: float, a: float | None) -> int | None:
     """The class that a stage answers, ABSTAIN if its votes do not tell, None to pass on."""
-    top = max(range(len(votes.counts)), key=lambda c: votes.counts[c])
-    count = votes.counts[top]
+    count = max(votes.counts)
+    top = votes.counts.index(count)
     if a is None:
         return top if count >= tau * votes.n else None
     if bounds.clopper_pearson_lower(count, votes.n, a) >= tau:

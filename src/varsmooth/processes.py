@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,42 +24,19 @@ from varsmooth.files import only_writer
 Result = TypeVar("Result")
 
 
-class Engine(Protocol):
+class Engine:
     """The processes that share the work, as one of them sees them."""
 
-    rank: int
-    processes: int
-    device: torch.device
+    def __init__(self, device: torch.device, fabric: Any = None) -> None:
+        """One process on `device`, or one of several that `fabric` connected."""
+        self.device, self.fabric = device, fabric
+        self.rank = int(fabric.global_rank) if fabric else 0
+        self.processes = int(fabric.world_size) if fabric else 1
 
     def average(self, tensors: Iterable[Tensor]) -> None:
         """Replace each tensor by its mean over the processes."""
-
-
-class Alone:
-    """One process: nothing to average."""
-
-    rank = 0
-    processes = 1
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-
-    def average(self, tensors: Iterable[Tensor]) -> None:
-        pass
-
-
-class Together:
-    """One of several processes that Fabric connected."""
-
-    def __init__(self, fabric: Any) -> None:
-        self.fabric = fabric
-        self.rank = int(fabric.global_rank)
-        self.processes = int(fabric.world_size)
-        self.device: torch.device = fabric.device
-
-    def average(self, tensors: Iterable[Tensor]) -> None:
         several = list(tensors)
-        if not several:
+        if self.fabric is None or not several:
             return
         flat = torch.cat([tensor.flatten() for tensor in several])
         flat = self.fabric.all_reduce(flat, reduce_op="mean")
@@ -77,7 +54,7 @@ def launch(
     require(devices >= 1, f"devices must be at least 1, not {devices}")
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
     if devices == 1 and not under_torchrun:
-        return function(Alone(choose_device(accelerator)))
+        return function(Engine(choose_device(accelerator)))
     try:
         from lightning_fabric import Fabric
     except ImportError as error:
@@ -107,7 +84,7 @@ def launch(
 def _in_process(fabric: Any, function: Callable[[Engine], Result]) -> Result:
     if parent := multiprocessing.parent_process():
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    return function(Together(fabric))
+    return function(Engine(fabric.device, fabric))
 
 
 def _end_with(parent: Any) -> None:

@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from varsmooth.evidence import LevelVotes, SelectorEvidence
-from varsmooth.identity import fingerprint
+from varsmooth.cascade import Stages
+from varsmooth.certificates import Certificate, Certificates
+from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
+from varsmooth.identity import fingerprints
 from varsmooth.noise import NoiseStream
 from varsmooth.selectors import MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_mode
@@ -44,12 +46,14 @@ class Sampler:
         """σ as a deployed prediction chooses it."""
         assert isinstance(self.g.selector, NoiseSelector)
         with evaluation_mode(self.g), torch.no_grad():
-            return _floats(self.g.selector(self.x, self.noise, self.batch_size))
+            levels: list[float] = self.g.selector(self.x, self.noise, self.batch_size).tolist()
+        return levels
 
     def nominal_levels(self, n0: int) -> list[float]:
         """The level around which to certify, from n0 selection draws of the selector."""
         raw = self._raw_levels(n0, "level-selection")
-        return _floats(self.selector.settle(raw.median(dim=1).values))
+        levels: list[float] = self.selector.settle(raw.median(dim=1).values).tolist()
+        return levels
 
     def selector_evidence(
         self, n: int, distance: float | None = None
@@ -72,7 +76,8 @@ class Sampler:
     def candidates(self, rows: Sequence[int], levels: Sequence[float], n0: int) -> list[int]:
         """The class most of n0 selection draws name, at one level per row."""
         counts = self.counts(rows, levels, n0, "class-selection")
-        return [int(c) for c in counts.argmax(dim=1)]
+        classes: list[int] = counts.argmax(dim=1).tolist()
+        return classes
 
     def votes(
         self,
@@ -116,21 +121,37 @@ class Sampler:
             batch_size=self.batch_size,
         )
 
-    def facts(self, sigma: Sequence[float]) -> list[dict[str, Any]]:
-        """What a certificate records of its origin, per image."""
-        g = self.g
-        prints = {"classifier": fingerprint(g.classifier), "selector": fingerprint(g.selector)}
-        settings = {**g.selector.describe(), "lattice": g.lattice}
-        return [
-            {
-                "sigma": level,
-                "id": self.noise.ids[i],
-                "seed": self.noise.seed,
-                "settings": settings,
-                "fingerprints": prints,
-            }
-            for i, level in enumerate(sigma)
+    def certificates(
+        self,
+        method: Method,
+        ledger: Ledger,
+        votes: Sequence[Sequence[LevelVotes]],
+        sigma: Sequence[float],
+        samples: Sequence[int],
+        selector: Sequence[SelectorEvidence] | None = None,
+        stages: Stages | None = None,
+    ) -> Certificates:
+        """The certificates that follow from each image's evidence, with their origin."""
+        origin: dict[str, Any] = {
+            "seed": self.noise.seed,
+            "settings": {**self.g.selector.describe(), "lattice": self.g.lattice},
+            "fingerprints": fingerprints(self.g),
+        }
+        found = [
+            Certificate.derive(
+                method,
+                ledger,
+                votes[i],
+                selector[i] if selector else None,
+                stages,
+                sigma=sigma[i],
+                id=self.noise.ids[i],
+                samples=samples[i],
+                **origin,
+            )
+            for i in self.everyone
         ]
+        return Certificates(tuple(found))
 
 
 def image_by_image(function: Callable[..., Sequence[T]], given: dict[str, Any]) -> tuple[T, ...]:
@@ -148,7 +169,3 @@ def image_by_image(function: Callable[..., Sequence[T]], given: dict[str, Any]) 
     for i in tqdm(range(len(x)), desc=function.__name__, unit="image"):
         found += function(**given | {"x": x[i : i + 1], "ids": [noise.ids[i]]})
     return tuple(found)
-
-
-def _floats(levels: Tensor) -> list[float]:
-    return [float(level) for level in levels.tolist()]

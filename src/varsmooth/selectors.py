@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from varsmooth.defaults import N_SELECT
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.noise import NoiseStream
 
@@ -28,14 +29,14 @@ class NoiseSelector(nn.Module, ABC):
         """h(x): the raw level at these very pixels (M,C,H,W) → (M,), no noise added."""
 
     @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Every setting of the selector as plain JSON values, for records and checkpoints."""
+
     def forward(
         self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
     ) -> Tensor:
         """The level used for x (B,C,H,W) → (B,), drawing what it needs from `noise`."""
-
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Every setting of the selector as plain JSON values, for records and checkpoints."""
+        return check_levels(self.respond(x))
 
     def samples(
         self,
@@ -47,7 +48,7 @@ class NoiseSelector(nn.Module, ABC):
         batch_size: int | None = None,
     ) -> Tensor:
         """h(x+ε_k), ε_k ~ N(0, σ² I), k < n: (B,C,H,W) → raw levels (B,n)."""
-        level = torch.full((len(x),), sigma, dtype=x.dtype, device=x.device)
+        level = x.new_full((len(x),), sigma)
         found = [
             self.respond(noise.perturb(x[rows], level[rows], epsilon))
             for rows, epsilon in noise.batches(x, purpose, n, batch_size)
@@ -70,12 +71,7 @@ class FixedSelector(NoiseSelector):
         self.sigma = check_sigma("sigma", sigma)
 
     def respond(self, x: Tensor) -> Tensor:
-        return torch.full((len(x),), self.sigma, dtype=x.dtype, device=x.device)
-
-    def forward(
-        self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
-    ) -> Tensor:
-        return self.respond(x)
+        return x.new_full((len(x),), self.sigma)
 
     def describe(self) -> dict[str, Any]:
         return {"selector": "fixed", "sigma": self.sigma}
@@ -105,8 +101,7 @@ class LearnedSelector(NoiseSelector):
         super().__setattr__(name, value)
 
     def respond(self, x: Tensor) -> Tensor:
-        sigma_a = torch.full((len(x),), self.sigma_a, dtype=x.dtype, device=x.device)
-        lam = torch.full((len(x),), self.lam, dtype=x.dtype, device=x.device)
+        sigma_a, lam = (x.new_full((len(x),), knob) for knob in (self.sigma_a, self.lam))
         return check_raw(self.network(x, sigma_a, lam), x)
 
     def forward(
@@ -129,11 +124,6 @@ class FunctionSelector(NoiseSelector):
 
     def respond(self, x: Tensor) -> Tensor:
         return check_raw(self.function(x), x)
-
-    def forward(
-        self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
-    ) -> Tensor:
-        return check_levels(self.respond(x))
 
     def describe(self) -> dict[str, Any]:
         name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
@@ -158,7 +148,7 @@ class MedianSelector(NoiseSelector):
         self,
         selector: NoiseSelector | Callable[[Tensor], Tensor],
         sigma_m: float,
-        n: int = 1001,
+        n: int = N_SELECT,
         clip: tuple[float, float] | None = None,
         levels: int | Sequence[float] | None = None,
     ) -> None:
@@ -210,7 +200,7 @@ class MedianSelector(NoiseSelector):
         them is needed.
         """
         chosen, done = [], 0
-        level = torch.full((len(x),), self.sigma_m, dtype=x.dtype, device=x.device)
+        level = x.new_full((len(x),), self.sigma_m)
         for rows, epsilon in noise.batches(x, "selector", self.n, batch_size):
             number = torch.arange(done, done + len(rows), device=x.device) % self.n
             mine = number == draw[rows]

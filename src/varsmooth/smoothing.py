@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Protocol, runtime_checkable
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from varsmooth.cascade import SOFTNESS, CascadeSelector, Gate
-from varsmooth.errors import VarsmoothError, check_ids, check_images, require
+from varsmooth.errors import check_ids, check_images, require
 from varsmooth.noise import CHUNK, NoiseStream
 from varsmooth.selectors import NoiseSelector, check_levels
 
@@ -97,7 +96,7 @@ class SmoothedClassifier(nn.Module):
         noise = noise or self.noise(len(x))
         if isinstance(self.selector, CascadeSelector):
             stages = [
-                self.scores(x, torch.full_like(x[:, 0, 0, 0], level), noise).exp()
+                self.scores(x, x.new_full((len(x),), level), noise).exp()
                 for level in self.selector.stages.levels
             ]
             return self.selector.mix(stages).clamp_min(1e-30).log()
@@ -143,9 +142,13 @@ class SmoothedClassifier(nn.Module):
         )
         noise = noise or self.noise(len(x))
         with evaluation_mode(self), torch.no_grad():
-            if sigma is None and isinstance(self.selector, CascadeSelector):
-                raise VarsmoothError("a cascade votes at every stage; give sigma, or call predict")
-            sigma = self.selector(x, noise, batch_size) if sigma is None else check_levels(sigma)
+            if sigma is None:
+                require(
+                    isinstance(self.selector, NoiseSelector),
+                    "a cascade votes at every stage; give sigma, or call predict",
+                )
+                sigma = self.selector(x, noise, batch_size)
+            sigma = check_levels(sigma)
             return self._count(x, n, sigma, noise, purpose, start, batch_size)
 
     def _count(
@@ -186,20 +189,16 @@ def check_smoothed(g: SmoothedClassifier, x: Tensor) -> None:
     g.check(x)
 
 
-@runtime_checkable
-class HasConstantWeights(Protocol):
-    """A module that computes something from its weights alone, once while they stand still."""
-
-    def constant_weights(self) -> AbstractContextManager[None]: ...
-
-
 @contextmanager
 def constant_weights(module: nn.Module) -> Iterator[None]:
-    """Inside, no weight of `module` may change: what follows from weights is computed once."""
+    """Inside, no weight of `module` may change: what follows from weights is computed once.
+
+    A part that computes such things has a method `constant_weights`, a context manager.
+    """
     with ExitStack() as stack:
         for part in module.modules():
-            if isinstance(part, HasConstantWeights):
-                stack.enter_context(part.constant_weights())
+            if callable(enter := getattr(part, "constant_weights", None)):
+                stack.enter_context(enter())
         yield
 
 

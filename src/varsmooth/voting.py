@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 
 from varsmooth import bounds
 from varsmooth.bounds import Floats
-from varsmooth.certificates import Reason
-from varsmooth.evidence import LevelVotes
+from varsmooth.cascade import Stages
+from varsmooth.certificates import Certificates, Reason
+from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
 from varsmooth.noise import CHUNK
 from varsmooth.sampling import Sampler
 
@@ -58,6 +59,11 @@ class Stream:
             self.proven, self.best = radius, self.votes
 
     @property
+    def radius(self) -> float:
+        """What is known of this level: no x' nearer than this answers another class here."""
+        return max(self.distance, self.proven)
+
+    @property
     def shift(self) -> float:
         """Φ⁻¹(p0(0))."""
         z = float(bounds.normal_quantile(self.threshold))
@@ -73,18 +79,39 @@ class Stream:
         return self.distance < radius or self.distance == 0
 
 
+@dataclass(frozen=True)
 class Voting:
     """Votes of a batch of images, in streams: one for each level of an image that may matter.
 
-    a: the failure probability of each stream's bounds, at all looks together. n_max: the most
-    votes of a stream.
+    n_max: the most votes of a stream. sigma, drawn: per image, the level chosen and the draws it
+    took. The bounds of each stream fail with probability ≤ α_c, at all looks together.
     """
 
-    def __init__(
-        self, sampler: Sampler, streams: Sequence[Sequence[Stream]], a: float, n_max: int
-    ) -> None:
-        self.sampler, self.streams, self.a, self.n_max = sampler, streams, a, n_max
-        self.goal = -math.log(a)
+    kind: Method
+    ledger: Ledger
+    sampler: Sampler
+    streams: Sequence[Sequence[Stream]]
+    n_max: int
+    sigma: Sequence[float]
+    drawn: Sequence[int]
+    selector: Sequence[SelectorEvidence] | None = None
+    stages: Stages | None = None
+
+    @property
+    def a(self) -> float:
+        return self.ledger.alpha_class
+
+    def certificates(self) -> Certificates:
+        """What follows from the votes so far, of each stream at its best look."""
+        streams = [[s for s in row if s.votes is not None] for row in self.streams]
+        self.measure([stream for row in streams for stream in row])
+        if self.stages is not None:  # in the order of the stages, the answering one last
+            streams = [row[::-1] for row in streams]
+        votes = [[s.best for s in row if s.best is not None] for row in streams]
+        samples = [n + sum(s.n for s in row) for n, row in zip(self.drawn, streams, strict=True)]
+        return self.sampler.certificates(
+            self.kind, self.ledger, votes, self.sigma, samples, self.selector, self.stages
+        )
 
     def draw(self, chosen: dict[int, Stream]) -> None:
         """Votes up to the next look, for one stream of each row; equal looks share batches."""
@@ -108,8 +135,9 @@ class Voting:
         """
         n, top = self._counts(streams)
         p0 = np.array([s.p0(r) for s, r in zip(streams, radii, strict=True)])
-        certified = bounds.log_e_value(top, n, p0) >= self.goal
-        needed = np.array([votes_needed(self.n_max, p, self.goal) for p in p0.tolist()])
+        goal = -math.log(self.a)
+        certified = bounds.log_e_value(top, n, p0) >= goal
+        needed = np.array([votes_needed(self.n_max, p, goal) for p in p0.tolist()])
         hopeless = chance_of(needed, self.n_max, top, n) < GIVE_UP
         unlikely = bounds.clopper_pearson_upper(top, n, self.a) < p0
         rows = zip(certified, unlikely | hopeless, n >= self.n_max, strict=True)

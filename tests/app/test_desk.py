@@ -21,11 +21,11 @@ from varsmooth.app.knobs import Knobs, Smoothers
 from varsmooth.app.uploads import MAX_BYTES, open_upload
 from varsmooth.app.views import page_html
 from varsmooth.app.worker import Cancelled, Job, Worker
-from varsmooth.certificates import stage_radii
 from varsmooth.cli import main
 from varsmooth.data import Batch, load_dataset
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.errors import VarsmoothError
+from varsmooth.evidence import stage_radii
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part, describe
 from varsmooth.models.networks import build

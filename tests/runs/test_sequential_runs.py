@@ -8,7 +8,7 @@ import pytest
 
 from tests.small_models import run, table, write_pair
 from varsmooth import certify_at, load, load_dataset
-from varsmooth.runs import certifying
+from varsmooth.runs import certifying, progress
 from varsmooth.runs.options import CertifyOptions
 from varsmooth.runs.records import Run
 from varsmooth.runs.verifying import _stopped_p_value, verify_run
@@ -50,7 +50,7 @@ def test_rows_are_what_certify_at_says(curve: Path, model: Path) -> None:
     rows = {row["id"]: row for row in record.rows()}
     assert len({decision.reached for decision in truth}) > 2
     for decision in truth:
-        row = rows[decision.id]
+        row = rows[decision.certificate.id]
         assert row["samples"] == decision.samples
         assert row["evidence"]["ledger"]["anytime"]
         assert record.certificate(row) == decision.certificate
@@ -97,6 +97,17 @@ def test_an_interrupted_run_continues_to_the_same_rows(
     assert "; r ≥ 0: " in said.err  # the curve so far
 
 
+def test_the_log_says_how_many_images_are_undecided(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    assert run(AT, model, "--out", tmp_path) == 0
+    said = capsys.readouterr().err
+    assert "certify: 0/9 images" in said
+    assert "0 more decided, 4 undecided" in said
+    assert "4 more decided, 0 undecided, r ≥ 0: " in said  # the second block, and the curve so far
+
+
 def test_votes_are_drawn_once_with_a_cache(curve: Path, model: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for name in ("one", "two"):
@@ -112,6 +123,15 @@ def test_a_radius_until_more_votes_would_not_help(model: Path, tmp_path: Path) -
     assert min(samples) < max(samples)
 
 
+def test_a_radius_until_the_next_listed_one_is_out_of_reach(model: Path, tmp_path: Path) -> None:
+    options = f"certify {FEW} {SUBSET} --until 0.01 --model"
+    assert run(options, model, "--out", tmp_path / "alone") == 0
+    assert run(options, model, "--at", "0.05,9", "--out", tmp_path / "listed") == 0
+    assert verify_run(tmp_path / "listed", replay="all").problems == []
+    alone, listed = (table(tmp_path / name) for name in ("alone", "listed"))
+    assert sum(row["samples"] for row in listed) < sum(row["samples"] for row in alone)
+
+
 def test_a_cascade(model: Path, tmp_path: Path) -> None:
     command = f"certify {FEW} {SUBSET} --cascade 0.5:0.6,0.25 --at 0,0.1 --model"
     command = command.replace("--n-select 61 --n-median 21 ", "")
@@ -122,7 +142,6 @@ def test_a_cascade(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"at": [0.1], "until": 0.1}, "until cannot be given with at"),
         ({"n_max": 100}, "n_max belongs to at or until"),
         ({"at": 0.1, "n": 10}, "give n_max"),
         ({"at": 0.1, "method": "paper", "distance": 1}, "method cannot be used with at"),

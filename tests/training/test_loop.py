@@ -17,7 +17,7 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.networks import Conv4, build
-from varsmooth.processes import Alone
+from varsmooth.processes import Engine
 from varsmooth.training import (
     ClassifierConfig,
     SelectorConfig,
@@ -390,10 +390,10 @@ def test_fabric_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_subset_is_the_same_images_in_every_epoch(tmp_path: Path) -> None:
     data = load_dataset("cifar10-sample", "val")
     config = classifier_config(tmp_path, subset=8, batch_size=4)
-    batches = Batches(data, config, Alone(torch.device("cpu")))
+    batches = Batches(data, config, Engine(torch.device("cpu")))
     epochs = [torch.cat([ids for _, _, ids in batches.of_epoch(epoch)]) for epoch in range(3)]
     step = len(data) // 8
     assert all(sorted(ids.tolist()) == data.ids[: 8 * step : step].tolist() for ids in epochs)
     assert epochs[0].tolist() != epochs[1].tolist()
     with pytest.raises(VarsmoothError, match="subset cannot be 99999"):
-        Batches(data, classifier_config(tmp_path, subset=99_999), Alone(torch.device("cpu")))
+        Batches(data, classifier_config(tmp_path, subset=99_999), Engine(torch.device("cpu")))

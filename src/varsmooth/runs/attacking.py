@@ -1,6 +1,7 @@
 """Attacks on a data set: what the smoothed classifier says before and after."""
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from varsmooth.attacks import pgd
+from varsmooth.certificates import Prediction
 from varsmooth.data import Batch
 from varsmooth.errors import require
 from varsmooth.prediction import predict
@@ -16,7 +18,7 @@ from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions, Run
 from varsmooth.runs.records import Key, Row, Run
 from varsmooth.runs.runner import Evaluation, Setup, labels_of, run
 from varsmooth.selectors import MedianSelector
-from varsmooth.smoothing import SmoothedClassifier
+from varsmooth.smoothing import Selector, SmoothedClassifier
 
 
 def attack_dataset(
@@ -54,45 +56,44 @@ class Attacking(Evaluation):
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
         settings, g, x = self.settings, setup.g, batch.images
-        asked: dict[str, Any] = {
-            "n": settings.n,
-            "alpha": settings.alpha,
-            "seed": settings.seed,
-            "ids": batch.ids,
-            "batch_size": setup.batch_size,
-        }
-        clean = predict(g, x, **asked)
+        names = ("n", "alpha", "seed")
+        asked = {name: getattr(settings, name) for name in names} | {"batch_size": setup.batch_size}
+        clean = predict(g, x, ids=batch.ids, **asked)
         y = clean.counts.argmax(dim=1) if batch.labels is None else batch.labels
         right = (clean.prediction == y.cpu()).nonzero()[:, 0]
-        rows = []
+        ids, rows = batch.ids[right], []
         for eps in self.budgets:
             found, after = x.clone(), list(clean)
             if len(right) > 0:
-                ids = batch.ids[right]
                 found[right] = find_adversarial(
                     g, x[right], y[right], eps, settings, ids, clean.sigma[right]
                 )
-                votes = predict(g, found[right], **asked | {"ids": ids})  # not the attack's noise
+                votes = predict(g, found[right], ids=ids, **asked)  # not the attack's noise
                 for i, answer in zip(right.tolist(), votes, strict=True):
                     after[i] = answer
             if settings.save_images:
                 keep_images(setup, batch.ids, found, f"eps-{eps:g}")
-            for i, label in enumerate(labels_of(batch)):
-                rows.append(
-                    {
-                        "id": clean[i].id,
-                        "label": label,
-                        "eps": eps,
-                        "clean_prediction": clean[i].prediction,
-                        "prediction": after[i].prediction,
-                        "sigma_clean": clean[i].sigma,
-                        "sigma": after[i].sigma,
-                        "norm": distances(x, found)[i],
-                        "clean_counts": list(clean[i].counts),
-                        "counts": list(after[i].counts),
-                    }
-                )
+            pairs = zip(labels_of(batch), clean, after, distances(x, found), strict=True)
+            rows += [attack_row(label, eps, one, other, norm) for label, one, other, norm in pairs]
         return rows
+
+
+def attack_row(
+    label: int | None, eps: float, clean: Prediction, after: Prediction, norm: float
+) -> Row:
+    """What an attack did to one image."""
+    return {
+        "id": after.id,
+        "label": label,
+        "eps": eps,
+        "clean_prediction": clean.prediction,
+        "prediction": after.prediction,
+        "sigma_clean": clean.sigma,
+        "sigma": after.sigma,
+        "norm": norm,
+        "clean_counts": list(clean.counts),
+        "counts": list(after.counts),
+    }
 
 
 def keep_images(setup: Setup, ids: Tensor, found: Tensor, budget: str) -> None:
@@ -160,7 +161,7 @@ def distances(x: Tensor, other: Tensor) -> list[float]:
 
 
 class _PlainView(nn.Module):
-    """f alone, told the levels sigma (B,) if it wants to know."""
+    """f alone; one that takes σ gets the levels sigma (B,)."""
 
     def __init__(self, g: SmoothedClassifier, sigma: Tensor) -> None:
         super().__init__()
@@ -171,9 +172,9 @@ class _PlainView(nn.Module):
         return self.g.logits(x, self.sigma)
 
 
-def _quicker(selector: nn.Module, n: int) -> Any:
+def _quicker(selector: Selector, n: int) -> Selector:
     """The same selector with a median of fewer draws."""
-    if not isinstance(selector, MedianSelector):
-        return selector
-    levels = None if selector.grid is None else selector.grid.levels
-    return MedianSelector(selector.selector, selector.sigma_m, n, selector.clip, levels)
+    if isinstance(selector, MedianSelector):
+        selector = copy(selector)
+        selector.n = n
+    return selector

@@ -8,10 +8,9 @@ import numpy as np
 
 from varsmooth.cascade import Stages
 from varsmooth.certificates import Certificate
-from varsmooth.certification import certificate_ledger
+from varsmooth.evidence import Ledger
 from varsmooth.runs.records import Row, Run
 
-_FACTS = ("stages", "sigma", "id", "seed", "settings", "fingerprints", "samples")
 _UNREADABLE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -32,10 +31,7 @@ def mistakes(
         if wrong:
             yield from wrong
             return
-        facts = {name: getattr(certificate, name) for name in _FACTS}
-        again = Certificate.derive(
-            certificate.method, certificate.ledger, certificate.votes, certificate.selector, **facts
-        )
+        again = certificate.derive_again()
         expected = _expected(run.header, row, certificate)
     except _UNREADABLE as error:
         yield f"its evidence cannot be read ({error!r})"
@@ -74,7 +70,7 @@ def _expected(header: Mapping[str, Any], row: Row, certificate: Certificate) -> 
     counted = max((level.n for level in certificate.votes), default=0)
     return {
         "method": (method, certificate.method),
-        "ledger": (certificate_ledger(method, *spent, n_max is not None), certificate.ledger),
+        "ledger": (Ledger.of(method, *spent, n_max is not None), certificate.ledger),
         "seed": (config["seed"], certificate.seed),
         "id": (row["id"], certificate.id),
         "sigma": (row["sigma"], certificate.sigma),

@@ -37,38 +37,36 @@ class Certifying(Evaluation):
         return asdict(self.settings) | {"vote_cache": cache and str(cache.resolve())}
 
     def block(self, batch_size: int) -> int:
-        if self.settings.sequential:
-            return TOGETHER
-        return images_per_block(self.settings.n, batch_size)
+        return TOGETHER if self.settings.sequential else super().block(batch_size)
 
     def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
         cache = self.settings.vote_cache
         return g if cache is None else RememberingClassifier(g, cache)
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
-        found = self._certify(setup.g, batch, setup.batch_size)
+        found = self._certify(setup, batch)
         return [
             self._row(setup.g.selector, label, certificate)
             for label, certificate in zip(labels_of(batch), found, strict=True)
         ]
 
-    def _certify(self, g: SmoothedClassifier, batch: Batch, batch_size: int) -> Certificates:
-        settings = asdict(self.settings)
-        at, until, n_max = (settings.pop(name) for name in ("at", "until", "n_max"))
-        del settings["vote_cache"]
-        distance, every = settings.pop("distance"), settings.pop("every_index")
-        where: dict[str, Any] = {"ids": batch.ids, "batch_size": batch_size}
-        if self.settings.sequential:
-            del settings["n"], settings["runner_up"]
-            if until is not None:
-                return certify_until(g, batch.images, until, n_max=n_max, **settings, **where)
-            return certify_at(g, batch.images, at, n_max=n_max, **settings, **where).certificates
-        if settings["method"] != "paper":
-            return certify(g, batch.images, **settings, **where)
-        del settings["method"], settings["band"]
-        return certify_as_paper(
-            g, batch.images, distance=distance, every_index=every, **settings, **where
+    def _certify(self, setup: Setup, batch: Batch) -> Certificates:
+        g, x, settings = setup.g, batch.images, self.settings
+        asked = asdict(settings) | {"ids": batch.ids, "batch_size": setup.batch_size}
+        del asked["vote_cache"]
+        at, until, n_max, distance, every = (
+            asked.pop(name) for name in ("at", "until", "n_max", "distance", "every_index")
         )
+        if settings.sequential:
+            del asked["n"], asked["runner_up"]
+            asked |= {"n_max": n_max, "undecided": setup.undecided}
+            if until is None:
+                return certify_at(g, x, at, **asked).certificates
+            return certify_until(g, x, until, at=at or 0.0, **asked)
+        if settings.method != "paper":
+            return certify(g, x, **asked)
+        del asked["method"], asked["band"]
+        return certify_as_paper(g, x, distance=distance, every_index=every, **asked)
 
     def tally(self, rows: Iterable[Row]) -> Counter[str]:
         """How many images are certified right at each listed radius."""
@@ -108,8 +106,3 @@ class Certifying(Evaluation):
 TOGETHER = 128
 """Images of a block whose votes decide when to stop: as some finish, the others still fill the
 forward passes. Not a function of the batch size, so that a replay finds the same blocks."""
-
-
-def images_per_block(n: int, batch_size: int) -> int:
-    """Images that together fill about eight forward passes: a last, smaller one costs little."""
-    return max(1, -(-8 * batch_size // max(n, 1)))

@@ -102,7 +102,8 @@ class CertifyOptions(Typed):
         vote_cache: a folder of votes that runs share: another λ, clip or D then costs only the
             selector
         at: radii, 0,0.25,0.5: the largest that can be certified, with as few votes as that needs
-        until: stop voting when the radius is this share below what n_max votes would give
+        until: stop voting when the radius is this share below what n_max votes would give; with
+            --at also when the next listed radius is out of reach
         n_max: most votes at a level with --at or --until (default: 100000)
     """
 
@@ -142,8 +143,6 @@ class CertifyOptions(Typed):
             if self.n_max is not None:
                 raise OptionError("n_max", "belongs to at or until; give one of them, or n")
             return
-        if self.at is not None and self.until is not None:
-            raise OptionError("until", "cannot be given with at; leave one of them out")
         if self.n != N:
             raise OptionError("n", "is the votes of every image; with at or until give n_max")
         if self.method == "paper" or self.runner_up:

@@ -5,18 +5,16 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from varsmooth.certificates import Prediction
 from varsmooth.data import Batch
 from varsmooth.errors import require
 from varsmooth.prediction import predict
 from varsmooth.runs.building import BuiltModel
-from varsmooth.runs.certifying import images_per_block
 from varsmooth.runs.images import load_images
 from varsmooth.runs.options import DataOptions, ModelOptions, PredictOptions, RunOptions
 from varsmooth.runs.records import HEADER, Row, Run
-from varsmooth.runs.runner import Evaluation, Setup, labels_of, run
+from varsmooth.runs.runner import Evaluation, Setup, images_per_block, labels_of, run
 
 
 def predict_dataset(
@@ -71,12 +69,6 @@ class Predicting(Evaluation):
 
     settings: PredictOptions
     verb = "predict"
-
-    def config(self) -> dict[str, Any]:
-        return asdict(self.settings)
-
-    def block(self, batch_size: int) -> int:
-        return images_per_block(self.settings.n, batch_size)
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
         found = predict(

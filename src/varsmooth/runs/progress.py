@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
 
 from tqdm import tqdm
 
@@ -25,17 +24,29 @@ class Progress:
             dynamic_ncols=True,
             disable=not (shown and terminal),
         )
-        self.first, self.count, self.shares = done, done, ""
+        self.first, self.count, self.shares, self.waiting = done, done, "", ""
         self.started = self.told = time.monotonic()
 
     def add(self, images: int, shares: Mapping[str, float] | None = None) -> None:
         """So many images more; shares: what to show of the rows so far, by name."""
         self.count += images
         self.shares = ", ".join(f"{name}: {100 * k:.1f} %" for name, k in (shares or {}).items())
-        self.bar.set_postfix_str(self.shares, refresh=False)
+        self.waiting = ""
         self.bar.update(images)
+        self._show()
+
+    def wait(self, together: int, undecided: int) -> None:
+        """Of the images that vote together, so many are not decided yet."""
+        self.waiting = f"{together - undecided} more decided, {undecided} undecided"
+        self._show()
+
+    def _show(self) -> None:
+        self.bar.set_postfix_str(self._details(), refresh=True)
         if self.logging and time.monotonic() - self.told >= SECONDS:
             self._tell()
+
+    def _details(self) -> str:
+        return ", ".join(filter(None, (self.waiting, self.shares)))
 
     def _tell(self) -> None:
         self.told = time.monotonic()
@@ -43,7 +54,7 @@ class Progress:
         left = tqdm.format_interval((self.total - self.count) / speed) if speed else "?"
         print(
             f"{self.label}: {self.count}/{self.total} images, {speed:.3g} images/s, {left} left"
-            + (f"; {self.shares}" if self.shares else ""),
+            + (f"; {details}" if (details := self._details()) else ""),
             file=sys.stderr,
             flush=True,
         )
@@ -51,12 +62,7 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.bar.close()
         if self.logging and self.count > self.first:
             self._tell()

@@ -9,8 +9,8 @@ import platform
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from importlib import metadata
@@ -21,8 +21,7 @@ import torch
 
 from varsmooth.data import Batch, ImageDataset
 from varsmooth.data.catalog import NAMES
-from varsmooth.errors import require
-from varsmooth.identity import fingerprint, matches
+from varsmooth.identity import fingerprints, matches
 from varsmooth.models.descriptions import CONFIG
 from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.runs.building import build
@@ -41,20 +40,23 @@ class Setup:
     images: ImageDataset
     record: Run
     batch_size: int
+    undecided: Callable[[int], None] | None = None
 
 
+@dataclass(frozen=True)
 class Evaluation(ABC):
     """What is done with each block of images. A plain value, so that processes can be sent it."""
 
+    settings: Any
     verb: ClassVar[str]
 
-    @abstractmethod
     def config(self) -> dict[str, Any]:
         """Every setting as plain values, for the run's header."""
+        return asdict(self.settings)
 
-    @abstractmethod
     def block(self, batch_size: int) -> int:
         """How many images make a block: enough to fill forward passes of batch_size."""
+        return images_per_block(self.settings.n, batch_size)
 
     @abstractmethod
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
@@ -71,6 +73,11 @@ class Evaluation(ABC):
     def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
         """The smoothed classifier to work with."""
         return g
+
+
+def images_per_block(n: int, batch_size: int) -> int:
+    """Images that together fill about eight forward passes: a last, smaller one costs little."""
+    return max(1, -(-8 * batch_size // n))
 
 
 def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options: RunOptions) -> Run:
@@ -96,7 +103,6 @@ def prepare(
     rank: int = 0,
 ) -> Setup:
     """Build the smoothed classifier, load the images, open the record."""
-    require(options.batch_size >= 1, f"--batch-size must be positive, not {options.batch_size}")
     built = build(model, device)
     images = load_images(data, built)
     g = built.g
@@ -124,8 +130,7 @@ def _share(
     """This process's blocks."""
     setup = prepare(evaluation, model, data, options, engine.device, engine.rank)
     ids, stored = setup.images.ids.tolist(), setup.record.rows()
-    done, tally = {key_of(row) for row in stored}, evaluation.tally(stored)
-    counted = len(stored)
+    done, tally, counted = {key_of(row) for row in stored}, evaluation.tally(stored), len(stored)
     del stored
     size = evaluation.block(setup.batch_size)
     blocks = [slice(start, start + size) for start in range(0, len(ids), size)]
@@ -133,11 +138,11 @@ def _share(
     todo = [b for b in mine if any(key not in done for i in ids[b] for key in evaluation.keys(i))]
     total, left = sum(len(ids[b]) for b in mine), sum(len(ids[b]) for b in todo)
     several = f" (process 1 of {engine.processes})" if engine.processes > 1 else ""
-    with Progress(
-        total, total - left, evaluation.verb + several, shown=engine.rank == 0
-    ) as progress:
+    shown = engine.rank == 0
+    with Progress(total, total - left, evaluation.verb + several, shown) as progress:
         for block in todo:
             batch = setup.images.batch(block)
+            setup = replace(setup, undecided=partial(progress.wait, len(batch.ids)))
             started = time.perf_counter()
             rows = evaluation.rows(setup, batch._replace(images=batch.images.to(engine.device)))
             seconds = (time.perf_counter() - started) / len(rows)
@@ -164,8 +169,7 @@ def other_model(header: Mapping[str, Any], g: SmoothedClassifier) -> list[str]:
 
 def identity(g: SmoothedClassifier) -> dict[str, Any]:
     """What tells one smoothed classifier from another."""
-    prints = {"classifier": fingerprint(g.classifier), "selector": fingerprint(g.selector)}
-    return {"fingerprints": prints, "selector": g.selector.describe()}
+    return {"fingerprints": fingerprints(g), "selector": g.selector.describe()}
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from varsmooth.errors import require
 from varsmooth.evidence import Ledger
 from varsmooth.prediction import predict
 from varsmooth.runs.attacking import (
+    attack_row,
     distances,
     find_adversarial,
     images_per_attack,
@@ -61,17 +62,7 @@ def search_run(
     )
     config = certified.header["config"]
     named, data = stored_model(config, model, trust), options_in(config)[1]
-    balls = {
-        row["id"]: Ball(
-            row["prediction"],
-            row["radius"],
-            row["sigma"],
-            row["guarantee"],
-            tuple(row["evidence"]["votes"][0]["counts"]),
-        )
-        for row in certified.rows()
-        if row["radius"] > 0
-    }
+    balls = {row["id"]: row for row in certified.rows() if row["radius"] > 0}
     require(bool(balls), f"{against} has no certified image yet; there is nothing to search")
     evaluation = Searching(settings, str(Path(against).resolve()), certified.header, balls)
     return run(evaluation, named, data, options)
@@ -83,24 +74,13 @@ def violations(found: Run) -> list[Row]:
 
 
 @dataclass(frozen=True)
-class Ball:
-    """What a certificate claims, and the votes it rests on."""
-
-    prediction: int
-    radius: float
-    sigma: float
-    guarantee: str
-    counts: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Searching(Evaluation):
     """one row for each certified image."""
 
     settings: AttackOptions
     against: str
     header: dict[str, Any]
-    balls: Mapping[int, Ball]
+    balls: Mapping[int, Row]
     verb = "attack"
 
     def config(self) -> dict[str, Any]:
@@ -110,7 +90,7 @@ class Searching(Evaluation):
         return images_per_attack(self.settings, batch_size)
 
     def keys(self, image: int) -> Iterable[Key]:
-        return [(image, self.balls[image].radius * SHRINK)] if image in self.balls else []
+        return [(image, self.balls[image]["radius"] * SHRINK)] if image in self.balls else []
 
     def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
         different = other_model(self.header, g)
@@ -120,69 +100,60 @@ class Searching(Evaluation):
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
         chosen = [i for i, image in enumerate(batch.ids.tolist()) if image in self.balls]
         ids, x = batch.ids[chosen], batch.images[chosen]
-        balls = [self.balls[i] for i in ids.tolist()]
-        classes = torch.tensor([ball.prediction for ball in balls])
-        eps = torch.tensor([ball.radius * SHRINK for ball in balls])
-        sigma = torch.tensor([ball.sigma for ball in balls])
+        claims = [_claim(self.balls[i]) for i in ids.tolist()]
+        radii: list[float] = [self.balls[i]["radius"] for i in ids.tolist()]
+        classes = torch.tensor([claim.prediction for claim in claims])
+        eps = torch.tensor([radius * SHRINK for radius in radii])
+        sigma = torch.tensor([claim.sigma for claim in claims])
         found = find_adversarial(setup.g, x, classes, eps.to(x), self.settings, ids, sigma)
-        n, seed, alpha = self.settings.n, self.settings.seed, self.settings.alpha
         after = predict(
             setup.g,
             found,
-            n=n,
-            alpha=alpha,
+            n=self.settings.n,
+            alpha=self.settings.alpha,
             alpha_select=self.header["config"]["alpha_select"],  # as the radii assume it
-            seed=seed,
+            seed=self.settings.seed,
             ids=ids,
             batch_size=setup.batch_size,
         )
         if self.settings.save_images:
             keep_images(setup, ids, found, "radius")
-        labels = labels_of(batch)
-        rows = []
-        for i, (ball, norm) in enumerate(zip(balls, distances(x, found), strict=True)):
-            suspect = norm < ball.radius and self._suspect(setup.g, after[i], ball)
-            violated = suspect and self._confirmed(setup, found[i : i + 1], ids[i : i + 1], ball)
-            rows.append(
-                {
-                    "id": after[i].id,
-                    "label": labels[chosen[i]],
-                    "eps": ball.radius * SHRINK,
-                    "clean_prediction": ball.prediction,
-                    "prediction": after[i].prediction,
-                    "sigma_clean": ball.sigma,
-                    "sigma": after[i].sigma,
-                    "norm": norm,
-                    "clean_counts": list(ball.counts),
-                    "counts": list(after[i].counts),
-                    "radius": ball.radius,
-                    "guarantee": ball.guarantee,
-                    "violated": violated,
-                }
-            )
+        labels, rows = labels_of(batch), []
+        for i, (claim, norm) in enumerate(zip(claims, distances(x, found), strict=True)):
+            suspect = norm < radii[i] and self._suspect(setup.g, after[i], claim.prediction)
+            violated = suspect and self._confirmed(setup, found[i : i + 1], claim)
+            row = attack_row(labels[chosen[i]], radii[i] * SHRINK, claim, after[i], norm)
+            guarantee = self.balls[claim.id]["guarantee"]
+            rows.append(row | {"radius": radii[i], "guarantee": guarantee, "violated": violated})
         return rows
 
-    def _suspect(self, g: SmoothedClassifier, after: Prediction, ball: Ball) -> bool:
+    def _suspect(self, g: SmoothedClassifier, after: Prediction, claimed: int) -> bool:
         """Whether x' looks like a counterexample; a cascade must answer another class there."""
         if isinstance(g.selector, CascadeSelector):
-            return after.prediction not in (ball.prediction, ABSTAIN)
-        return 2 * after.counts[ball.prediction] < self.settings.n
+            return after.prediction not in (claimed, ABSTAIN)
+        return 2 * after.counts[claimed] < self.settings.n
 
-    def _confirmed(self, setup: Setup, x: Tensor, ids: Tensor, ball: Ball) -> bool:
+    def _confirmed(self, setup: Setup, x: Tensor, claim: Prediction) -> bool:
         """Does fresh noise show p(class | x') < ½ at every level the median can have at x'?
 
         Of a cascade: does its deployed rule, at 1e-6, answer another class?
         """
+        n, ids = 10 * self.settings.n, [claim.id]
         if isinstance(setup.g.selector, CascadeSelector):
-            n, size = 10 * self.settings.n, setup.batch_size
+            size = setup.batch_size
             (again,) = predict(setup.g, x, n=n, alpha=CONFIRMED, ids=ids, batch_size=size)
-            return again.prediction not in (ball.prediction, ABSTAIN)
+            return again.prediction not in (claim.prediction, ABSTAIN)
         noise = setup.g.noise(1, self.settings.seed, ids).scoped("confirmation")
         sampler = Sampler(setup.g, x, noise, setup.batch_size)
-        n = 10 * self.settings.n
         levels = plausible_levels(sampler, n + 1, CONFIRMED / 2)
-        counts = [sampler.counts([0], [level], n, "votes")[0, ball.prediction] for level in levels]
+        counts = [sampler.counts([0], [level], n, "votes")[0, claim.prediction] for level in levels]
         return all(binom.cdf(int(k), n, 0.5) <= CONFIRMED / 2 for k in counts)
+
+
+def _claim(row: Row) -> Prediction:
+    """What a certified row says of its image, and the votes it rests on."""
+    counts = tuple(row["evidence"]["votes"][0]["counts"])
+    return Prediction(row["prediction"], row["sigma"], counts, None, row["id"], 0)
 
 
 def plausible_levels(sampler: Sampler, n: int, a: float) -> list[float]:

@@ -1,0 +1,87 @@
+"""The results of a batch of images: a sequence, a short table, and columns."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, overload
+
+import torch
+from torch import Tensor
+
+from varsmooth.rounding import rounded
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Answer(Protocol):
+    """What every result of one image has."""
+
+    @property
+    def prediction(self) -> int: ...
+    @property
+    def sigma(self) -> float: ...
+
+
+Result = TypeVar("Result", bound=Answer)
+
+SHOWN = 12
+"""Images of a batch that `print` and a notebook show."""
+
+
+@dataclass(frozen=True, repr=False)
+class Results(Sequence[Result], Generic[Result]):
+    """The results of a batch: `results[i]` is one image's; the columns are tensors (B,)."""
+
+    items: tuple[Result, ...]
+
+    _columns: ClassVar[tuple[str, ...]] = ("id", "prediction", "sigma")
+
+    def __repr__(self) -> str:
+        """A short table; the evidence is in the items."""
+        lines = self._lines()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = ["  ".join(map(str.rjust, line, widths)) for line in lines]
+        return "\n".join(table + self._more())
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._lines()
+        cells = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+        body = "".join(f"<tr>{row}</tr>" for row in cells) + "".join(
+            f"<tr><td colspan={len(head)}>{line}</td></tr>" for line in self._more()
+        )
+        names = "".join(f"<th>{name}</th>" for name in head)
+        return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _lines(self) -> list[tuple[str, ...]]:
+        """Names of the columns, and a line for each image; decimals are rounded down."""
+        cells = [[getattr(item, name) for name in self._columns] for item in self.items[:SHOWN]]
+        shown = [
+            tuple(rounded(c, 4) if isinstance(c, float) else str(c) for c in row) for row in cells
+        ]
+        return [self._columns, *shown]
+
+    def _more(self) -> list[str]:
+        return [f"… {len(self)} images in all"] if len(self) > SHOWN else []
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Self": ...
+    def __getitem__(self, index: int | slice) -> "Result | Self":
+        return type(self)(self.items[index]) if isinstance(index, slice) else self.items[index]
+
+    @property
+    def prediction(self) -> Tensor:
+        """Classes, int64 (B,); −1 where abstaining."""
+        return torch.tensor([item.prediction for item in self.items])
+
+    @property
+    def sigma(self) -> Tensor:
+        """Noise levels, float64 (B,)."""
+        return torch.tensor([item.sigma for item in self.items], dtype=torch.float64)
