@@ -7,10 +7,10 @@ TORCH  ?=
 
 .PHONY: help env demo test lint slow campaign browser bench reproduce docs clean
 
-help:            ## what can be made here
+help:            ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-env: $(READY)    ## the environment in .venv; TORCH="options for pip" chooses another build of torch
+env: $(READY)    ## environment in .venv; TORCH="pip options" selects another build of torch
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 demo: env        ## predict, certify and attack embedded images with a released model
 	$(BIN)/varsmooth demo
 
-lint: env        ## style and types
+lint: env        ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -30,13 +30,13 @@ lint: env        ## style and types
 test: lint       ## lint, types, and every test but the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-slow: env        ## statistical and end-to-end checks, many minutes
+slow: env        ## statistical and end-to-end tests, many minutes
 	$(BIN)/python -m pytest -m slow
 
 campaign: env    ## hard kills and power losses, with their counts
 	$(BIN)/python -m pytest -q -m slow tests/runs/test_crash.py
 
-browser: env     ## the page in a real browser; needs chromium
+browser: env     ## test the app in a real browser; needs Chromium
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	  { echo "the browser tests need Chromium; on Debian: apt install chromium"; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
@@ -45,13 +45,13 @@ browser: env     ## the page in a real browser; needs chromium
 reproduce: env   ## the paper's experiments: a list, or one of them with NAME=certified
 	$(BIN)/python -m reproduce $(or $(NAME),list)
 
-bench: env       ## speed beside other tools, 25 minutes; installs ART for it
+bench: env       ## benchmarks against other tools, 25 minutes; installs ART
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench
 	$(BIN)/python -m benchmarks
 
-docs: env        ## the documentation in site/, to be opened in a browser
+docs: env        ## build the documentation in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-clean:           ## remove the environment and what tools left behind
+clean:           ## remove the environment and all caches
 	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,8 @@
-"""Attack a smoothed classifier with an external attack library (pip install 'varsmooth[attacks]').
+"""Attack a smoothed classifier with another attack library (pip install 'varsmooth[attacks]').
 
-A `SmoothedClassifier` is an ordinary `nn.Module` that returns logits, so any library can attack
-it; every evaluation draws fresh noise. Judge the images it returns by new votes, not by the
-single noisy evaluation the library looked at.
+A `SmoothedClassifier` is an `nn.Module` that returns logits, so any library can attack it; every
+evaluation draws fresh noise. Judge the adversarial images by fresh votes, not by the single noisy
+evaluation that the library saw.
 """
 
 import os
@@ -17,7 +17,7 @@ from varsmooth import FixedSelector, SmoothedClassifier, load_dataset, pgd, pred
 
 
 class BrighterHalf(nn.Module):
-    """A classifier small enough to read: is the upper half of the image brighter?"""
+    """A toy classifier: is the upper half of the image brighter?"""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         upper, lower = x.chunk(2, dim=2)
@@ -38,7 +38,7 @@ def main() -> None:
 
     for name, adversarial in (("foolbox L2PGD", theirs), ("varsmooth pgd", ours)):
         kept = predict(g, adversarial, alpha=None).prediction == labels
-        print(f"{name}: {int(kept.sum())} of {len(images)} answers survive ℓ2 budget {budget}")
+        print(f"{name}: {int(kept.sum())} of {len(images)} predictions survive ℓ2 budget {budget}")
 
 
 if __name__ == "__main__":

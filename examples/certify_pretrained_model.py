@@ -1,10 +1,10 @@
-"""Certify a classifier of a model library, loaded as that library loads (pip install transformers).
+"""Certify a classifier from transformers (pip install transformers).
 
     python examples/certify_pretrained_model.py [FOLDER OR HUB NAME]
 
-The model must take 32×32 images here. Without an argument a small ResNet is first trained for half
-a minute under Gaussian noise on the embedded images and saved: a stand-in for a model you
-downloaded and fine-tuned. What follows is the same for any `from_pretrained`.
+The model must take 32×32 images here. Without an argument, a small ResNet is trained for half a
+minute under Gaussian noise on the embedded images and saved, a stand-in for a model that you
+downloaded and fine-tuned. The rest is the same for any `from_pretrained`.
 """
 
 import sys
@@ -20,7 +20,7 @@ SIGMA = 0.25
 
 
 class Normalised(nn.Module):
-    """Normalisation belongs inside the classifier: σ and radius are then in pixel units."""
+    """Normalisation inside the classifier keeps σ and radius in pixel units."""
 
     def __init__(self, model: nn.Module, mean: float = 0.47, std: float = 0.25) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Normalised(nn.Module):
 
 
 def fine_tune_under_noise(model: nn.Module, epochs: int = 8) -> None:
-    """A classifier that never saw noise votes at random under it: a few epochs with noise first."""
+    """A classifier that never saw noise votes almost at random under it."""
     images, labels, _ = load_dataset("cifar10-sample").batch(range(100, 1000))  # few, to be quick
     assert labels is not None
     classifier = Normalised(model).train()
@@ -64,11 +64,11 @@ def main(name: str | None = None) -> None:
 
     images, labels, ids = load_dataset("cifar10-sample").batch(range(8))  # none of the above
     assert labels is not None
-    answers = predict(g, images, n=500, ids=ids).prediction  # −1: the votes do not settle it
+    predictions = predict(g, images, n=500, ids=ids).prediction  # −1: abstain
     certificates = certify(g, images, n0=50, n=500, ids=ids)
-    for label, answer, certificate in zip(labels, answers, certificates, strict=True):
+    for label, prediction, certificate in zip(labels, predictions, certificates, strict=True):
         print(
-            f"label {int(label)}  answer {int(answer):2d}  certified class "
+            f"label {int(label)}  prediction {int(prediction):2d}  certified class "
             f"{certificate.prediction:2d} within ℓ2 radius {certificate.radius:.3f} "
             f"({certificate.guarantee})"
         )

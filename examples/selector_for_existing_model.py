@@ -1,8 +1,8 @@
-"""Train a selector for a classifier that exists, tune it, and certify both together.
+"""Train a selector for an existing classifier, tune it, and certify both together.
 
-The classifier is never changed: here a released one, in your case any model folder that
-`varsmooth.models.checkpoints.save` wrote. The sizes are a toy's, to be quick; on real
-data leave them out and let training take its half hour.
+The classifier never changes: here a released one, in your case any model folder that
+`varsmooth.models.checkpoints.save` wrote. The sizes are tiny, to be quick; on real data leave them
+out and let training take its half hour.
 """
 
 from varsmooth import certify, load, load_dataset
@@ -13,7 +13,7 @@ from varsmooth.training.tuning import tune
 
 
 def save_my_classifier(folder: str) -> None:
-    """A classifier of yours becomes a model folder: its weights, and what a user must know."""
+    """Save your classifier as a model folder: weights and description."""
     released = load_checkpoint("cifar10-0.25")  # stands for your own network and weights
     assert released.classifier is not None
     save(
@@ -21,7 +21,7 @@ def save_my_classifier(folder: str) -> None:
         Description(
             dataset="cifar10-sample",
             class_names=released.description.class_names,
-            sigma_a=0.25,  # the level of noise it was trained with
+            sigma_a=0.25,  # the noise level it was trained with
             classifier=Part(network="conv4", options={"classes": 10, "channels": 3}),
         ),
         classifier=released.classifier,

@@ -14,21 +14,21 @@ MARGIN = 0.02
 """What "not worse" allows in accuracy, unless a claim says otherwise: 2 points."""
 
 RULES = """\
-A claim is a set of differences between methods, paired by image. What decides are 95 % intervals
-over images for all of them together (Bonferroni), as shown above. On the pages of the experiments
-each difference has its own 95 % interval.
+A claim is a set of differences between methods, paired by image. The intervals above decide it: 95 %
+over images, for all differences of the claim together (Bonferroni). On the experiment pages each
+difference has its own 95 % interval.
 
 | verdict | when |
 |---|---|
-| **held** | some interval lies on the claimed side of 0, none on the other |
-| **not** | some interval lies on the other side of 0, none on the claimed one |
+| **held** | at least one interval lies on the claimed side of 0, none on the other |
+| **not** | at least one interval lies on the other side of 0, none on the claimed side |
 | **partly** | both |
-| undecided | no interval excludes 0; beside it, how many images would decide at this difference |
-| trivial | holds by arithmetic, or nothing could differ |
+| undecided | no interval excludes 0; the number of images that would decide at this difference |
+| trivial | true by arithmetic, or nothing could differ |
 | untested | not run |
 
 A claim of *not worse* names its margin: held if every interval lies above −margin, not if one lies
-below it. Where a claim has several parts, the verdict is that of the weakest.
+below it. A claim with several parts gets the verdict of its weakest part.
 """
 
 
