@@ -14,9 +14,9 @@ MARGIN = 0.02
 """What "not worse" allows in accuracy, unless a claim says otherwise: 2 points."""
 
 RULES = """\
-A claim is a set of differences between methods, paired by image. The intervals above decide it: 95 %
-over images, for all differences of the claim together (Bonferroni). On the experiment pages each
-difference has its own 95 % interval.
+A claim is a set of differences between methods, paired by image. The intervals above decide it:
+95 % over images, for all differences of the claim together (Bonferroni). On the experiment pages
+each difference has its own 95 % interval.
 
 | verdict | when |
 |---|---|

@@ -264,16 +264,17 @@ def certify_as_paper(
 
     The worst radius over the selector's lower bound, median and upper bound at `distance` D, each
     level with its own top class and votes, capped at D. It skips levels, so it is `heuristic`.
+    Arguments not listed are those of `certify`.
 
     Args:
         g: The smoothed classifier, with a `MedianSelector`.
         x: Images (B,C,H,W) in [0,1].
         distance: D, the attack budget that the bounds on the selector hold for.
         every_index: Look at every sampled level between the bounds.
-        n, n0: Votes and selection draws at each level.
+        n: Votes at each level.
+        n0: Selection draws at each level.
         alpha: Failure probability at each level.
         alpha_select: Failure probability of the bounds on h, besides alpha.
-        n_select, runner_up, seed, ids, batch_size: As for `certify`.
 
     Returns:
         One `Certificate` per image.

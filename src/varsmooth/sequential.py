@@ -105,15 +105,14 @@ def certify_until(
     Clopper–Pearson's: P(R exceeds the true radius) ≤ α per image, whenever the votes stop. They
     stop when R is at least 1 − tolerance times the radius that n_max votes would give, as
     predicted from those seen; when R is below one of the radii `at` and the next of them is out of
-    reach; or after n_max votes at the level that limits R.
+    reach; or after n_max votes at the level that limits R. Arguments not listed are those of
+    `certify_at`.
 
     Args:
         g: The smoothed classifier.
         x: Images (B,C,H,W) in [0,1].
         tolerance: The share of the radius to forgo, between 0 and 1.
         at: Radii that matter; by default, whether there is one at all.
-        alpha, n0, n_max, n_select, alpha_select, method, band, seed, ids, batch_size, undecided:
-            As for `certify_at`.
 
     Returns:
         One `Certificate` per image.
