@@ -1,16 +1,59 @@
-"""Every script in examples/ runs as a user would run it."""
+"""Every script and notebook in examples/ runs as a user would run it."""
 
+import ast
+import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)
 def test_example_runs(path: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def as_script(notebook: Path) -> str:
+    """The code cells as Jupyter runs them: `!` starts a command, the last expression is shown."""
+    script = ["import subprocess"]
+    for cell in json.loads(notebook.read_text())["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        assert not cell["outputs"], "commit notebooks without outputs"
+        source = re.sub(
+            "^!(.*)$",
+            lambda found: f"subprocess.run({found[1]!r}, shell=True, check=True)",
+            "".join(cell["source"]),
+            flags=re.MULTILINE,
+        )
+        *body, last = map(ast.unparse, ast.parse(source).body)
+        shown = f"print({last})" if isinstance(ast.parse(source).body[-1], ast.Expr) else last
+        script += [*body, shown]
+    return "\n".join(script)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebook_runs(path: Path, tmp_path: Path) -> None:
+    script = tmp_path / "notebook.py"
+    script.write_text(as_script(path))
+    tools = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **tools},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "guarantee" in done.stdout
+    assert "certify: 100%" in done.stderr
+    assert (tmp_path / "report" / "report.html").exists()

@@ -88,7 +88,7 @@ def test_the_verdict_names_the_best_single_sigma(runs: list[Path], tmp_path: Pat
     )
     assert "+0.160 [" in better  # 0.8 · (0.5 − 0.3)
     twin = write(tmp_path / "twin", opened[2].rows, selector=CHOSEN)
-    assert "do not separate it" in verdict(open_runs([twin, runs[2]]))[1]
+    assert "No significant difference from" in verdict(open_runs([twin, runs[2]]))[1]
     assert (
         "smaller than with"
         in verdict(

@@ -120,14 +120,14 @@ def test_the_whole_table_statement(dual: Path, tmp_path: Path) -> None:
     assert sound.startswith("sound: within the radius no attack")
     assert "α = 0.001 is per image" in total
     assert "at most α·n = 0.004 are too large" in total
-    assert "All 4 are true with probability at least 0.996" in total  # .999⁴ = .996006
+    assert "All 4 radii hold with probability at least 0.996" in total  # .999⁴ = .996006
     twins = open_runs([dual, write(tmp_path / "twin", [certified(9, 0, 0, 0.2)])])
     assert len(what_holds(twins)) == 3  # another n is another statement
     same = write(tmp_path / "same", [certified(i, 0, 0, 0.2) for i in range(4)])
     assert what_holds(open_runs([dual, same]))[1].startswith("dual; same: α = 0.001")
     row = certified(0, 0, 0, 0.2, guarantee="heuristic")
     *_, nothing = what_holds(open_runs([write(tmp_path / "h", [row])]))
-    assert "says nothing about the table" in nothing
+    assert "nothing can be said about the whole table" in nothing
     unknown = write(tmp_path / "u", [certified(0, 0, 0, 0.2)], config={})
     assert "not recorded" in what_holds(open_runs([unknown]))[-1]
 

@@ -80,9 +80,9 @@ def plot_radius_curve(
         axes.plot(c.sigma, c.radius, marker, color=RADIUS if wrong else INK, markersize=size)
     at_one = next((c for c in curve if math.isclose(c.sigma, sigma, rel_tol=1e-5)), None)
     if at_one is not None:
-        axes.plot(
-            at_one.sigma, at_one.radius, "D", color=CLASS, markersize=9, label=f"one σ = {sigma:g}"
-        )
+        around = {"markerfacecolor": "none", "markeredgewidth": 2, "markersize": 15, "zorder": 5}
+        named = f"one σ = {sigma:g}"
+        axes.plot(at_one.sigma, at_one.radius, "D", color=CLASS, label=named, **around)
     in_use, *others = ways.items()
     axes.axvline(in_use[1].sigma, color=ENTRY, linewidth=1.4, linestyle=(0, (4, 2)), zorder=0)
     for (way, c), marker, colour in zip((in_use, *others), "os", (ENTRY, CASCADE), strict=False):
@@ -96,7 +96,7 @@ def plot_radius_curve(
     axes.xaxis.set_minor_locator(_no_ticks())
     axes.set(xlabel="noise level σ", ylabel="certified radius", ylim=(-0.04 * top, 1.12 * top))
     axes.grid(axis="x", visible=False)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=9)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=9, markerscale=0.7)
 
 
 def _no_ticks() -> Any:

@@ -21,21 +21,21 @@ MEANINGS = {
     "sound": "sound: within the radius no attack on the image changes the smoothed classifier's "
     "class, whatever it does to the noise level. A deployed prediction is itself a vote, and errs "
     "with its own α.",
-    "conditional": "conditional: within the radius no attack changes the class as long as it "
-    "leaves the selector's choice of σ alone; an attack that moves σ is not covered.",
+    "conditional": "conditional: within the radius no attack changes the class unless it moves the "
+    "selector's choice of σ; such attacks are not covered.",
     "heuristic": "heuristic: a value computed from a few noise levels only; it can be false, and "
-    "no probability bounds how often.",
+    "nothing bounds how often.",
 }
 
 INTERVALS = (
-    "Brackets and bands are 95 % intervals over images, as if these were drawn at random from all "
-    "images of their kind: exact (Clopper–Pearson) for shares, each radius for itself; Student's "
-    "for the average certified radius. Differences are paired by image: Bonett–Price intervals for "
-    "shares, Student's for the average certified radius; p is McNemar's exact test."
+    "Brackets and bands are 95 % confidence intervals that treat the images as a random sample: "
+    "Clopper–Pearson (exact, pointwise) for shares, Student's t for the average certified radius. "
+    "Differences are paired by image: Bonett–Price intervals for shares, Student's t for the "
+    "average certified radius; p is from McNemar's exact test."
 )
 ATTACKS = (
-    "An attack that fails proves nothing: accuracy under attack is an upper bound of what a better "
-    "attack would leave. An image counts as right under attack only if it is also right without "
+    "A failed attack proves nothing: accuracy under attack is an upper bound, and a better attack "
+    "may lower it. An image counts as right under attack only if it is also right without "
     "one; an abstention counts as wrong."
 )
 PREDICTIONS = "Predictions carry no radius. An abstention counts as wrong."
@@ -52,10 +52,9 @@ def verdict(runs: Sequence[Outcomes]) -> list[str]:
     subject = subject_of(runs)
     if subject.verb != "certify":
         return attacked([subject]) if subject.verb == "attack" else predicted([subject])
-    right, n = int(subject.correct.sum()), len(subject)
     headline = (
-        f"{subject.name}: {percent(right, n)} % of {n} images certified as their true class, "
-        f"average certified radius {rounded(subject.average_radius)} "
+        f"{subject.name}: {_share(subject.correct)} of {len(subject)} images certified as their "
+        f"true class, average certified radius {rounded(subject.average_radius)} "
         f"({subject.guarantee})"
     )
     certify = [run for run in runs if run.verb == "certify"]
@@ -77,9 +76,9 @@ def _against(subject: Outcomes, baseline: Outcomes) -> str:
     low, high = difference.interval
     gap = f"{difference.text} on the same {len(pair[0])} images"
     if subject.guarantee != baseline.guarantee:
-        return f"Average radius against {best}: {gap}, but its radii are {subject.guarantee} only."
+        return f"Average radius against {best}: {gap}, but its radii are only {subject.guarantee}."
     if low <= 0 <= high:
-        return f"These images do not separate it from {best}: average radius {gap}."
+        return f"No significant difference from {best}: average radius {gap}."
     return f"Its average radius is {'larger' if low > 0 else 'smaller'} than with {best}: {gap}."
 
 
@@ -88,32 +87,29 @@ def chosen_baseline(runs: Sequence[Outcomes], baseline: Outcomes) -> list[str]:
     single = [run for run in runs if run.fixed_sigma is not None]
     if baseline.fixed_sigma is None or len(single) == len(runs):
         return []
+    if len(single) == 1:
+        return [f"{baseline.name} is the only run given with a single σ."]
     return [
-        f"{baseline.name} has the largest average certified radius of the {len(single)} given "
+        f"{baseline.name} has the largest average certified radius of the {len(single)} runs given "
         "with a single σ. It was chosen with hindsight, on these very images."
-        if len(single) > 1
-        else f"{baseline.name} is the only run given with a single σ."
     ]
 
 
 def attacked(runs: Sequence[Outcomes]) -> list[str]:
     """What each attack left at its largest budget."""
-    said = []
-    for run in runs:
-        at = run.select(run.eps == run.budgets()[-1])
-        clean, robust, n = int(at.clean_correct.sum()), int(at.correct.sum()), len(at)
-        said.append(
-            f"{run.name}: right on {percent(robust, n)} % of {n} images under an attack with ℓ₂ "
-            f"budget {run.budgets()[-1]:g}, and on {percent(clean, n)} % without it"
-        )
-    return said
+    at = [run.select(run.eps == run.budgets()[-1]) for run in runs]
+    return [
+        f"{run.name}: right on {_share(run.correct)} of {len(run)} images under an attack with ℓ₂ "
+        f"budget {run.budgets()[0]:g}, and on {_share(run.clean_correct)} without it"
+        for run in at
+    ]
 
 
 def predicted(runs: Sequence[Outcomes]) -> list[str]:
     """How often each run is right."""
     return [
-        f"{run.name}: right on {percent(int(run.correct.sum()), len(run))} % of {len(run)} images; "
-        f"abstains on {percent(int(run.abstained.sum()), len(run), up=True)} %"
+        f"{run.name}: right on {_share(run.correct)} of {len(run)} images; "
+        f"abstains on {_share(run.abstained, up=True)}"
         for run in runs
     ]
 
@@ -132,7 +128,7 @@ def what_holds(runs: Sequence[Outcomes]) -> list[str]:
 
 def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
     if guarantee == "heuristic":
-        return "α holds for no image of a heuristic run, so it says nothing about the table."
+        return "a heuristic radius has no α, so nothing can be said about the whole table."
     if alpha is None:
         return "α is not recorded, so nothing can be said about the whole table."
     total = false_certificates(alpha, n)
@@ -140,11 +136,11 @@ def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
     provided = " if σ is not attacked" if guarantee == "conditional" else ""
     return (
         f"α = {alpha:g} is per image: each radius is too large with probability at most "
-        f"α{provided}. Of {n} radii at most α·n = {total.expected:g} are too large on average; "
-        f"with 95 % probability at most {total.at_most}, and then certified accuracy is at least "
-        f"the one shown minus {percent(total.at_most, n, up=True)} points at every radius. "
-        f"All {n} are true with probability at least {rounded(total.all_true)} (by the union bound "
-        f"alone: {rounded(union)})."
+        f"α{provided}. Of {n} radii, at most α·n = {total.expected:g} are too large on average "
+        f"and, with 95 % probability, at most {total.at_most}; certified accuracy is then at least the "
+        f"one shown minus {percent(total.at_most, n, up=True)} points at every radius. All {n} "
+        f"radii hold with probability at least {rounded(total.all_true)} (union bound: "
+        f"{rounded(union)})."
     )
 
 
@@ -237,5 +233,5 @@ def _searched(run: Run, rows: Sequence[Row]) -> str:
     return f"certificates searched in {run.folder}: {', '.join(counts)}"
 
 
-def _share(flags: Flags) -> str:
-    return f"{percent(int(flags.sum()), len(flags))} %"
+def _share(flags: Flags, up: bool = False) -> str:
+    return f"{percent(int(flags.sum()), len(flags), up)} %"
