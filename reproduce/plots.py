@@ -3,7 +3,8 @@
 Same look as `report.figures`: a colour for each method, a line style for each guarantee.
 """
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,71 @@ from numpy.typing import ArrayLike
 
 from varsmooth import bounds
 from varsmooth.bounds import Floats
-from varsmooth.report.figures import LINE_STYLES, colours, draw_band
+from varsmooth.report.figures import (
+    LINE_STYLES,
+    Picture,
+    colours,
+    draw_band,
+    legend_above,
+    styled,
+)
 from varsmooth.report.outcomes import Envelope, Outcomes
 from varsmooth.report.statistics import Share, certified_accuracy, share_intervals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw(
+    name: str,
+    caption: str,
+    *plots: Callable[["Axes"], None],
+    legend: str | None = "upper right",
+    height: float = 4.2,
+    columns: int | None = None,
+    footnote: str = "",
+) -> Picture:
+    """Draw plots side by side, or `columns` in a row.
+
+    The legend stands at its place inside, or above if it is long or for several plots; "each":
+    one inside every plot; None: none. The footnote stands below everything in small type.
+    """
+    from matplotlib.figure import Figure
+
+    columns = columns or len(plots)
+    lines = -(-len(plots) // columns)
+    with styled(name):
+        figure = Figure(figsize=(max(7.2, 3.2 * columns), height * lines), layout="constrained")
+        places = figure.subplots(lines, columns, squeeze=False).flat
+        for axes, plot in zip(places, plots, strict=False):
+            plot(axes)
+        for axes in places[len(plots) :]:
+            axes.set_axis_off()
+        labels = places[0].get_legend_handles_labels()[1]
+        if legend == "each":
+            for axes in places[: len(plots)]:
+                if axes.get_legend_handles_labels()[1]:
+                    axes.legend(fontsize=8)
+        elif legend and len(plots) == 1 and len(labels) <= 6:
+            places[0].legend(loc=legend)
+        elif legend:
+            legend_above(figure, places[0])
+        if footnote:
+            _write_below(figure, footnote)
+        return Picture.of(name, caption, figure)
+
+
+def _write_below(figure: "Figure", text: str) -> None:
+    """Small print under a figure, which grows by as much."""
+    width, tall = figure.get_size_inches()
+    wrapped = textwrap.wrap(text, int(19 * width))
+    room = 0.135 * len(wrapped) + 0.1
+    figure.set_size_inches(width, tall + room)
+    figure.get_layout_engine().set(rect=(0, room / (tall + room), 1, tall / (tall + room)))  # type: ignore[call-arg,union-attr]
+    figure.text(
+        0.01, 0.04 / (tall + room), "\n".join(wrapped), fontsize=7, color="#444444", va="bottom"
+    )
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from typing import Any
 
 from reproduce.context import Context, Evidence
 from reproduce.experiment import Experiment, Result, Scale, ScaleName, reductions, resized
+from reproduce.plots import draw
 from reproduce.verdicts import RULES
 from varsmooth.errors import require
 from varsmooth.models.descriptions import Description, Part
-from varsmooth.report.figures import draw, require_matplotlib
+from varsmooth.report.figures import require_matplotlib
 from varsmooth.report.outcomes import Outcomes
 
 CONFIG, CLAIMS, RECORDS, PAGE = "config.json", "claims.json", "records.csv.gz", "README.md"

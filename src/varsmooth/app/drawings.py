@@ -9,7 +9,7 @@ import numpy as np
 
 from varsmooth.app.work import SelectorDraws
 from varsmooth.certificates import ABSTAIN, Certificate
-from varsmooth.report.figures import STYLE
+from varsmooth.report.figures import styled
 from varsmooth.report.pages import data_url
 from varsmooth.rounding import rounded
 
@@ -25,16 +25,15 @@ FAINT, INK = "#b8c0cc", "#334155"
 
 def svg(plot: Callable[["Axes"], None], width: float = 5.2, height: float = 2.6) -> str:
     """What `plot` draws, as the address of an SVG picture whose letters need no font."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    style: Any = {**STYLE, "font.size": 9, "figure.facecolor": "none", "axes.facecolor": "none"}
-    with matplotlib.rc_context(style):  # the worker is the only thread that draws
+    clear = {"figure.facecolor": "none", "axes.facecolor": "none"}
+    with styled("varsmooth", **{"font.size": 9}, **clear):  # only the worker's thread draws
         figure = Figure(figsize=(width, height), layout="constrained")
         plot(figure.subplots())
-        out = io.StringIO()
+        out = io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
-    return data_url(out.getvalue().encode())
+    return data_url(out.getvalue())
 
 
 def plot_votes(
@@ -80,9 +79,9 @@ def plot_radius_curve(
         axes.plot(c.sigma, c.radius, marker, color=RADIUS if wrong else INK, markersize=size)
     at_one = next((c for c in curve if math.isclose(c.sigma, sigma, rel_tol=1e-5)), None)
     if at_one is not None:
-        around = {"markerfacecolor": "none", "markeredgewidth": 2, "markersize": 15, "zorder": 5}
+        around: Any = {"markerfacecolor": "none", "markeredgewidth": 2, "markersize": 15}
         named = f"one σ = {sigma:g}"
-        axes.plot(at_one.sigma, at_one.radius, "D", color=CLASS, label=named, **around)
+        axes.plot(at_one.sigma, at_one.radius, "D", color=CLASS, label=named, zorder=5, **around)
     in_use, *others = ways.items()
     axes.axvline(in_use[1].sigma, color=ENTRY, linewidth=1.4, linestyle=(0, (4, 2)), zorder=0)
     for (way, c), marker, colour in zip((in_use, *others), "os", (ENTRY, CASCADE), strict=False):

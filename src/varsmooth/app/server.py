@@ -182,33 +182,27 @@ def application(desk: Desk, host: str) -> ASGIApp:
         return Response(content, media_type=kind)
 
     async def answer(request: Request) -> Response:
-        name = request.url.path.lstrip("/")
+        name, asked = request.url.path.lstrip("/"), request.query_params
         try:
+            if name == "upload":
+                content = await body_of(request, MAX_BYTES)
+                named = asked.get("name", "the picture"), asked.get("model", "")
+                return Progress(desk, lambda job: desk.upload(content, *named))
             require(
                 request.headers.get("content-type") == "application/json",
                 "a request must be application/json",
             )
             body = json.loads(await body_of(request, MAX_QUESTION))
             require(isinstance(body, dict), "a request must be a JSON object")
+            return Progress(desk, lambda job: desk.answers[name](body, job))
         except (ValueError, RecursionError, TimeoutError, ClientDisconnect) as error:
             return JSONResponse({"error": whole_sentence(error)}, 400)
-        return Progress(desk, lambda job: desk.answers[name](body, job))
-
-    async def upload(request: Request) -> Response:
-        try:
-            content = await body_of(request, MAX_BYTES)
-        except (ValueError, TimeoutError, ClientDisconnect) as error:
-            return JSONResponse({"error": whole_sentence(error)}, 400)
-        asked = request.query_params
-        name, model = asked.get("name", "the picture"), asked.get("model", "")
-        return Progress(desk, lambda job: desk.upload(content, name, model))
 
     routes = [
         Route("/", show),
         Route("/page.css", static),
         Route("/page.js", static),
-        Route("/upload", upload, methods=["POST"]),
-        *(Route(f"/{name}", answer, methods=["POST"]) for name in desk.answers),
+        *(Route(f"/{name}", answer, methods=["POST"]) for name in ("upload", *desk.answers)),
     ]
     return Guard(Starlette(routes=routes), host)
 

@@ -4,7 +4,7 @@ Beside each, how many images the networks are shown at most, for the progress ba
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -88,14 +88,10 @@ def look(model: Smoothers, image: Batch, knobs: Knobs, seed: int) -> View:
 def overheard(network: nn.Module | None) -> Iterator[list[Tensor]]:
     """What a network answers meanwhile, so that h need not be evaluated again for a picture."""
     heard: list[Tensor] = []
-    if network is None:
+    with ExitStack() as hooks:
+        if network is not None:
+            hooks.enter_context(network.register_forward_hook(lambda *call: heard.append(call[2])))
         yield heard
-        return
-    hook = network.register_forward_hook(lambda network, inputs, output: heard.append(output))
-    try:
-        yield heard
-    finally:
-        hook.remove()
 
 
 def reachable(samples: Sequence[float], budget: float, sigma_m: float) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
@@ -41,16 +41,10 @@ class Job:
     def watching(self, most: int, *networks: nn.Module | None) -> Iterator[None]:
         """Look up whenever one of these networks is called."""
         self.images, self.most = 0, most
-        hooks = [
-            network.register_forward_pre_hook(self._look_up)
-            for network in networks
-            if network is not None
-        ]
-        try:
+        with ExitStack() as hooks:
+            for network in filter(None, networks):
+                hooks.enter_context(network.register_forward_pre_hook(self._look_up))
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
     def _look_up(self, network: nn.Module, inputs: Any) -> None:
         if self._cancelled.is_set():

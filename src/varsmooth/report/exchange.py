@@ -7,7 +7,8 @@ radius 0.0.
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -28,20 +29,24 @@ def export(folder: Path, to: Format, out: Path | None = None) -> Path:
 
     CSV and Parquet hold every column but the evidence, which stays in the run, with every digit.
     """
+    run, rows = _opened(folder)
+    folder = folder.resolve()
+    out = out or folder.with_name(f"{folder.name}.{to}")
+    if to == "tsv":
+        _write_tsv(run, rows, out)
+    else:
+        write = _write_csv if to == "csv" else _write_parquet
+        write([_columns(row) for row in rows], out)
+    return out
+
+
+def _opened(folder: Path) -> tuple[Run, list[Row]]:
     run = Run.open(folder)
     rows = run.rows()
     require(
         len(rows) > 0, f"run {run.header['name']} has no rows yet; let it finish an image first"
     )
-    folder = folder.resolve()
-    out = out or folder.with_name(f"{folder.name}.{to}")
-    writers: dict[Format, Callable[[Run, Sequence[Row], Path], None]] = {
-        "csv": _write_csv,
-        "parquet": _write_parquet,
-        "tsv": _write_tsv,
-    }
-    writers[to](run, rows, out)
-    return out
+    return run, rows
 
 
 def _columns(row: Row) -> Row:
@@ -54,27 +59,25 @@ def _columns(row: Row) -> Row:
     return flat
 
 
-def _write_csv(run: Run, rows: Sequence[Row], out: Path) -> None:
-    flat = [_columns(row) for row in rows]
+def _write_csv(rows: Sequence[Row], out: Path) -> None:
     with out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(flat[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        for row in flat:
+        for row in rows:
             writer.writerow(
                 {k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()}
             )
 
 
-def _write_parquet(run: Run, rows: Sequence[Row], out: Path) -> None:
-    flat = [_columns(row) for row in rows]
+def _write_parquet(rows: Sequence[Row], out: Path) -> None:
     if find_spec("polars"):
         import polars
 
-        polars.DataFrame(flat, infer_schema_length=None).write_parquet(out)
+        polars.DataFrame(rows, infer_schema_length=None).write_parquet(out)
     elif find_spec("pyarrow"):
         import pyarrow.parquet
 
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(flat), out)
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), out)
     else:
         raise VarsmoothError(
             "Parquet needs polars or pyarrow; install one with: "
@@ -94,19 +97,10 @@ def _write_tsv(run: Run, rows: Sequence[Row], out: Path) -> None:
         right = int(row["prediction"] == row["label"])
         radius = "0.0" if row["prediction"] == ABSTAIN else rounded(row["radius"], _DIGITS)
         cells = [row["id"], row["label"], row["prediction"], radius, right]
-        lines.append("\t".join(str(cell) for cell in [*cells, clock(row["seconds"] or 0.0)]))
+        lines.append(
+            "\t".join(str(cell) for cell in [*cells, timedelta(seconds=row["seconds"] or 0.0)])
+        )
     out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def clock(seconds: float) -> str:
-    """Seconds as h:mm:ss.ffffff.
-
-    >>> clock(3725.5)
-    '1:02:05.500000'
-    """
-    microseconds = round(seconds * 1e6)
-    minutes, rest = divmod(microseconds, 60_000_000)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest // 1_000_000:02}.{rest % 1_000_000:06}"
 
 
 def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
@@ -116,11 +110,9 @@ def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
     `Certificate.recompute`. Choose α before looking at the results, as always.
     out: by default beside the run, with α in its name.
     """
-    run = Run.open(folder)
+    run, rows = _opened(folder)
     name, verb = run.header["name"], run.header["verb"]
     require(verb == "certify", f"only certificates depend on alpha; {name} is a {verb} run")
-    rows = run.rows()
-    require(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
     require(
         all(row.get("evidence") for row in rows),
         f"run {name} was imported without evidence, so its radii cannot be recomputed",

@@ -5,11 +5,11 @@ guarantee: solid `sound`, dashed `conditional`, dotted `heuristic`.
 """
 
 import io
-import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -53,7 +53,6 @@ STYLE: dict[str, Any] = {
     "ytick.color": "#555555",
     "legend.frameon": False,
     "lines.linewidth": 1.8,
-    "svg.hashsalt": "varsmooth",
 }
 """Settings for `matplotlib.rc_context`."""
 
@@ -86,6 +85,13 @@ class Picture:
     png: bytes
     svg: str
 
+    @classmethod
+    def of(cls, name: str, caption: str, figure: "Figure") -> "Picture":
+        png, svg = io.BytesIO(), io.StringIO()
+        figure.savefig(png, format="png", dpi=160, metadata={"Software": None})
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+        return cls(name, caption, png.getvalue(), svg.getvalue())
+
     @property
     def url(self) -> str:
         return data_url(self.svg.encode())
@@ -94,60 +100,39 @@ class Picture:
 def draw(
     name: str,
     caption: str,
-    *plots: Callable[["Axes"], None],
-    legend: str | None = "upper right",
+    plot: Callable[["Axes"], None],
+    legend: Literal["upper right", "best"] | None = "upper right",
     height: float = 4.2,
-    columns: int | None = None,
-    footnote: str = "",
 ) -> Picture:
-    """Draw plots side by side, or `columns` in a row, and keep them as PNG and SVG.
-
-    The legend stands at its place inside, or above if it is long or for several plots; "each":
-    one inside every plot; None: none. The footnote stands below everything in small type.
-    """
-    import matplotlib
+    """Draw on axes, and keep it as PNG and SVG; a long legend stands above, None: no legend."""
     from matplotlib.figure import Figure
 
-    style: Any = {**STYLE, "svg.hashsalt": name}
-    columns = columns or len(plots)
-    lines = -(-len(plots) // columns)
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=(max(7.2, 3.2 * columns), height * lines), layout="constrained")
-        places = figure.subplots(lines, columns, squeeze=False).flat
-        for axes, plot in zip(places, plots, strict=False):
-            plot(axes)
-        for axes in places[len(plots) :]:
-            axes.set_axis_off()
-        handles, labels = places[0].get_legend_handles_labels()
-        if legend == "each":
-            for axes in places[: len(plots)]:
-                if axes.get_legend_handles_labels()[1]:
-                    axes.legend(fontsize=8)
-        elif legend and len(plots) == 1 and len(labels) <= 6:
-            places[0].legend(loc=legend)
+    with styled(name):
+        figure = Figure(figsize=(7.2, height), layout="constrained")
+        plot(axes := figure.subplots())
+        labels = axes.get_legend_handles_labels()[1]
+        if legend and len(labels) <= 6:
+            axes.legend(loc=legend)
         elif legend:
-            width, tall = figure.get_size_inches()
-            across = 3 if max(map(len, labels), default=0) <= 24 else 2
-            figure.set_size_inches(width, tall + 0.2 * -(-len(labels) // across))
-            figure.legend(handles, labels, loc="outside upper center", ncols=across, fontsize=8)
-        if footnote:
-            _write_below(figure, footnote)
-        png, svg = io.BytesIO(), io.StringIO()
-        figure.savefig(png, format="png", dpi=160, metadata={"Software": None})
-        figure.savefig(svg, format="svg", metadata={"Date": None})
-    return Picture(name, caption, png.getvalue(), svg.getvalue())
+            legend_above(figure, axes)
+        return Picture.of(name, caption, figure)
 
 
-def _write_below(figure: "Figure", text: str) -> None:
-    """Small print under a figure, which grows by as much."""
+def styled(name: str, **more: Any) -> AbstractContextManager[None]:
+    """The style of every figure; the same name gives the same SVG every time."""
+    import matplotlib
+
+    style: Any = {**STYLE, "svg.hashsalt": name, **more}
+    return matplotlib.rc_context(style)
+
+
+def legend_above(figure: "Figure", axes: "Axes") -> None:
+    """The legend of `axes` above the whole figure, which grows by as much."""
+    handles, labels = axes.get_legend_handles_labels()
     width, tall = figure.get_size_inches()
-    wrapped = textwrap.wrap(text, int(19 * width))
-    room = 0.135 * len(wrapped) + 0.1
-    figure.set_size_inches(width, tall + room)
-    figure.get_layout_engine().set(rect=(0, room / (tall + room), 1, tall / (tall + room)))  # type: ignore[call-arg,union-attr]
-    figure.text(
-        0.01, 0.04 / (tall + room), "\n".join(wrapped), fontsize=7, color="#444444", va="bottom"
-    )
+    across = 3 if max(map(len, labels), default=0) <= 24 else 2
+    figure.set_size_inches(width, tall + 0.2 * -(-len(labels) // across))
+    figure.legend(handles, labels, loc="outside upper center", ncols=across, fontsize=8)
 
 
 def colours(n: int) -> list[Any]:

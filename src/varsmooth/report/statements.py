@@ -137,9 +137,9 @@ def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
     return (
         f"α = {alpha:g} is per image: each radius is too large with probability at most "
         f"α{provided}. Of {n} radii, at most α·n = {total.expected:g} are too large on average "
-        f"and, with 95 % probability, at most {total.at_most}; certified accuracy is then at least the "
-        f"one shown minus {percent(total.at_most, n, up=True)} points at every radius. All {n} "
-        f"radii hold with probability at least {rounded(total.all_true)} (union bound: "
+        f"and, with 95 % probability, at most {total.at_most}; certified accuracy is then at "
+        f"least the one shown minus {percent(total.at_most, n, up=True)} points at every radius. "
+        f"All {n} radii hold with probability at least {rounded(total.all_true)} (union bound: "
         f"{rounded(union)})."
     )
 

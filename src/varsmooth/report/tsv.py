@@ -121,13 +121,12 @@ def lower_ends(printed: Sequence[Decimal]) -> list[float]:
     exponents = {int(value.as_tuple().exponent) for value in positive}
     digits = max((len(value.as_tuple().digits) for value in positive), default=1)
     fixed = exponents.pop() if len(exponents) == 1 else None
-    lowered = []
-    for value in printed:
+
+    def lower_end(value: Decimal) -> float:
         last = value.adjusted() - (digits - 1) if fixed is None else fixed
-        lowered.append(
-            float(max(Decimal(0), value - Decimal(5).scaleb(last - 1))) if value else 0.0
-        )
-    return lowered
+        return float(max(Decimal(0), value - Decimal(5).scaleb(last - 1))) if value else 0.0
+
+    return [lower_end(value) for value in printed]
 
 
 def _beside(file: Path) -> Path:
