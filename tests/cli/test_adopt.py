@@ -48,7 +48,8 @@ def test_adopt_measures_saves_and_says_what_is_next(
 ) -> None:
     assert run("adopt zoo_of_nets:make --data photos --out mine --n 50 --levels 0.1,0.5") == 0
     text = capsys.readouterr().out
-    assert "accuracy without noise 100 % on 6 images of photos val" in text
+    assert "6 images of photos val" in text
+    assert "Accuracy of f without noise: 100 %." in text
     assert "varsmooth certify --model mine --trust zoo_of_nets:make --data photos" in text
     about = describe("mine")
     assert about.image_shape == (3, 8, 8)

@@ -54,7 +54,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("certify --model nowhere --out x", "neither a folder with a config.json nor a released"),
         ("certify --model own_models:Bright --out x", "fixed noise level with --sigma"),
-        ("certify --model own_models:Bright --sigma 0.1 --lam 1 --out x", "leave out --lam"),
         ("certify --model own_models:smoothed --sigma 0.1 --out x", "leave out --sigma"),
         ("certify --model own_models:nobody --out x", "cannot be imported"),
         ("certify --model nobody:make --out x", "No module named 'nobody'"),
@@ -82,6 +81,70 @@ def test_a_failure_is_one_sentence_and_exit_code_1(
     assert plan.startswith(words.split()[0])  # said at once, before anything was loaded
     assert failure.startswith("varsmooth: ")
     assert sentence in failure
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--sigma 0.1 --lam 1", "--lam steers a selector, but --sigma takes its place"),
+        ("--sigma 0.1 --protect false", "--protect steers a selector, but --sigma"),
+        ("--cascade 1:0.6 --n-median 11", "--n-median steers a selector, but --cascade"),
+        ("--cascade 1:0.6 --sigma 0.1", "--sigma cannot be given with --cascade"),
+        ("--cascade 1:0.6 --lam 0.5", "--lam chooses among tuned stages; give --cascade tuned"),
+        ("--cascade 1;0.5", "--cascade must be tuned, or LEVEL:THRESHOLD"),
+        ("--cascade 1:1.5", "--cascade must be tuned, or LEVEL:THRESHOLD"),
+        ("--gate 0.5", "--gate belongs to a cascade; give --cascade too"),
+        ("--cascade tuned --gate 2", "--gate must be a number between 0 and 1"),
+        ("--subset 1-5", "--subset must be START:STOP"),
+        ("--n-max 100", "--n-max belongs to --at or --until; give one of them, or --n"),
+        ("--simga 0.1", "there is no option --simga; did you mean --sigma?"),
+    ],
+)
+def test_options_are_checked_before_anything_is_done(
+    here: Path, words: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"certify --model nowhere --out x {words}") == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert sentence in captured.err
+    assert not Path("x").exists()
+
+
+def test_one_photograph_with_a_released_model(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "certify --model cifar10-0.25 --sigma 0.25 --n 50 --alpha 0.01 --out runs/photo"
+    assert run(f"{command} --data photos/day.png") == 1
+    assert "trained on images of 32×32 pixels, but day.png has 9×6" in capsys.readouterr().err
+    assert run(f"{command} --data photos/day.png --resize 32") == 0
+    captured = capsys.readouterr()
+    assert "next: varsmooth report runs/photo" in captured.out
+    (row,) = table(Path("runs/photo"))
+    assert (row["label"], row["sigma"]) == (None, 0.25)
+
+
+def test_images_that_the_model_was_trained_on_are_noticed(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unsplit folder: test is all of it, val is held out of training."""
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (here / "pets" / name).mkdir(parents=True)
+        for i in range(10):
+            pixels = rng.integers(0, 256, (32, 32, 3), np.uint8)
+            Image.fromarray(pixels).save(here / "pets" / name / f"{i}.png")
+    options = "--sigma 0.25 --epochs 1 --batch-size 8 --network-options.widths 4,4,4,4 --n 16"
+    assert run(f"train classifier --data pets --out model {options}") == 0
+    said = capsys.readouterr()
+    assert "accuracy on 4 held-out images" in said.out
+    quick = "--model model --n 60 --alpha 0.05 --data"
+    warning = "is not split, so its test images include those that model was trained on"
+    assert run(f"certify {quick} pets --out runs/all") == 0
+    assert warning in capsys.readouterr().err
+    assert run(f"certify {quick} {here}/pets --split val --out runs/val") == 0
+    assert "warning" not in capsys.readouterr().err
+    assert run(f"certify {quick} pets/cat/0.png --out runs/other") == 0
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_a_corrected_mistake_is_no_other_run(here: Path) -> None:

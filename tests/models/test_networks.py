@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.networks import (
+    NETWORKS,
     AttentionSelector,
     ConfidenceSelector,
     Conv4,
     DenoisedClassifier,
     ResNet9,
     build,
-    network_names,
 )
 from varsmooth.models.networks.encoding import SinusoidalEncoding
 from varsmooth.models.networks.normalisation import NORMS, StandardisedConv2d
@@ -218,7 +218,7 @@ def test_encoding_tells_neighbours_apart_smoothly() -> None:
 
 
 def test_every_registered_network_builds() -> None:
-    assert all(isinstance(build(name), nn.Module) for name in network_names())
+    assert all(isinstance(build(name), nn.Module) for name in NETWORKS)
 
 
 def test_own_network_by_import_path() -> None:
@@ -229,7 +229,7 @@ def test_own_network_by_import_path() -> None:
     ("network", "options", "message"),
     [
         ("conv44", {}, "did you mean conv4"),
-        ("conv4", {"width": (1, 2, 3, 4)}, "no option 'width'; did you mean 'widths'"),
+        ("conv4", {"width": (1, 2, 3, 4)}, "no option 'width'; did you mean widths"),
         ("conv4", {"widths": (8, 8)}, "four widths"),
         ("conv4", {"norm": "bach"}, "norm must be one of"),
         ("conv4", {"classes": "ten"}, "cannot be built"),

@@ -11,7 +11,7 @@ from tests.small_models import run, table, write_pair
 from varsmooth import CascadeSelector, SmoothedClassifier, certify, load, load_dataset
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.descriptions import describe
-from varsmooth.models.settings import TunedStages, read_stages, stages_for
+from varsmooth.models.settings import Settings, TunedStages, read_stages, stages_for
 from varsmooth.training import cascades
 from varsmooth.training.cascades import ConfidentVotes
 
@@ -65,8 +65,9 @@ def test_more_lambda_is_not_less_radius_nor_more_accuracy(votes: ConfidentVotes)
 
 def test_stages_are_read_and_chosen_by_lambda() -> None:
     assert read_stages("1.0:0.6,0.5") == ([1.0, 0.5], [0.6, 0.5])
-    with pytest.raises(VarsmoothError, match="LEVEL:THRESHOLD"):
-        read_stages("1.0;0.5")
+    for wrong in ("1.0;0.5", "", "tund", "1:0.4", "0:0.6", "1:1", "inf", "1,,0.5"):
+        with pytest.raises(VarsmoothError, match="cascade must be tuned, or LEVEL:THRESHOLD"):
+            Settings(cascade=wrong)
     family = [TunedStages(0.0, (0.25,), (0.5,)), TunedStages(0.6, (1.0,), (0.5,))]
     assert [stages_for(family, lam).lam for lam in (0, 0.5, 0.6, 1)] == [0.0, 0.0, 0.6, 0.6]
     with pytest.raises(VarsmoothError, match="lam"):

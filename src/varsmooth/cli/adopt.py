@@ -42,33 +42,32 @@ def adopt(
         seed: of the noise
         device: where to compute
     """
-    announce(f"adopt {factory}", data=data, images=f"{images} of {split}", n=n, device=device)
+    levels = sorted(levels or (0.06, 0.12, 0.25, 0.5))
+    votes = images * n * len(levels)
+    announce(f"adopt {factory}", data=f"{data} {split}", images=images, votes=votes, device=device)
     import time
 
     from torch import nn
 
     from varsmooth.data import load_dataset
     from varsmooth.data.fitting import fitted
-    from varsmooth.errors import VarsmoothError, require
-    from varsmooth.models.cards import aligned
+    from varsmooth.errors import require
+    from varsmooth.models.cards import accuracy_table, plain
     from varsmooth.models.checkpoints import save
     from varsmooth.models.descriptions import Description, Part
     from varsmooth.models.networks import build
     from varsmooth.processes import choose_device
     from varsmooth.selectors import FixedSelector
     from varsmooth.smoothing import SmoothedClassifier
-    from varsmooth.training.cards import RADII, measure_classifier
+    from varsmooth.training.cards import measure_classifier
 
     require(":" in factory, f"{factory} should be an import path package.module:name")
     network: nn.Module = build(factory).to(choose_device(device)).eval()
-    levels = sorted(levels or (0.06, 0.12, 0.25, 0.5))
     held_out = load_dataset(data, split, root)
     names = tuple(getattr(network, "class_names", ())) or held_out.class_names
     shape = getattr(network, "image_shape", None) or held_out.shape
     spread = held_out[:: max(1, len(held_out) // images)][:images]
     chosen = fitted(spread, SmoothedClassifier(network, FixedSelector(levels[0])), names, shape)
-    if chosen.labels is None:
-        raise VarsmoothError(f"{data} has no labels; put the images into one folder per class")
     began = time.perf_counter()
     metrics, _ = measure_classifier(network, chosen, levels, n, seed)
     pace = (time.perf_counter() - began) / (len(chosen) * n * len(levels))  # seconds per image
@@ -77,11 +76,6 @@ def adopt(
     part = Part(factory, metrics={split: metrics})
     about = Description(data, names, float(best), image_shape=chosen.shape, classifier=part)
     save(out, about, classifier=network.cpu())
-    rows = [("σ", "vote", *(f"r={r:g}" for r in RADII), "avg radius")]
-    for level, found in certified.items():
-        cells = (f"{found[f'{r:g}']:g}" for r in RADII)
-        vote = f"{metrics['smoothed_accuracy'][level]:g}"
-        rows.append((level, vote, *cells, f"{found['average_radius']:g}"))
     minutes = 3 * pace * len(load_dataset(data, "train", root)) / 60
     loss = metrics["plain_accuracy"] - metrics["smoothed_accuracy"][best]
     advice = (
@@ -93,9 +87,8 @@ def adopt(
     trust = f"--trust {factory}"
     conclude(
         [
-            f"accuracy without noise {metrics['plain_accuracy']:g} % on {len(chosen)} images of "
-            f"{chosen.name} {split}; smoothed as it is, in percent:",
-            *(f"  {line}" for line in aligned(rows)),
+            f"{len(chosen)} images of {chosen.name} {split}, the classifier as it is",
+            plain("\n".join(accuracy_table(metrics))),
             f"{advice}; saved in {out}",
         ],
         f"varsmooth train classifier --network {factory} --initial {out} --data {data} "

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from varsmooth.cli.feedback import announce, conclude, say
+from varsmooth.cli.feedback import announce, conclude, say, warn_of_training_images
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError
@@ -259,3 +259,4 @@ def _announce(
     images = f"{data.data} {data.split} {data.subset or ''}".rstrip()
     where = {"device": run.device, "out": run.out}
     announce(f"{verb} {images} with {model.model}", **settings, **where)
+    warn_of_training_images(model.model, data)

@@ -190,7 +190,8 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
     try:
         return _bound(verb, given)
     except OptionError as error:
-        raise WrongUsage(f"{spelled.get(error.name, error.name)} {error.problem}") from error
+        problem = re.sub("`(\\w+)`", lambda name: spelled.get(name[1], name[1]), error.problem)
+        raise WrongUsage(f"{spelled.get(error.name, error.name)} {problem}") from error
     except VarsmoothError as error:
         raise WrongUsage(str(error)) from error
 

@@ -22,8 +22,17 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
     from varsmooth.training import train_classifier
 
     out = train_classifier(config)
+    from varsmooth.models.descriptions import describe
+
+    part = describe(out).classifier
+    found = part.metrics[config.held_out_split] if part else {}
+    votes = ", ".join(f"{value:g} % at σ = {s}" for s, value in found["smoothed_accuracy"].items())
     conclude(
-        [f"the classifier is in {out}"],
+        [
+            f"accuracy on {found['images']} held-out images: {found['plain_accuracy']:g} % "
+            f"without noise; majority vote {votes}",
+            f"the classifier is in {out}",
+        ],
         f"varsmooth certify --model {out} --data {config.data} --out runs/certified",
         f"varsmooth train selector --classifier {out} --out {out}-h",
     )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from varsmooth.data.dataset import ImageDataset
-from varsmooth.data.splitting import split_off
+from varsmooth.data.splitting import folders_in, has_splits, split_off
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_limit, check_regular
 
@@ -26,9 +26,9 @@ def load_folder(folder: Path, split: str) -> ImageDataset:
 
     What has no folder `val` gets one from its training images, see `split_off`.
     """
-    own = {sub.name for sub in _folders_in(folder)}
-    if not own or not own <= {"train", "val", "test"}:
+    if not has_splits(folder):
         return split_off(_read_folder(folder, folder.resolve().name), split)
+    own = {sub.name for sub in folders_in(folder)}
     divided = split in ("train", "val") and "val" not in own
     chosen = folder / ("train" if divided else split)
     require(
@@ -39,7 +39,7 @@ def load_folder(folder: Path, split: str) -> ImageDataset:
 
 
 def _read_folder(folder: Path, name: str) -> ImageDataset:
-    folders, bare = _folders_in(folder), _images_in(folder)
+    folders, bare = folders_in(folder), _images_in(folder)
     require(
         not (bare and folders),
         f"{folder} has images beside its sub-folders; put every image into a class sub-folder",
@@ -77,10 +77,6 @@ def load_image(path: Path, split: str) -> ImageDataset:
         class_names=(),
         files=(path.name,),
     )
-
-
-def _folders_in(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
 def _images_in(folder: Path) -> list[Path]:

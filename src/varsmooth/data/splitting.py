@@ -4,14 +4,27 @@ import hashlib
 import sys
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from varsmooth.data.dataset import ImageDataset
 from varsmooth.errors import VarsmoothError, require
 
+SPLITS = {"train", "val", "test"}
 HELD_OUT = 5
 """One of this many images of each class is held out."""
+
+
+def has_splits(path: Path) -> bool:
+    """Whether a folder has sub-folders that are all called train, val or test."""
+    names = {sub.name for sub in folders_in(path)} if path.is_dir() else set()
+    return bool(names) and names <= SPLITS
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """The sub-folders that are not hidden, sorted."""
+    return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
 def split_off(data: ImageDataset, split: str) -> ImageDataset:
@@ -29,7 +42,7 @@ def split_off(data: ImageDataset, split: str) -> ImageDataset:
     """
     if split == "test":
         return data
-    if split not in ("train", "val"):
+    if split not in SPLITS:
         raise VarsmoothError(f"{data.name} has no split {split!r}; choose train, val or test")
     names = data.files or tuple(map(str, data.ids))
     order = np.argsort([hashlib.sha256(name.encode()).hexdigest() for name in names], kind="stable")

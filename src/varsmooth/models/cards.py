@@ -56,7 +56,7 @@ def card(name: str, about: Description, released: bool = False, log: bool = True
             lines += _settings(about)
         for split, metrics in part.metrics.items():
             lines += ["", f"### On `{split}`, {metrics['images']} images", ""]
-            lines += _accuracy(metrics) if "smoothed_accuracy" in metrics else _levels(metrics)
+            lines += accuracy_table(metrics) if "smoothed_accuracy" in metrics else _levels(metrics)
         lines += _training(part) if log else []
     licence = "MIT, as varsmooth." if released else "Chosen by whoever shares this model."
     lines += ["", "## Licence and citation", "", f"Licence: {licence}", f"Please cite {CITATION}"]
@@ -73,7 +73,7 @@ def _settings(about: Description) -> list[str]:
     return lines
 
 
-def _accuracy(metrics: Mapping[str, Any]) -> list[str]:
+def accuracy_table(metrics: Mapping[str, Any]) -> list[str]:
     """A column for each level: the vote's accuracy and, where measured, certified accuracy."""
     votes, certified = metrics["smoothed_accuracy"], metrics.get("certified", {})
     plain = metrics.get("plain_accuracy")

@@ -1,14 +1,13 @@
 """From the name of a model to a smoothed classifier that is ready to use."""
 
-import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from varsmooth.cascade import CascadeSelector, SoftmaxGate
 from varsmooth.defaults import N_SELECT
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, nearest, require
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
 from varsmooth.models.settings import Settings, read_stages, stages_for
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector
@@ -38,8 +37,7 @@ def load(
     """
     known = [field.name for field in fields(Settings)]
     for name in settings:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.4) or [", ".join(known)]
-        require(name in known, f"load has no setting {name!r}; did you mean {close[0]}?")
+        require(name in known, f"load has no setting {name!r}{nearest(name, known)}")
     return smoothed(load_checkpoint(name_or_path, trusted), Settings(**settings))
 
 
@@ -54,17 +52,24 @@ def smoothed(model: Checkpoint, settings: Settings) -> SmoothedClassifier:
 def selector_of(model: Checkpoint, settings: Settings) -> Selector:
     """Who chooses the level: these settings first, then what the description recommends."""
     about, given = model.description, settings.of_selector()
+    if settings.cascade == "tuned":
+        require(
+            len(about.cascades) > 0,
+            "this model has no tuned cascade; run varsmooth tune, or name its stages",
+        )
+        stages = stages_for(about.cascades, 1.0 if settings.lam is None else settings.lam)
+        return _cascade(stages.levels, stages.thresholds, settings.gate or stages.gate)
     if settings.cascade is not None:
-        return _cascade(model, settings)
-    require(settings.gate is None, "gate belongs to a cascade; give cascade too, or leave it out")
-    if settings.sigma is not None or model.selector is None:
+        return named_cascade(settings)
+    if settings.sigma is not None:
+        return FixedSelector(settings.sigma)
+    if model.selector is None:
         require(
             not given and settings.protect,
-            f"{', '.join(given) or 'protect'} steers a selector, but "
-            + ("this model has none" if settings.sigma is None else "sigma fixes the level")
-            + "; leave it out",
+            f"{', '.join(given) or 'protect'} steers a selector, but this model has none; "
+            "leave it out",
         )
-        return FixedSelector(about.default_sigma if settings.sigma is None else settings.sigma)
+        return FixedSelector(about.default_sigma)
     chosen = {"lam": 0.0, "sigma_a": about.sigma_of_selector, **about.recommended, **given}
     learned = LearnedSelector(model.selector, chosen["sigma_a"], chosen["lam"])
     if not settings.protect:
@@ -87,27 +92,11 @@ def selector_of(model: Checkpoint, settings: Settings) -> Selector:
 
 def named_cascade(settings: Settings) -> CascadeSelector:
     """The cascade whose stages were named."""
-    assert settings.cascade is not None
     require(settings.cascade != "tuned", "only a tuned model has a tuned cascade; name its stages")
-    require(settings.lam is None, "lam chooses among tuned stages; use cascade=tuned")
-    gate = None if settings.gate is None else SoftmaxGate(settings.gate)
-    return CascadeSelector(*read_stages(settings.cascade), gate=gate)
+    return _cascade(*read_stages(settings.cascade or ""), settings.gate)
 
 
-def _cascade(model: Checkpoint, settings: Settings) -> CascadeSelector:
-    """The stages that were named, or those that `tune` found for λ."""
-    assert settings.cascade is not None
-    given = settings.of_selector().keys() - {"lam"} | ({"sigma"} if settings.sigma else set())
-    require(
-        not given and settings.protect,
-        f"a cascade needs no {', '.join(sorted(given)) or 'protect'}; leave it out",
-    )
-    if settings.cascade != "tuned":
-        return named_cascade(settings)
-    gate = None if settings.gate is None else SoftmaxGate(settings.gate)
-    family = model.description.cascades
-    require(len(family) > 0, "this model has no tuned cascade; run varsmooth tune, or name stages")
-    chosen = stages_for(family, 1.0 if settings.lam is None else settings.lam)
-    if gate is None and chosen.gate is not None:
-        gate = SoftmaxGate(chosen.gate)
-    return CascadeSelector(chosen.levels, chosen.thresholds, gate)
+def _cascade(
+    levels: Sequence[float], thresholds: Sequence[float], gate: float | None
+) -> CascadeSelector:
+    return CascadeSelector(levels, thresholds, None if gate is None else SoftmaxGate(gate))

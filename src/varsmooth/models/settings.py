@@ -2,15 +2,48 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated, Any
 
-from varsmooth.errors import VarsmoothError, require
-from varsmooth.typed import Odd, Positive, Probability, Rule, Share, Typed
+from varsmooth.errors import require
+from varsmooth.typed import (
+    Odd,
+    OptionError,
+    Positive,
+    Probability,
+    Rule,
+    Share,
+    Typed,
+)
 
 SELECTOR_SETTINGS = ("lam", "sigma_a", "sigma_m", "clip", "levels", "n_median")
 """The settings that only a selector can use."""
 
 UP_TO_1000 = Rule("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000)
+
+
+def read_stages(text: str) -> tuple[list[float], list[float]]:
+    """Levels and thresholds of a cascade; ValueError if the text is none.
+
+    >>> read_stages("1.0:0.6,0.5,0.25")
+    ([1.0, 0.5, 0.25], [0.6, 0.5, 0.5])
+    """
+    pairs = [stage.partition(":") for stage in text.strip("[]").split(",")]
+    levels = [float(level) for level, _, _ in pairs]
+    return levels, [float(threshold or 0.5) for _, _, threshold in pairs]
+
+
+def _is_cascade(text: str) -> bool:
+    if text == "tuned":
+        return True
+    levels, thresholds = read_stages(text)
+    return all(0 < s < inf for s in levels) and all(0.5 <= tau < 1 for tau in thresholds)
+
+
+CASCADE = Rule(
+    "tuned, or LEVEL:THRESHOLD,… as in 1.0:0.6,0.5,0.25 (levels > 0, thresholds from 0.5 to 1)",
+    _is_cascade,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +68,7 @@ class Settings(Typed):
     """
 
     sigma: Positive | None = None
-    cascade: str | None = None
+    cascade: Annotated[str, CASCADE] | None = None
     gate: Probability | None = None
     lam: Share | None = None
     sigma_a: Positive | None = None
@@ -46,29 +79,26 @@ class Settings(Typed):
     protect: bool = True
     lattice: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        steering = [*self.of_selector(), *([] if self.protect else ["protect"])]
+        if self.cascade is None and self.gate is not None:
+            raise OptionError("gate", "belongs to a cascade; give `cascade` too, or leave it out")
+        if self.cascade is not None:
+            steering = [name for name in steering if name != "lam"]
+            if self.sigma is not None:
+                raise OptionError("sigma", "cannot be given with `cascade`; leave one of them out")
+            if self.lam is not None and self.cascade != "tuned":
+                raise OptionError("lam", "chooses among tuned stages; give `cascade` tuned with it")
+        if steering and (self.sigma is not None or self.cascade is not None):
+            other = "sigma" if self.cascade is None else "cascade"
+            problem = f"steers a selector, but `{other}` takes its place; leave one of them out"
+            raise OptionError(steering[0], problem)
+
     def of_selector(self) -> dict[str, Any]:
         """The selector's settings that were given."""
         values = {name: getattr(self, name) for name in SELECTOR_SETTINGS}
         return {name: value for name, value in values.items() if value is not None}
-
-
-def read_stages(text: str) -> tuple[list[float], list[float]]:
-    """Levels and thresholds of a cascade.
-
-    >>> read_stages("1.0:0.6,0.5,0.25")
-    ([1.0, 0.5, 0.25], [0.6, 0.5, 0.5])
-    """
-    levels, thresholds = [], []
-    for stage in text.strip("[]").split(","):
-        level, _, threshold = stage.partition(":")
-        try:
-            levels.append(float(level))
-            thresholds.append(float(threshold or 0.5))
-        except ValueError:
-            raise VarsmoothError(
-                f"a cascade is written LEVEL:THRESHOLD,… as in 1.0:0.6,0.5,0.25, not {text!r}"
-            ) from None
-    return levels, thresholds
 
 
 @dataclass(frozen=True)

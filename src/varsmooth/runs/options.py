@@ -133,21 +133,21 @@ class CertifyOptions(Typed):
         self._check_sequential()
         paper = self.method == "paper"
         if paper and self.distance is None:
-            raise OptionError("distance", "must be given with method paper: the attack budget D")
+            raise OptionError("distance", "must be given with `method` paper: the attack budget D")
         for name in ("distance", "every_index"):
             if getattr(self, name) and not paper:
-                raise OptionError(name, "belongs to method paper; leave it out")
+                raise OptionError(name, "belongs to `method` paper; leave it out")
 
     def _check_sequential(self) -> None:
         if not self.sequential:
             if self.n_max is not None:
-                raise OptionError("n_max", "belongs to at or until; give one of them, or n")
+                raise OptionError("n_max", "belongs to `at` or `until`; give one of them, or `n`")
             return
         if self.n != N:
-            raise OptionError("n", "is the votes of every image; with at or until give n_max")
+            raise OptionError("n", "is the votes of every image; with `at` or `until` give `n_max`")
         if self.method == "paper" or self.runner_up:
             name = "method" if self.method == "paper" else "runner_up"
-            raise OptionError(name, "cannot be used with at or until; leave it out")
+            raise OptionError(name, "cannot be used with `at` or `until`; leave it out")
         object.__setattr__(self, "n_max", self.n_max or N_MAX)
 
 

@@ -71,6 +71,9 @@ def fit(
     run = _Run(task, config, engine)
     progress = run.restore(batches.steps) if config.resume else Progress()
     if engine.rank == 0:
+        shown = batches.steps * config.batch_size
+        plan = f"{config.epochs} epochs of {shown:,} images, {batches.steps:,} steps each"
+        print(f"{plan}; the time left follows the first epoch", file=sys.stderr, flush=True)
         loggers = (terminal(config.epochs), *loggers)
         loggers += (tensorboard(config.out),) if config.tensorboard else ()
     for epoch in range(len(progress.history), config.epochs):

@@ -2,7 +2,7 @@
 
 from varsmooth.models.networks.conv4 import Conv4
 from varsmooth.models.networks.denoised import DenoisedClassifier
-from varsmooth.models.networks.registry import NETWORKS, build, network_names
+from varsmooth.models.networks.registry import NETWORKS, build
 from varsmooth.models.networks.resnet import ResNet20
 from varsmooth.models.networks.resnet9 import ResNet9
 from varsmooth.models.networks.selector import (
@@ -21,5 +21,4 @@ __all__ = [
     "ResNet9",
     "ResNet20",
     "build",
-    "network_names",
 ]

@@ -1,6 +1,5 @@
 """From the name of a network and its options to the network."""
 
-import difflib
 import inspect
 import os
 import sys
@@ -10,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, nearest, require
 from varsmooth.limits import check_limit
 from varsmooth.models.adapters import CifarResNet
 from varsmooth.models.networks.conv4 import Conv4
@@ -29,11 +28,6 @@ NETWORKS: dict[str, type[nn.Module]] = {
 """Every network that a description may name without anyone's import path."""
 
 
-def network_names() -> list[str]:
-    """The registered names."""
-    return sorted(NETWORKS)
-
-
 def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     """A fresh network from a registered name, or from an import path `package.module:name` of a
     class or function.
@@ -45,7 +39,12 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     Linear(in_features=8, out_features=10, bias=True)
     """
     options = dict(options or {})
-    maker: Callable[..., Any] = imported(network) if ":" in network else _registered(network)
+    own = ":" in network
+    require(
+        own or network in NETWORKS,
+        f"there is no network {network!r}{nearest(network, [*NETWORKS, 'package.module:Class'])}",
+    )
+    maker: Callable[..., Any] = imported(network) if own else NETWORKS[network]
     require(callable(maker), f"{network} is not a class or function that makes a network")
     parameters = inspect.signature(maker).parameters
     known = [
@@ -53,8 +52,7 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     ]
     if len(known) == len(parameters):  # no **kwargs that would take any option
         for name in options:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.4) or [", ".join(known)]
-            require(name in known, f"{network} has no option {name!r}; did you mean {close[0]!r}?")
+            require(name in known, f"{network} has no option {name!r}{nearest(name, known)}")
     try:
         _check_sizes(network, options)
         made = maker(**options)
@@ -62,12 +60,9 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
         raise
     except Exception as error:  # options of a stranger's file may be anything
         raise VarsmoothError(f"{network} cannot be built with {options}: {error}") from error
-    require(
-        isinstance(made, nn.Module),
-        f"{network} must return an nn.Module, not {type(made).__name__}",
-    )
-    checked: nn.Module = made
-    return checked
+    if not isinstance(made, nn.Module):
+        raise VarsmoothError(f"{network} must return an nn.Module, not {type(made).__name__}")
+    return made
 
 
 def _check_sizes(network: str, value: Any) -> None:
@@ -77,16 +72,6 @@ def _check_sizes(network: str, value: Any) -> None:
             _check_sizes(network, inner)
     elif isinstance(value, int):
         check_limit("SIZE", value, f"an option of {network} is {value:,}")
-
-
-def _registered(name: str) -> type[nn.Module]:
-    close = difflib.get_close_matches(name, NETWORKS, n=1) or network_names()
-    require(
-        name in NETWORKS,
-        f"there is no network {name!r}; did you mean {' or '.join(close)}? "
-        "Name your own as package.module:Class",
-    )
-    return NETWORKS[name]
 
 
 def imported(path: str) -> Any:
