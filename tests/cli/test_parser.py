@@ -127,7 +127,10 @@ def test_examples_work_as_printed(
         ("certify --model m --out x --clip 0.5", "--clip must be 2 values separated by commas"),
         ("certify --model m --out x --subset 3", "--subset must be START:STOP or START:STOP:STEP"),
         ("certify --model m --out x --subset ::0", "--subset must be START:STOP"),
-        ("certify --model m --out x --method paper", "--distance must be given with --method paper"),
+        (
+            "certify --model m --out x --method paper",
+            "--distance must be given with --method paper",
+        ),
         ("attack --model m --out x", "with --eps, or a run to search with --against"),
         ("attack --model m --eps nan --out x", "--eps must be a number ≥ 0"),
         ("attack --model m --eps -1e-3 --out x", "--eps must be a number ≥ 0"),
