@@ -157,7 +157,9 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
         (lambda: CascadeSelector([]), "at least one"),
         (lambda: CascadeSelector([1.0, 0.5], [0.5]), "2 levels"),
         (lambda: CascadeSelector([1.0], [0.4]), r"\[0.5, 1\)"),
-        (lambda: CascadeSelector([1.0, 1.0]), "twice"),
+        (lambda: CascadeSelector([1.0, 1.0]), "must fall"),
+        (lambda: CascadeSelector([0.25, 0.5]), "must fall"),
+        (lambda: CascadeSelector("0.5,0.25"), "the text '0'"),  # type: ignore[arg-type]
         (lambda: SoftmaxGate(1.5), "confidence"),
         (lambda: certify(cascade(SHARES, [0.5] * 3), point(0.5), method="conditional"), "assume"),
         (lambda: certify(cascade(SHARES, [0.5] * 3), point(0.5), runner_up=True), "runner_up"),

@@ -662,6 +662,10 @@ def test_bad_images_are_refused(x: Tensor, words: str) -> None:
         ({"method": "exact"}, "method"),
         ({"method": "paper"}, "certify_as_paper"),
         ({"ids": [1, 2]}, "ids"),
+        ({"ids": ["a"]}, "ids must be whole"),
+        ({"n": 1e2}, "n must be a whole number"),
+        ({"n": "100"}, "n must be a whole number"),
+        ({"alpha": [0.1, 0.2]}, "alpha must be a number"),
     ],
     ids=str,
 )
@@ -690,6 +694,40 @@ def test_bad_dual_options_are_refused() -> None:
         certify(dual(Linear()), x).recompute(1e-3, alpha_select=-1.0)
     with pytest.raises(VarsmoothError, match="same id"):
         predict(fixed(Linear(), 0.25), point(0.5, 0.5, copies=2), ids=[1, 1])
+
+
+class Returning(nn.Module):
+    """A classifier that gives back whatever it is made of."""
+
+    def __init__(self, output: Any) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, z: Tensor) -> Any:
+        return self.output(z)
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (lambda z: (z.flatten(1), None), "one tensor of scores .* not tuple"),
+        (lambda z: z.flatten(1)[:, :1], "two or more"),
+        (lambda z: z @ torch.zeros(7, 7), "fails on torch.float32 images of 2×1 pixels"),
+    ],
+    ids=["a tuple", "one score", "an error of its own"],
+)
+def test_a_classifier_that_cannot_serve_is_named(output: Any, words: str) -> None:
+    for call in (predict, certify, lambda g, x: g(x)):
+        with pytest.raises(VarsmoothError, match=words):
+            call(fixed(Returning(output), 0.25), torch.zeros(1, 1, 1, 2))
+
+
+def test_images_that_are_no_tensor_are_refused_with_the_way_to_convert_them() -> None:
+    for images in (np.zeros((1, 1, 1, 2), np.float32), [[0.5]]):
+        with pytest.raises(VarsmoothError, match=r"torch tensor.*torch\.from_numpy"):
+            certify(fixed(Linear(), 0.25), images)  # type: ignore[arg-type]
+    with pytest.raises(VarsmoothError, match=r"x\.float\(\)"):
+        certify(fixed(Linear(), 0.25), point(0.7, 0.5).half())
 
 
 def test_bad_selectors_are_refused() -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from varsmooth.errors import check_ids, check_images, require
+from varsmooth.errors import check_counts, check_ids, check_images, require
 from varsmooth.noise import NoiseStream
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
@@ -45,10 +45,10 @@ def pgd(
     check_images(x)
     eps, step_size = _check_budget(x, eps, steps, step_size)
     require(norm in ("l2", "linf"), f"norm must be 'l2' or 'linf', not {norm!r}")
-    require(restarts >= 1 and samples >= 1, "restarts and samples must be at least 1")
+    check_counts(restarts=restarts, samples=samples)
     require(
-        y.shape == x.shape[:1] and not y.is_floating_point(),
-        f"y must hold one class index per image, shape ({len(x)},), not {tuple(y.shape)}",
+        isinstance(y, Tensor) and y.shape == x.shape[:1] and not y.is_floating_point(),
+        f"y must be a tensor of {len(x)} class indices, one for each image",
     )
     check_ids(ids, len(x))
     noise = NoiseStream.make(len(x), seed, ids, getattr(model, "lattice", False))
@@ -85,6 +85,8 @@ def _loss(
         else:
             output = model(x)
             scores = getattr(output, "logits", output)
+        classes = scores.shape[1]
+        require(bool((y < classes).all()), f"a label in y is not below {classes}, the classes")
         draws.append(scores.log_softmax(dim=1))
     mean = torch.stack(draws).logsumexp(dim=0) - math.log(samples)
     return -mean.gather(1, y[:, None])[:, 0]
@@ -120,7 +122,7 @@ def _random_start(x: Tensor, eps: Tensor, norm: Norm, noise: NoiseStream) -> Ten
 def _check_budget(
     x: Tensor, eps: float | Tensor, steps: int, step_size: float | Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    require(steps >= 1, f"steps must be at least 1, not {steps}")
+    check_counts(steps=steps)
     budget = torch.as_tensor(eps, dtype=x.dtype, device=x.device)
     require(
         budget.ndim == 0 or budget.shape == x.shape[:1],

@@ -7,6 +7,7 @@ no level has to be safe for every class (Theorem C, `varsmooth.certificates`).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class CascadeSelector(nn.Module):
     Unlike a `NoiseSelector` it reads nothing but votes of f, so σ is known only after voting.
 
     Args:
-        levels: s_1, …, s_L, usually falling: large noise for the images that can bear it.
+        levels: s_1 > … > s_L: large noise for the images that can bear it.
         thresholds: τ_j in [½, 1), one for each level. ½ throughout by default: then the true
             radius of every image is at least that of σ = s_1. Larger ones make an early stage
             more careful, which gains accuracy at small radii.
@@ -67,7 +68,10 @@ class CascadeSelector(nn.Module):
         rounded = tuple(float(np.float32(check_sigma("a level", s))) for s in levels)
         taus = tuple(float(t) for t in (thresholds or [0.5] * len(rounded)))
         require(len(rounded) > 0, "a cascade needs at least one level")
-        require(len(set(rounded)) == len(rounded), f"a level occurs twice in {list(rounded)}")
+        require(
+            all(high > low for high, low in pairwise(rounded)),
+            f"levels must fall, the largest noise first, not {list(levels)}",
+        )
         require(
             len(taus) == len(rounded),
             f"a cascade of {len(rounded)} levels needs as many thresholds, not {len(taus)}",
@@ -87,6 +91,9 @@ class CascadeSelector(nn.Module):
             "thresholds": list(self.stages.thresholds),
             "gate": describe_gate(self.gate),
         }
+
+    def extra_repr(self) -> str:
+        return f"levels={list(self.stages.levels)}, thresholds={list(self.stages.thresholds)}"
 
     def mix(self, probabilities: Sequence[Tensor]) -> Tensor:
         """The soft answer (B, classes) from each stage's soft votes P_j (B, classes).

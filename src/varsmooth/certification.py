@@ -12,7 +12,7 @@ from varsmooth import bounds
 from varsmooth.cascade import CascadeSelector, Plan, Stages, can_improve, make_plan
 from varsmooth.certificates import Certificates
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_SELECT, N
-from varsmooth.errors import require
+from varsmooth.errors import check_counts, require
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
 from varsmooth.sampling import Ids, Sampler, image_by_image
 from varsmooth.selectors import FixedSelector, MedianSelector
@@ -152,13 +152,12 @@ def certificate_method(
 
 
 def _check_draws(ledger: Ledger, n: int, n0: int, n_select: int) -> None:
+    check_counts(n=n, n0=n0, n_select=n_select)
     a = ledger.alpha_class / 2 if ledger.runner_up else ledger.alpha_class
     fewest = bounds.fewest_votes_to_certify(a)
     require(
         n >= fewest, f"at alpha={ledger.alpha:g} no vote of n={n} can certify; use n ≥ {fewest}"
     )
-    require(n0 >= 1, f"n0 must be at least 1, not {n0}")
-    require(n_select >= 1, f"n_select must be at least 1, not {n_select}")
 
 
 def _certify_cascade(

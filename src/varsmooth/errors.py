@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,21 +24,35 @@ def nearest(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {close[0]}?" if close else f"; choose from {', '.join(known)}"
 
 
+def check_counts(**counts: Any) -> None:
+    """Numbers of draws are whole and at least 1."""
+    for name, value in counts.items():
+        require(
+            hasattr(value, "__index__") and value >= 1,
+            f"{name} must be a whole number of at least 1, not {value!r}",
+        )
+
+
 def check_images(x: "Tensor") -> None:
     """Images are a float tensor (B,C,H,W), not empty, finite, in [0,1]."""
     require(
-        getattr(x, "ndim", None) == 4,
-        f"images must be a tensor of shape (batch, channels, height, width), "
-        f"not {tuple(x.shape) if hasattr(x, 'shape') else type(x).__name__}; "
+        hasattr(x, "is_floating_point"),
+        "images must be a torch tensor of shape (batch, channels, height, width), "
+        f"not {type(x).__name__}; convert them, as with torch.from_numpy",
+    )
+    require(
+        x.ndim == 4,
+        f"images must have the shape (batch, channels, height, width), not {tuple(x.shape)}; "
         "add a batch dimension with x[None]",
     )
     require(x.numel() > 0, "the batch of images is empty; give at least one image")
     require(
         str(x.dtype) in ("torch.float32", "torch.float64"),
-        f"images must be float32 (or float64), not {x.dtype}; divide 8-bit images by 255 first",
+        f"images must be float32 (or float64), not {x.dtype}; "
+        + ("convert them with x.float()" if x.is_floating_point() else "divide bytes by 255 first"),
     )
     require(bool(x.isfinite().all()), "the images contain NaN or infinity; remove those images")
-    low, high = float(x.min()), float(x.max())
+    low, high = x.detach().min().item(), x.detach().max().item()
     require(
         low >= 0 and high <= 1,
         f"pixels must lie in [0, 1], these go from {low:g} to {high:g}; "
@@ -50,6 +64,9 @@ def check_ids(ids: "Sequence[int] | Tensor | None", batch: int) -> None:
     """Image ids name the noise streams, so there is one for every image and none twice."""
     if ids is None:
         return
+    require(
+        all(hasattr(i, "__index__") for i in ids), "ids must be whole numbers, one for each image"
+    )
     listed = [int(i) for i in ids]
     require(len(listed) == batch, f"there are {batch} images but {len(listed)} ids; give one each")
     require(len(set(listed)) == batch, "two images have the same id and would share their noise")

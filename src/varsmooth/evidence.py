@@ -73,7 +73,10 @@ class Ledger:
 
 def check_probability(name: str, value: float) -> None:
     """A failure probability lies strictly between 0 and 1."""
-    require(0 < value < 1, f"{name} must lie between 0 and 1, not {value}")
+    require(
+        isinstance(value, int | float) and 0 < value < 1,
+        f"{name} must be a number between 0 and 1, not {value}",
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from varsmooth import bounds
 from varsmooth.cascade import CascadeSelector, Stages
 from varsmooth.certificates import ABSTAIN, Prediction, Predictions
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N
-from varsmooth.errors import require
+from varsmooth.errors import check_counts, require
 from varsmooth.evidence import Ledger, LevelVotes
 from varsmooth.sampling import Ids, Sampler, image_by_image
 from varsmooth.selectors import MedianSelector
@@ -57,6 +57,7 @@ def predict(
     if progress:
         return Predictions(image_by_image(predict, locals()))
     check_smoothed(g, x)
+    check_counts(n=n)
     selector, ledger = g.selector, None
     if alpha is not None:
         ledger = Ledger.of("fixed", alpha)

@@ -32,6 +32,9 @@ class NoiseSelector(nn.Module, ABC):
     def describe(self) -> dict[str, Any]:
         """Every setting of the selector as plain JSON values, for records and checkpoints."""
 
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.describe().items())
+
     def forward(
         self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
     ) -> Tensor:
@@ -270,8 +273,9 @@ class Grid:
 def check_sigma(name: str, sigma: float) -> float:
     """A noise level is one positive finite number."""
     try:
+        require(not isinstance(sigma, str), f"{name} must be a number, not the text {sigma!r}")
         value = float(sigma)
-    except (TypeError, ValueError) as error:
+    except TypeError as error:
         raise VarsmoothError(f"{name} must be one positive number, not {sigma!r}") from error
     require(0 < value < float("inf"), f"{name} must be positive and finite, not {sigma}")
     return value

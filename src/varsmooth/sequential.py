@@ -11,7 +11,7 @@ from varsmooth.cascade import CascadeSelector, Plan, Stages
 from varsmooth.certificates import Certificates, Decision, Decisions, Reason
 from varsmooth.certification import begin, cascade_plans, check_method, select
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_MAX, N_SELECT
-from varsmooth.errors import require
+from varsmooth.errors import check_counts, require
 from varsmooth.evidence import Ledger, Method
 from varsmooth.sampling import Ids, Sampler
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
@@ -140,7 +140,7 @@ def _choose(
     kind: Method, ledger: Ledger, sampler: Sampler, n0: int, n_max: int, n_select: int
 ) -> Voting:
     """Selection draws: the levels and the class of every image."""
-    require(min(n0, n_max, n_select) >= 1, "n0, n_max and n_select must be at least 1")
+    check_counts(n0=n0, n_max=n_max, n_select=n_select)
     a = ledger.alpha_class
     require(
         bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(a)),

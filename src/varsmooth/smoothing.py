@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.cascade import SOFTNESS, CascadeSelector, Gate
-from varsmooth.errors import check_ids, check_images, require
+from varsmooth.errors import VarsmoothError, check_counts, check_ids, check_images, require
 from varsmooth.noise import CHUNK, NoiseStream
 from varsmooth.selectors import NoiseSelector, check_levels
 
@@ -40,12 +40,12 @@ class SmoothedClassifier(nn.Module):
         lattice: bool = False,
     ) -> None:
         super().__init__()
-        require(samples >= 1, f"samples must be at least 1, not {samples}")
+        check_counts(samples=samples)
         require(temperature > 0, f"temperature must be positive, not {temperature}")
         require(
             isinstance(selector, Selector),
             "selector must be a FixedSelector, LearnedSelector, MedianSelector or "
-            f"CascadeSelector, not {type(selector).__name__}; wrap a callable in MedianSelector",
+            f"CascadeSelector, not {selector!r}; one σ for all images is FixedSelector(0.25)",
         )
         self.classifier = classifier
         self.selector = selector
@@ -78,11 +78,20 @@ class SmoothedClassifier(nn.Module):
     def logits(self, z: Tensor, sigma: Tensor) -> Tensor:
         """f at noisy images z (M,C,H,W) whose noise has the levels sigma (M,) → (M, classes)."""
         conditional = getattr(self.classifier, "conditional", False)
-        output = self.classifier(z, sigma) if conditional else self.classifier(z)
+        try:
+            output = self.classifier(z, sigma) if conditional else self.classifier(z)
+        except (RuntimeError, TypeError, ValueError) as error:
+            channels, height, width = z.shape[1:]
+            raise VarsmoothError(
+                f"the classifier fails on {z.dtype} images of {width}×{height} pixels with "
+                f"{channels} channels: {str(error).strip().splitlines()[0]}"
+            ) from error
         logits: Tensor = getattr(output, "logits", output)
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         require(
-            logits.ndim == 2 and len(logits) == len(z),
-            f"the classifier must return scores ({len(z)}, classes), not {tuple(logits.shape)}",
+            len(shape) == 2 and shape[0] == len(z) and shape[1] >= 2,
+            f"the classifier must return one tensor of scores ({len(z)}, classes) for two or more "
+            f"classes, not {shape}",
         )
         return logits
 

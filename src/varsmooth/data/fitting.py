@@ -47,15 +47,8 @@ def outputs_on(images: ImageDataset, g: SmoothedClassifier) -> int:
     """The number of classes of the model, which must be able to read the images."""
     device = next((p.device for p in g.parameters()), None)
     x = images.batch(slice(0, 1)).images.to(device)
-    try:
-        with torch.no_grad(), evaluation_mode(g):
-            return g.logits(x, torch.full_like(x[:, 0, 0, 0], 0.5)).shape[1]
-    except (RuntimeError, TypeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise VarsmoothError(
-            f"the model cannot read the images of {images.name}, which have "
-            f"{x.shape[1]} channels of {x.shape[3]}×{x.shape[2]} pixels: {reason}"
-        ) from error
+    with torch.no_grad(), evaluation_mode(g):
+        return g.logits(x, torch.full_like(x[:, 0, 0, 0], 0.5)).shape[1]
 
 
 def renumbered(images: ImageDataset, class_names: tuple[str, ...]) -> ImageDataset:
