@@ -30,17 +30,29 @@ def pgd(
     seed: int | None = None,
     ids: Sequence[int] | Tensor | None = None,
 ) -> Tensor:
-    """Adversarial images (B,C,H,W) within eps of x, in [0,1].
+    """Adversarial images (B,C,H,W) within eps of x, in [0,1], by projected gradient descent.
 
-    model: anything that maps images to scores (B, classes). On f alone the attack is the paper's
-    weak one; on a `SmoothedClassifier` it goes through f, noise and selector (strong, adaptive).
-    y (B,): true classes, whose cross-entropy is raised; targeted=True lowers that of y instead.
-    Each step follows the gradient of −log E[softmax(model(x'))]_y, the expectation over `samples`
-    evaluations with fresh noise at every step (EOT), by step_size (default 2.5·eps/steps), and
-    projects onto ball and box. The first start is x, further restarts are random in the ball.
-    Returned is the point of largest loss; under noise (a `SmoothedClassifier`, or samples > 1) only
-    the last point of each start is judged, for the largest of many noisy losses is mostly luck.
-    eps and step_size may be tensors (B,). The model's parameters and mode are left as they were.
+    Each step follows the gradient of −log E[softmax(model(x'))]_y and projects onto ball and box.
+    The first start is x, further ones are random in the ball. Returned is the point of largest
+    loss; under noise (a `SmoothedClassifier`, or samples > 1) only the last point of each start
+    counts, because the largest of many noisy losses is mostly luck. The model's parameters and mode
+    are left as they were.
+
+    Args:
+        model: Anything that maps images to scores (B, classes). On f alone this is the paper's weak
+            attack; on a `SmoothedClassifier` it goes through f, noise and selector (strong,
+            adaptive).
+        x: Images (B,C,H,W) in [0,1].
+        y: Classes (B,) whose cross-entropy is raised, or lowered if targeted.
+        eps: Budget, a number or (B,).
+        steps: Gradient steps.
+        step_size: A number or (B,); 2.5·eps/steps by default.
+        norm: "l2" or "linf".
+        restarts: Number of starts.
+        samples: Evaluations averaged in each step, with fresh noise (EOT).
+        targeted: Whether y are the classes to reach.
+        seed: None takes fresh entropy.
+        ids: Names of the images' noise streams; 0, 1, … by default.
     """
     check_images(x)
     eps, step_size = _check_budget(x, eps, steps, step_size)

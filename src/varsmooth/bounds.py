@@ -48,10 +48,10 @@ def class_radius(
     threshold: ArrayLike = 0.5,
     anytime: bool = False,
 ) -> Floats:
-    """H = σ [Φ⁻¹(CP⁻(top, n, a)) − Φ⁻¹(τ)]: nearer than H the class keeps probability ≥ τ.
+    """H = σ [Φ⁻¹(CP⁻(top, n, a)) − Φ⁻¹(τ)]: closer than H the class keeps probability ≥ τ.
 
-    At τ = ½ this is Cohen's radius, negative where p ≤ ½ cannot be excluded.
-    anytime: `anytime_lower` in place of CP⁻, for an n that the votes themselves decided on.
+    At τ = ½ this is Cohen's radius, negative where p ≤ ½ cannot be excluded. With `anytime`,
+    `anytime_lower` replaces CP⁻, for an n that the votes themselves decided on.
     """
     bound = anytime_lower if anytime else clopper_pearson_lower
     lower = normal_quantile(bound(top, n, a))
@@ -67,9 +67,9 @@ def exclusion_radius(
     threshold: ArrayLike,
     anytime: bool = False,
 ) -> Floats:
-    """X = σ [Φ⁻¹(τ) − Φ⁻¹(CP⁺(other, n, a))]: nearer than X the class stays below τ.
+    """X = σ [Φ⁻¹(τ) − Φ⁻¹(CP⁺(other, n, a))]: closer than X the class stays below τ.
 
-    anytime: 1 − `anytime_lower` of all other votes in place of CP⁺.
+    With `anytime`, 1 − `anytime_lower` of all other votes replaces CP⁺.
     """
     if anytime:
         upper = -normal_quantile(anytime_lower(np.asarray(n) - np.asarray(other), n, a))
@@ -145,12 +145,20 @@ def median_band(n: int, a: float) -> float:
 
 
 def entry_distances(below: ArrayLike, n: int, sigma_m: float, a: float, band: float = 0) -> Floats:
-    """D̂_j: no x' nearer than D̂_j to x has the grid's level s_j as its median level.
+    """D̂_j: no x' closer than D̂_j to x has the grid's level s_j as its median level.
 
-    below: counts (..., L−1) of the n selector samples that are ≤ t_j, between the levels.
     D̂_j = σ_m · max(0, max(Φ⁻¹(F_{j−1}), Φ⁻¹(1 − F_j)) − band), F_0 = 0, F_L = 1, with F_{j−1}
-    replaced by CP⁻ and F_j by CP⁺, each failing with probability ≤ a. band: see `median_band`.
-    Returns (..., L).
+    replaced by CP⁻ and F_j by CP⁺, each failing with probability ≤ a.
+
+    Args:
+        below: Counts (..., L−1) of selector samples ≤ t_j, the thresholds between the levels.
+        n: The number of samples.
+        sigma_m: Noise level of the median smoothing.
+        a: Failure probability of each bound.
+        band: See `median_band`.
+
+    Returns:
+        Distances (..., L).
     """
     below = np.asarray(below)
     never = np.zeros((*below.shape[:-1], 1))

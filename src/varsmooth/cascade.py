@@ -116,7 +116,8 @@ class CascadeSelector(nn.Module):
 class SoftmaxGate(nn.Module):
     """A vote counts where the largest softmax probability of f is at least `confidence`.
 
-    confidence: one number for all levels, or a mapping from level to number.
+    Args:
+        confidence: One number for all levels, or a mapping from level to number.
     """
 
     def __init__(self, confidence: float | dict[float, float]) -> None:
@@ -170,8 +171,8 @@ class Plan:
 def make_plan(stages: Stages, selection: Integers, n0: int, n: int, a: float) -> Plan:
     """The class A and the stage k* from which the largest radius is to be expected.
 
-    selection: counts (S, classes) of n0 selection draws at each of the first S stages. Stage k*
-    gets n votes; an earlier one as many as are worth their price (`_early_votes`).
+    Stage k* gets n votes; an earlier one as many as are worth their price (`_early_votes`).
+    `selection` holds counts (S, classes) of n0 draws at each of the first S stages.
     """
     radius = cascade_radii(stages, *expected_quantiles(selection, n0, n, a))
     stage, candidate = (int(i) for i in np.unravel_index(radius.argmax(), radius.shape))
@@ -203,7 +204,7 @@ def can_improve(
 def cascade_radii(stages: Stages, lower: Floats, upper: Floats) -> Floats:
     """R = min(H_k, min_{j<k} X_j) for every stage k and class A: (..., S, classes).
 
-    lower: Φ⁻¹ of a lower bound on p_k(A); upper: Φ⁻¹ of an upper bound on the most likely other
+    `lower` is Φ⁻¹ of a lower bound on p_k(A), `upper` of an upper bound on the most likely other
     class at stage k; each (..., S, classes), for the first S stages.
     """
     levels, taus = _columns(stages, lower.shape[-2])
@@ -226,10 +227,7 @@ def _columns(stages: Stages, seen: int) -> tuple[Floats, Floats]:
 
 
 def expected_quantiles(selection: Integers, n0: int, n: int, a: float) -> tuple[Floats, Floats]:
-    """The quantiles that n votes should give, as `cascade_radii` takes them.
-
-    selection: counts (..., classes) of n0 draws.
-    """
+    """The quantiles that n votes should give, from counts (..., classes) of n0 selection draws."""
     classes = selection.shape[-1]
     return vote_quantiles(n * (selection + 1 / classes) / (n0 + 1), n, a)
 

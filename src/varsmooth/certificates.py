@@ -33,13 +33,17 @@ GUARANTEES: dict[Method, Guarantee] = {
 class Certificate:
     """One image's certificate: every x' with ‖x' − x‖₂ < radius gets class `prediction`.
 
-    guarantee: `sound`: P(radius is too large) ≤ α, whatever the attacker does to x;
-    `conditional`: the same if the attacker leaves the selector's choice of σ alone;
-    `heuristic`: the paper's three-level value, which looks at a few levels only and can be false.
-    prediction is ABSTAIN (−1) and radius 0 where nothing can be certified. radius is float64.
-    sigma: the level the selector chose on the selection draws; of a cascade, the level of the
-    stage that answers; stages: the cascade, of which `votes` has the stages 1, …, k*.
-    samples: noisy images that f was shown.
+    Attributes:
+        prediction: The class, or ABSTAIN (−1) where nothing can be certified.
+        radius: The certified ℓ2 radius, float64; 0 if the prediction is ABSTAIN.
+        guarantee: `sound`: P(radius is too large) ≤ α, whatever the attacker does to x;
+            `conditional`: the same if the attacker does not move the selector's choice of σ;
+            `heuristic`: the paper's three-level value, which looks at a few levels only and can be
+            false.
+        sigma: The level that the selector chose on the selection draws; of a cascade, the level of
+            the stage that decides.
+        stages: The cascade, of which `votes` has the stages 1, …, k*.
+        samples: Noisy images shown to f.
     """
 
     prediction: int
@@ -198,11 +202,13 @@ Reason = Literal["certified", "futile", "undecided"]
 class Decision:
     """One image's answer to "which of these radii can be certified?".
 
-    certificate: all that the votes prove, at least `radius`. radii: those asked, ascending.
-    reached: how many of them are certified, from the smallest on.
-    reason: why not more. `certified`: all are. `futile`: the votes speak against the next one, or
-    those still to come had no real chance to certify it; `undecided`: n_max votes did not
-    suffice. Neither claims that the true radius is smaller.
+    Attributes:
+        certificate: All that the votes prove, at least `radius`.
+        radii: The radii that were asked, ascending.
+        reached: How many of them are certified, from the smallest on.
+        reason: Why not more. `certified`: all are. `futile`: the votes speak against the next one,
+            or those still to come had no real chance to certify it. `undecided`: n_max votes did
+            not suffice. None of these claims that the true radius is smaller.
     """
 
     certificate: Certificate

@@ -202,8 +202,8 @@ def cascade_plans(
 class Selection:
     """What the selection draws fix, image by image, before any vote is counted.
 
-    visits: (D̂_j, s_j) of every level that may matter, by increasing D̂_j; (0, σ) alone where no
-    selector is to be bounded.
+    `visits` are (D̂_j, s_j) of every level that may matter, by increasing D̂_j; (0, σ) alone where
+    there is no selector to bound.
     """
 
     sigma: list[float]

@@ -20,13 +20,16 @@ Method = Literal["fixed", "sound", "cascade", "paper", "conditional"]
 class Ledger:
     """How α was spent on one image.
 
-    alpha: the total the caller allowed. alpha_class (α_c): for the votes of f, at each level.
-    alpha_select (α_h): for the selector's bounds, half on each side.
-    alpha_deploy (α_p), n_deploy (N_p): the deployed `predict` that a dual certificate covers; its
-    median of N_p draws leaves its band with probability ≤ α_p. Spent by each query, not here.
-    runner_up: whether α_c is split between the winner's bound and the runner-up's.
-    anytime: the bounds on f's votes hold after every vote at once, so that the votes may decide
-    when to stop, and how often they were looked at costs nothing.
+    Attributes:
+        alpha: The total that the caller allowed.
+        alpha_class: α_c, for the votes of f, at each level.
+        alpha_select: α_h, for the selector's bounds, half on each side.
+        alpha_deploy: α_p of the deployed `predict` that a dual certificate covers: its median
+            leaves the band with probability ≤ α_p. Each query spends it, not the certificate.
+        n_deploy: N_p, the draws of that median.
+        runner_up: Whether α_c is split between the bounds of the winner and of the runner-up.
+        anytime: Whether the bounds hold after every vote at once, so that the votes may decide when
+            to stop.
     """
 
     alpha: float
@@ -83,7 +86,7 @@ def check_probability(name: str, value: float) -> None:
 class LevelVotes:
     """Votes of f at one noise level: counts per class, and the class that other draws chose.
 
-    passes: votes that the gate of a cascade turned into "pass"; they count for no class.
+    `passes` are votes that the gate of a cascade turned into "pass"; they count for no class.
     """
 
     sigma: float
@@ -125,9 +128,11 @@ class LevelVotes:
 
 @dataclass(frozen=True)
 class SelectorEvidence:
-    """What was seen of a median-smoothed selector: its raw samples and the rules applied to them.
+    """What was seen of a median-smoothed selector, and the rules applied to it.
 
-    samples: h(x+ε_k), ascending, before clip and grid. distance: the D of the paper's method.
+    Attributes:
+        samples: h(x+ε_k), ascending, before clip and grid.
+        distance: D of the paper's method.
     """
 
     samples: tuple[float, ...]
@@ -153,8 +158,8 @@ class SelectorEvidence:
     def levels_between(self, ledger: Ledger, every_index: bool) -> list[float]:
         """The levels that the paper looks at: lower bound, median and upper bound of h at D.
 
-        every_index: all sampled levels from the lower to the upper bound. Empty if a bound does
-        not exist and no clip or grid stands in for it.
+        With every_index, all sampled levels from the lower to the upper bound. Empty if a bound
+        does not exist and no clip or grid replaces it.
         """
         n = len(self.samples)
         assert self.distance is not None

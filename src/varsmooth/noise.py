@@ -66,7 +66,7 @@ def _blank_state() -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 class NoiseStream:
     """The noise of one batch of images: one independent stream per image id and purpose.
 
-    lattice: draw on the 8-bit lattice (see `perturb`), where floating point cannot leak the input.
+    With `lattice`, noise on the 8-bit lattice (see `perturb`), where floating point cannot leak x.
     """
 
     seed: int
@@ -108,9 +108,16 @@ class NoiseStream:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Standard normal draws start..n-1 of every image, images in order.
 
-        like: images (B,C,H,W) that give shape, dtype and device; start is a multiple of CHUNK.
-        Yields (rows, epsilon): epsilon (M,C,H,W) in channels-last memory, rows (M,) tells which
-        image each draw belongs to. M is about batch_size, whatever n is.
+        Args:
+            like: Images (B,C,H,W) that give shape, dtype and device.
+            purpose: Draws for different purposes are independent.
+            n: The number of draws.
+            batch_size: M, about; bounds memory.
+            start: The first draw, a multiple of CHUNK.
+
+        Yields:
+            (rows, epsilon): epsilon (M,C,H,W) in channels-last memory, and rows (M,), the image
+                that each draw belongs to.
         """
         channels, height, width = like.shape[1:]
         dtype = torch.float64 if self.lattice else like.dtype

@@ -15,9 +15,10 @@ CERTAINTY = 0.993
 def gaussian_kl(sigma_s: Tensor, sigma_t: Tensor | float, d: int = 1) -> Tensor:
     """KL(N(0, σ_s² I_d) ‖ N(0, σ_t² I_d)) = d · [½ (σ_s/σ_t)² − ½ − log(σ_s/σ_t)], per image.
 
-    >>> import torch
-    >>> gaussian_kl(torch.tensor([0.25, 0.5]), 0.25, d=2)
-    tensor([0.0000, 1.6137])
+    Examples:
+        >>> import torch
+        >>> gaussian_kl(torch.tensor([0.25, 0.5]), 0.25, d=2)
+        tensor([0.0000, 1.6137])
     """
     ratio = sigma_s / sigma_t
     return d * (0.5 * ratio.square() - 0.5 - ratio.log())
@@ -34,12 +35,17 @@ def variational_loss(
 ) -> Tensor:
     """L = (1−λ) · CE + λ · KL, per image (B,); CE = −log g_s(x)[y].
 
-    scores (B, classes): log of the mean softmax, as `SmoothedClassifier.forward` gives them, so
-        that CE is just −scores[y].
-    sigma_s (B,): the levels that h chose; sigma_t: the target level; lam: λ in [0, 1].
-    reduction: of the KL over the d dimensions of an image. "mean" is the KL per dimension. "sum"
-        is the formula to the letter; at d = 3072 it outweighs the cross-entropy for any λ > 0.01
-        and forces σ_s = σ_t.
+    Args:
+        scores: Log of the mean softmax (B, classes), as `SmoothedClassifier.forward` returns it, so
+            that CE is −scores[y].
+        y: Labels (B,).
+        sigma_s: Levels (B,) that h chose.
+        sigma_t: The target level.
+        lam: λ in [0, 1].
+        d: Dimensions of an image.
+        reduction: Of the KL over the d dimensions. "mean" is the KL per dimension; "sum" is the
+            paper's formula, which at d = 3072 outweighs the cross-entropy for any λ > 0.01 and
+            forces σ_s = σ_t.
     """
     require(reduction in ("mean", "sum"), f"reduction must be 'mean' or 'sum', not {reduction!r}")
     cross_entropy = -scores.gather(1, y[:, None])[:, 0]  # (B,)
@@ -52,12 +58,16 @@ def radius_loss(
 ) -> Tensor:
     """(1−λ) · CE − λ · r / scale, per image (B,), with the soft radius r = σ_s · Φ⁻¹(p_y).
 
-    Not the paper's: its objective never asks for a large radius, only for levels near σ_t. This
-    one does, image by image: where f stays right under more noise, σ_s grows; where it does not,
-    r is negative and σ_s shrinks. p_y = softmax mean of the label, drawn in to [0.007, 0.993],
-    beyond which N = 1000 votes at α = 10⁻³ certify nothing more.
+    Not the paper's, whose objective rewards levels near σ_t, not radii. Here σ_s grows where f
+    stays right under more noise, and shrinks where r is negative. p_y is the softmax mean of the
+    label, drawn in to [0.007, 0.993], beyond which N = 1000 votes at α = 10⁻³ certify nothing more.
 
-    scores (B, classes): log of the mean softmax; scale: the level that counts as one, σ_a.
+    Args:
+        scores: Log of the mean softmax (B, classes).
+        y: Labels (B,).
+        sigma_s: Levels (B,) that h chose.
+        lam: λ in [0, 1].
+        scale: The level that counts as one, σ_a.
     """
     log_p = scores.gather(1, y[:, None])[:, 0]  # (B,)
     p = CERTAINTY * log_p.exp() + (1 - CERTAINTY) * (1 - log_p.exp())

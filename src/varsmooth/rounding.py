@@ -6,8 +6,9 @@ from decimal import ROUND_FLOOR, Decimal
 def rounded(value: float, digits: int = 3, direction: str = ROUND_FLOOR) -> str:
     """A number with `digits` decimals, rounded down by default.
 
-    >>> rounded(0.49999), rounded(-0.0001, 2), rounded(float("inf"))
-    ('0.499', '-0.01', '∞')
+    Examples:
+        >>> rounded(0.49999), rounded(-0.0001, 2), rounded(float("inf"))
+        ('0.499', '-0.01', '∞')
     """
     if value in (float("inf"), float("-inf")):
         return "∞" if value > 0 else "−∞"
@@ -18,8 +19,9 @@ def rounded(value: float, digits: int = 3, direction: str = ROUND_FLOOR) -> str:
 def percent(k: int, n: int, up: bool = False) -> str:
     """100 k/n with one decimal, from the integers, so that 29 of 100 is 29.0 and not 28.9.
 
-    >>> percent(2, 3), percent(2, 3, up=True)
-    ('66.6', '66.7')
+    Examples:
+        >>> percent(2, 3), percent(2, 3, up=True)
+        ('66.6', '66.7')
     """
     tenths = -(-1000 * k // n) if up else 1000 * k // n
     return f"{tenths // 10}.{tenths % 10}"

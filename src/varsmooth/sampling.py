@@ -155,9 +155,9 @@ class Sampler:
 
 
 def image_by_image(function: Callable[..., Sequence[T]], given: dict[str, Any]) -> tuple[T, ...]:
-    """The results of `function` for one image after the other, with a bar.
+    """The results of `function`, called with `given`, for one image after the other, with a bar.
 
-    given: its arguments. Noise depends on seed and id alone, so the results are the same.
+    Noise depends on seed and id alone, so the results are those of one call.
     """
     from tqdm import tqdm
 

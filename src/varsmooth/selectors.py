@@ -65,8 +65,9 @@ class NoiseSelector(nn.Module, ABC):
 class FixedSelector(NoiseSelector):
     """h(x) = σ: conventional randomized smoothing (the paper's g).
 
-    >>> FixedSelector(0.25)(torch.zeros(2, 3, 8, 8))
-    tensor([0.2500, 0.2500])
+    Examples:
+        >>> FixedSelector(0.25)(torch.zeros(2, 3, 8, 8))
+        tensor([0.2500, 0.2500])
     """
 
     def __init__(self, sigma: float) -> None:
@@ -137,14 +138,17 @@ class MedianSelector(NoiseSelector):
     """The median of h(x+ε), ε ~ N(0, σ_m² I), over n draws (the selector of the paper's g_v*).
 
     For ‖δ‖ ≤ D the median at x+δ lies between the percentiles Φ(∓D/σ_m) of h(x+ε): no attacker
-    moves it further (median smoothing). `clip` = (h_l, h_u) bounds it firmly; `levels` snaps it
-    to a grid, which the sound certificate needs: an int asks for a geometric grid over the clip
-    range, a sequence gives the levels themselves, ascending; levels that no value in the clip
-    range snaps to are left out.
+    moves it further (median smoothing). The gradient passes through the median sample, and straight
+    through the grid.
 
-    selector: any selector, or a plain callable (M,C,H,W) → (M,). n is odd, so that the median is
-    one of the samples, never the mean of two; n is also what a deployed `predict` draws.
-    The gradient passes through the median sample, and straight through the grid.
+    Args:
+        selector: Any selector, or a plain callable (M,C,H,W) → (M,).
+        sigma_m: Noise level of the median smoothing.
+        n: Draws behind a deployed median; odd, so that the median is one of the samples.
+        clip: (h_l, h_u), bounds of σ.
+        levels: A grid, which the sound certificate needs: a number of levels, geometric over the
+            clip range, or the levels themselves, ascending. Levels that no value in the clip range
+            snaps to are left out.
     """
 
     def __init__(
@@ -229,8 +233,9 @@ class Grid:
     A raw level h belongs to s_j for t_{j−1} < h ≤ t_j. Levels are float32 numbers, so that the
     noise really applied and the radius computed from it agree.
 
-    >>> Grid.make(3, (0.25, 1.0)).levels
-    (0.25, 0.5, 1.0)
+    Examples:
+        >>> Grid.make(3, (0.25, 1.0)).levels
+        (0.25, 0.5, 1.0)
     """
 
     levels: tuple[float, ...]

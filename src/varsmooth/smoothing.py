@@ -20,14 +20,17 @@ class SmoothedClassifier(nn.Module):
     """g(x) = argmax_c P[f(x + ε) = c], ε ~ N(0, σ² I), with σ = selector(x).
 
     g, g_v and g_v* of the paper differ only in the selector: `FixedSelector`, `LearnedSelector`,
-    `MedianSelector`. With a `CascadeSelector` the votes of f choose σ themselves.
+    `MedianSelector`. With a `CascadeSelector` the votes of f choose σ.
 
-    classifier: images (B,C,H,W) in [0,1] → logits (B, classes), or an object with `.logits`.
-        Normalisation belongs inside it, so that σ is in pixel units. One that says
-        `conditional = True` is called as classifier(x, sigma) with sigma (B,).
-    samples, temperature: of the soft scores, see `forward`.
-    lattice: add noise on the lattice of 8-bit images, exact in floating point; the images must
-        then be 8-bit images divided by 255.
+    Args:
+        classifier: f, images (B,C,H,W) in [0,1] → logits (B, classes), or an object with `.logits`.
+            Normalisation belongs inside it, so that σ is in pixel units. If it has the attribute
+            `conditional = True`, it is called as classifier(x, sigma) with sigma (B,).
+        selector: Who chooses σ.
+        samples: Noisy copies behind the soft scores, see `forward`.
+        temperature: τ of the soft scores.
+        lattice: Add noise on the lattice of 8-bit images, exact in floating point; the images must
+            then be 8-bit images divided by 255.
     """
 
     def __init__(
@@ -138,9 +141,17 @@ class SmoothedClassifier(nn.Module):
     ) -> Tensor:
         """Hard votes of f for draws start..n-1 of every image: int64 counts (B, classes).
 
-        A gate adds a last column: the votes that it turned into "pass".
-        sigma (B,): the levels to use; by default the selector chooses. Memory is bounded by
-        batch_size noisy images, whatever n is. f runs in evaluation mode and is left as it was.
+        A gate adds a last column: the votes that it turned into "pass". f runs in evaluation mode
+        and is left as it was.
+
+        Args:
+            x: Images (B,C,H,W) in [0,1].
+            n: The number of draws.
+            sigma: Levels (B,); by default the selector chooses.
+            noise: The stream to draw from; fresh entropy by default.
+            purpose: The purpose of the draws in that stream.
+            start: The first draw, if earlier ones were counted already.
+            batch_size: Noisy images per forward pass, which bounds memory.
         """
         self.check(x)
         require(n >= 1, f"the number of votes must be at least 1, not {n}")

@@ -27,11 +27,14 @@ class Stream:
 
     R ≥ r needs a success probability above p0(r), or an entry distance of the level of r or more.
     A success is a vote for the candidate: p0 = Φ(r/s + Φ⁻¹(τ)). At a stage of a cascade that must
-    not answer another class (excludes) it is a vote that does not go to the runner-up:
+    not return another class (excludes) it is a vote that does not go to the runner-up:
     p0 = Φ(r/s − Φ⁻¹(τ)).
-    votes: what was drawn so far. proven: the largest radius that a look has shown here, and best
-    the votes at that look. All looks hold at once, so the best may be chosen afterwards.
-    promise: the radius that n_max votes should prove.
+
+    Attributes:
+        votes: The votes so far.
+        proven: The largest radius that a look has shown here.
+        best: The votes at that look. All looks hold at once, so the best may be chosen afterwards.
+        promise: The radius that n_max votes should prove.
     """
 
     level: float
@@ -83,8 +86,12 @@ class Stream:
 class Voting:
     """Votes of a batch of images, in streams: one for each level of an image that may matter.
 
-    n_max: the most votes of a stream. sigma, drawn: per image, the level chosen and the draws it
-    took. The bounds of each stream fail with probability ≤ α_c, at all looks together.
+    The bounds of each stream fail with probability ≤ α_c, at all looks together.
+
+    Attributes:
+        n_max: The most votes of a stream.
+        sigma: The level chosen for each image.
+        drawn: The draws that this choice took, for each image.
     """
 
     kind: Method

@@ -49,9 +49,12 @@ class Question:
 class Desk:
     """The models, sample images and runs that a page offers, and the work on them.
 
-    model: the first to be shown, a released name or a folder; data: where its samples come from,
-    by default its own data set; run: a run folder to open; any_run: whether a visitor may name
-    another; trust: import paths of networks that the models may load.
+    Args:
+        model: The first to be shown, a released name or a folder.
+        data: Where its samples come from; by default its own data set.
+        run: The folder of a run to open.
+        any_run: Whether a visitor may name another.
+        trust: Import paths of networks that the models may load.
     """
 
     def __init__(

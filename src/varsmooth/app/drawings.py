@@ -67,8 +67,8 @@ def plot_radius_curve(
 ) -> None:
     """The certified radius at each fixed σ, and where each way to choose σ stands.
 
-    ways: the classifier in use, and the cascade. A certificate of a class other than the label is
-    drawn as a cross.
+    `ways` are the classifier in use and the cascade. A cross marks a certificate of a class other
+    than the label.
     """
     levels, radii = [c.sigma for c in curve], [c.radius for c in curve]
     axes.plot(levels, radii, color=FAINT, linewidth=2, zorder=1)

@@ -43,11 +43,15 @@ KNOBS = {
 
 @dataclass(frozen=True)
 class Knobs:
-    """What a person has set.
+    """The settings on the page.
 
-    sigma: the one level of g; lam, sigma_a, sigma_m, low, high: of the selector; n: votes of f;
-    n_select: draws of h behind its median and bounds; budget: the attacker's, also the D of the
-    paper's certificate; steps: of the attack.
+    Attributes:
+        sigma: The one level of g.
+        lam: Of the selector, as are `sigma_a`, `sigma_m`, `low` and `high`.
+        n: Votes of f.
+        n_select: Draws of h behind its median and bounds.
+        budget: The attacker's; also D of the paper's certificate.
+        steps: Of the attack.
     """
 
     sigma: float

@@ -34,11 +34,13 @@ AttackKind = Literal["strong", "weak"]
 
 @dataclass(frozen=True)
 class SelectorDraws:
-    """What h says of the image under noise.
+    """h on noisy copies of the image.
 
-    samples: h(x+ε), ascending, before clip and grid; chosen: their median after both.
-    bounds: how far an attacker with the budget can move the median, before clip and grid;
-    0 and infinity where the draws are too few to tell.
+    Attributes:
+        samples: h(x+ε), ascending, before clip and grid.
+        chosen: Their median after both.
+        bounds: How far an attacker with the budget can move the median, before clip and grid; 0 and
+            infinity where the draws are too few.
     """
 
     samples: tuple[float, ...]
@@ -233,9 +235,9 @@ def replies(
     seed: int,
     ids: Tensor,
 ) -> dict[str, Reply]:
-    """What f says of x (1,C,H,W) without noise, and what each smoothed classifier says.
+    """The prediction of f for x (1,C,H,W) without noise, and of each smoothed classifier.
 
-    sigma: the level passed to an f that is conditional on one.
+    A `conditional` f gets the level `sigma`.
     """
     with torch.no_grad():
         plain = smoothed["g"].logits(x, torch.tensor([sigma])).argmax(dim=1)

@@ -29,7 +29,7 @@ class WrongUsage(VarsmoothError):
 class Group:
     """Verbs that belong together: `varsmooth data fetch`, `varsmooth data list`.
 
-    default: the verb that may be left out: `varsmooth report RUN` is `report make RUN`.
+    `default` names the verb that may be left out: `varsmooth report RUN` is `report make RUN`.
     """
 
     help: str

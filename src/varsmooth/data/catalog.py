@@ -34,9 +34,10 @@ def load_dataset(
       A folder may have sub-folders train, val, test. Without them `test` is the whole set, `val`
       a fixed fifth of each class and `train` the rest.
 
-    >>> sample = load_dataset("cifar10-sample")
-    >>> sample.images.shape, sample.class_names[3], sample[0:10:5].ids.tolist()
-    ((1000, 32, 32, 3), 'cat', [0, 5])
+    Examples:
+        >>> sample = load_dataset("cifar10-sample")
+        >>> sample.images.shape, sample.class_names[3], sample[0:10:5].ids.tolist()
+        ((1000, 32, 32, 3), 'cat', [0, 5])
     """
     if name_or_path == "cifar10":
         return load_cifar10(data_root(root), split)

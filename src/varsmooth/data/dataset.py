@@ -32,13 +32,14 @@ class ImageDataset:
     `ids` (N,) name the images, and with them their noise: no two images share an id.
     `files` holds the file each image came from, or nothing if they did not come one by one.
 
-    >>> pixels = np.zeros((4, 8, 8, 3), np.uint8)
-    >>> labels, ids = np.array([0, 1, 0, 1]), np.arange(4)
-    >>> zoo = ImageDataset("zoo", "test", pixels, labels, ids, class_names=("cat", "dog"))
-    >>> len(zoo[1::2]), zoo[1::2].ids.tolist()
-    (2, [1, 3])
-    >>> zoo.batch([3, 0]).images.shape
-    torch.Size([2, 3, 8, 8])
+    Examples:
+        >>> pixels = np.zeros((4, 8, 8, 3), np.uint8)
+        >>> labels, ids = np.array([0, 1, 0, 1]), np.arange(4)
+        >>> zoo = ImageDataset("zoo", "test", pixels, labels, ids, class_names=("cat", "dog"))
+        >>> len(zoo[1::2]), zoo[1::2].ids.tolist()
+        (2, [1, 3])
+        >>> zoo.batch([3, 0]).images.shape
+        torch.Size([2, 3, 8, 8])
     """
 
     name: str

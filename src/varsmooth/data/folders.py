@@ -114,7 +114,7 @@ def read_image(
 ) -> NDArray[np.uint8]:
     """(H,W) if grey, otherwise (H,W,3); upright as the camera meant it, transparency dropped.
 
-    name: what error messages call the file. Only these formats are tried, whatever it is called.
+    Only `formats` are tried, whatever the file is called; errors call it `name`.
     """
     try:
         with warnings.catch_warnings():

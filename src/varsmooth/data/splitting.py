@@ -34,11 +34,12 @@ def split_off(data: ImageDataset, split: str) -> ImageDataset:
     their number, if they have none), and the first fifth, at least one, is held out. It depends on
     nothing else, so that training and evaluation agree; images keep their ids.
 
-    >>> from varsmooth.data import load_dataset
-    >>> sample = load_dataset("cifar10-sample")
-    >>> train, val = split_off(sample, "train"), split_off(sample, "val")
-    >>> len(train), len(val), len({*train.ids, *val.ids})
-    (800, 200, 1000)
+    Examples:
+        >>> from varsmooth.data import load_dataset
+        >>> sample = load_dataset("cifar10-sample")
+        >>> train, val = split_off(sample, "train"), split_off(sample, "val")
+        >>> len(train), len(val), len({*train.ids, *val.ids})
+        (800, 200, 1000)
     """
     if split == "test":
         return data

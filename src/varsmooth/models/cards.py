@@ -145,8 +145,9 @@ def plain(markdown: str) -> str:
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
     """Rows of cells as lines with columns of equal width.
 
-    >>> aligned([("σ", "radius"), ("0.25", "1")])
-    ['σ     radius', '0.25  1']
+    Examples:
+        >>> aligned([("σ", "radius"), ("0.25", "1")])
+        ['σ     radius', '0.25  1']
     """
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

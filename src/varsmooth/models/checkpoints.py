@@ -77,8 +77,10 @@ def save(
 def load_checkpoint(name_or_path: str | Path, trusted: Collection[str] = ()) -> Checkpoint:
     """A released model by name, or any model by the path of its folder.
 
-    trusted: import paths `package.module:Class` that the caller vouches for; networks that are
-    not registered here are built only from these.
+    Args:
+        name_or_path: The name or the folder.
+        trusted: Import paths `package.module:Class` that the caller vouches for; networks that are
+            not registered here are built only from these.
     """
     folder = find(name_or_path)
     description = describe(folder)

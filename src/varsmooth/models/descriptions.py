@@ -26,9 +26,12 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 class Part(Typed):
     """One network of a model: how to build it, where it comes from, how good it is.
 
-    network, options: as for `varsmooth.models.networks.build`; training: the configuration of
-    the run; history: what each epoch reported; metrics: what was measured on the network, by
-    split.
+    Attributes:
+        network: As for `varsmooth.models.networks.build`.
+        options: Keyword arguments of the network.
+        training: The configuration of the run.
+        history: What each epoch reported.
+        metrics: What was measured on the network, by split.
     """
 
     network: str
@@ -44,11 +47,15 @@ class Part(Typed):
 class Description(Typed):
     """What a user needs to know about a model before using it.
 
-    sigma_a: level that f was trained at, or σ_a', the upper end of its range, if `universal`;
-    selector_sigma: σ_a of h, an input of its training; sigma_t: the target level of it;
-    lam_range: the λ it was trained with; recommended: settings chosen on held-out images,
-    any of sigma, lam, sigma_m, clip, levels; cascades: the stages chosen there, by rising λ from
-    0 on; image_shape: (channels, height, width) of the images it was trained on.
+    Attributes:
+        sigma_a: The level that f was trained at, or σ_a', the upper end of its range, if
+            `universal`.
+        selector_sigma: σ_a of h, an input in its training.
+        sigma_t: The target level of h.
+        lam_range: The λ that h was trained with.
+        recommended: Settings chosen on held-out images, any of sigma, lam, sigma_m, clip, levels.
+        cascades: The stages chosen there, by rising λ from 0 on.
+        image_shape: (channels, height, width) of the training images.
     """
 
     dataset: str

@@ -105,7 +105,8 @@ class Settings(Typed):
 class TunedStages(Typed):
     """A cascade that `varsmooth tune` found: the stages to use from this λ on.
 
-    gate: the confidence from which a vote counts; None: every vote does.
+    Attributes:
+        gate: The confidence from which a vote counts; None counts every vote.
     """
 
     lam: float

@@ -228,8 +228,10 @@ def command_of(header: dict[str, Any]) -> str:
 
 def _word(value: Any) -> str:
     """
-    >>> _word([0.12, 0.5]), _word(True)
-    ('0.12,0.5', 'true')
+
+    Examples:
+        >>> _word([0.12, 0.5]), _word(True)
+        ('0.12,0.5', 'true')
     """
     if isinstance(value, list):
         return ",".join(map(_word, value))

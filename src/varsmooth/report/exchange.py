@@ -107,8 +107,8 @@ def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
     """A new run with the radii that the stored evidence gives at `alpha`; nothing is sampled.
 
     A level that was never visited counts as unknown, so the radii stay true: see
-    `Certificate.recompute`. Choose α before looking at the results, as always.
-    out: by default beside the run, with α in its name.
+    `Certificate.recompute`. Choose α before looking at the results. The new run lies in `out`, by
+    default beside the old one, with α in its name.
     """
     run, rows = _opened(folder)
     name, verb = run.header["name"], run.header["verb"]

@@ -55,8 +55,8 @@ class Outcomes:
     """One run: its header, its n rows (one per image, or per image and ε of an attack), and the
     rows as columns (n,). A column is NaN where a run does not record the value.
 
-    guarantee: what the radii of a certify run mean. Under attack, `predictions` and `sigmas` are
-    those of the attacked images.
+    `guarantee` is that of a certify run. Under attack, `predictions` and `sigmas` are those of the
+    attacked images.
     """
 
     name: str

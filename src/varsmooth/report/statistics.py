@@ -32,8 +32,9 @@ class Interval(NamedTuple):
 def reach(predictions: ArrayLike, labels: ArrayLike, radii: ArrayLike) -> Floats:
     """The radius of each image up to which it counts as right, (n,): −∞ where it never does.
 
-    >>> reach([3, -1, 5], [3, 3, 3], [0.5, 0.0, 0.9])
-    array([ 0.5, -inf, -inf])
+    Examples:
+        >>> reach([3, -1, 5], [3, 3, 3], [0.5, 0.0, 0.9])
+        array([ 0.5, -inf, -inf])
     """
     predictions, labels = np.asarray(predictions), np.asarray(labels)
     right = (predictions == labels) & (predictions != ABSTAIN)
@@ -51,8 +52,9 @@ def certified_counts(reach: ArrayLike, radii: ArrayLike) -> NDArray[np.int64]:
 def certified_accuracy(reach: ArrayLike, radii: ArrayLike) -> Floats:
     """The share of images that are certified right at each radius, (m,).
 
-    >>> certified_accuracy([0.5, -np.inf, 0.2, 0.5], [0.0, 0.2, 0.5, 0.6])
-    array([0.75, 0.75, 0.5 , 0.  ])
+    Examples:
+        >>> certified_accuracy([0.5, -np.inf, 0.2, 0.5], [0.0, 0.2, 0.5, 0.6])
+        array([0.75, 0.75, 0.5 , 0.  ])
     """
     share: Floats = certified_counts(reach, radii) / np.size(reach)
     return share
@@ -81,8 +83,9 @@ def average_certified_radius(reach: ArrayLike) -> float:
 class Share:
     """k of n images, with its exact (Clopper–Pearson) interval.
 
-    >>> Share(8, 10).value, Share(0, 10).interval().low
-    (0.8, 0.0)
+    Examples:
+        >>> Share(8, 10).value, Share(0, 10).interval().low
+        (0.8, 0.0)
     """
 
     k: int
@@ -122,7 +125,7 @@ def mean_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
 class PairedDifference:
     """Accuracy of one run minus that of another on the same n images.
 
-    only_first, only_second: on how many images one is right and the other is not.
+    `only_first` and `only_second` count the images on which one is right and the other is not.
     """
 
     only_first: int
@@ -170,8 +173,9 @@ def false_certificates(alpha: float, n: int, level: float = LEVEL) -> FalseCerti
     Their number is dominated by Binomial(n, α), as images never share noise. If at most k are
     false, then certified accuracy is at least the shown one − k/n at every radius at once.
 
-    >>> false_certificates(1e-3, 500).at_most
-    2
+    Examples:
+        >>> false_certificates(1e-3, 500).at_most
+        2
     """
     return FalseCertificates(alpha * n, int(binom.ppf(level, n, alpha)), (1 - alpha) ** n)
 

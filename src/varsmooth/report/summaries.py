@@ -208,8 +208,9 @@ def has_sigma(run: Outcomes) -> bool:
 def selector_text(selector: dict[str, Any]) -> str:
     """A selector's description in a few words.
 
-    >>> selector_text({"selector": "fixed", "sigma": 0.25})
-    'fixed, sigma 0.25'
+    Examples:
+        >>> selector_text({"selector": "fixed", "sigma": 0.25})
+        'fixed, sigma 0.25'
     """
     facts = {k: v for k, v in selector.items() if k not in ("selector", "inner") and v is not None}
     words = [f"{key} {_brief(value)}" for key, value in facts.items()]

@@ -100,8 +100,9 @@ def import_tsv(
 def seconds_of(text: str) -> float:
     """The time of a row: h:mm:ss with or without days and fraction, or plain seconds.
 
-    >>> seconds_of("1 day, 0:00:01"), seconds_of("0:01:00.25"), seconds_of("2.5")
-    (86401.0, 60.25, 2.5)
+    Examples:
+        >>> seconds_of("1 day, 0:00:01"), seconds_of("0:01:00.25"), seconds_of("2.5")
+        (86401.0, 60.25, 2.5)
     """
     if (found := _TIME.fullmatch(text.strip())) is None:
         return float(text)
@@ -114,8 +115,9 @@ def lower_ends(printed: Sequence[Decimal]) -> list[float]:
 
     A file prints a fixed number of decimals, or of significant digits without trailing zeros.
 
-    >>> lower_ends([Decimal("0.123"), Decimal("0.5"), Decimal("1.25")])
-    [0.1225, 0.4995, 1.245]
+    Examples:
+        >>> lower_ends([Decimal("0.123"), Decimal("0.5"), Decimal("1.25")])
+        [0.1225, 0.4995, 1.245]
     """
     positive = [value for value in printed if value]
     exponents = {int(value.as_tuple().exponent) for value in positive}

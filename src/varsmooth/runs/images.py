@@ -37,8 +37,9 @@ def load_images(
 def slice_of(text: str) -> slice:
     """`0:10000:20` as Python means it.
 
-    >>> slice_of("0:10000:20"), slice_of("-100:")
-    (slice(0, 10000, 20), slice(-100, None, None))
+    Examples:
+        >>> slice_of("0:10000:20"), slice_of("-100:")
+        (slice(0, 10000, 20), slice(-100, None, None))
     """
     return slice(*(int(part) if part else None for part in text.split(":")))
 

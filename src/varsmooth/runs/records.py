@@ -61,8 +61,8 @@ def key_of(row: Mapping[str, Any]) -> Key:
 class Run:
     """The folder of a run, open for reading, and for appending as process `rank`.
 
-    header: {"format", "verb", "name", "started", "config", "environment", "fingerprints",
-    "dataset", "selector"}; see `varsmooth.runs.runner`, which writes it.
+    `header` has the keys "format", "verb", "name", "started", "config", "environment",
+    "fingerprints", "dataset" and "selector"; `varsmooth.runs.runner` writes it.
     """
 
     folder: Path
@@ -201,9 +201,10 @@ def _misfits(values: Mapping[str, Any], kinds: Kinds) -> str:
 def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What two headers must share and do not, as the options that say so.
 
-    >>> run = {"config": {"n": 100, "clip": [0.1, 1.0]}, "verb": "certify"}
-    >>> other_settings(run, run | {"config": {"n": 200, "clip": (0.1, 1.0)}})
-    ['--n 100 there, 200 now']
+    Examples:
+        >>> run = {"config": {"n": 100, "clip": [0.1, 1.0]}, "verb": "certify"}
+        >>> other_settings(run, run | {"config": {"n": 200, "clip": (0.1, 1.0)}})
+        ['--n 100 there, 200 now']
     """
     now = json.loads(json.dumps(now))
     found = [] if there["verb"] == now["verb"] else [f"{there['verb']} there, {now['verb']} now"]

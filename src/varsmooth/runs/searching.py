@@ -46,13 +46,13 @@ def search_run(
 ) -> Run:
     """Attack every certified image of a run within its radius, and test what was found.
 
-    A violation is an x' nearer than the radius with p(class | x') < ½. The search is the strong
+    A violation is an x' closer than the radius with p(class | x') < ½. The search is the strong
     attack at radius·(1 − 1e-6). A point where fewer than half of n votes name the class is
-    looked at again with fresh noise: first, the levels that the ideal median can have there, by
-    its confidence interval from 10n + 1 draws of h (a selector without a grid: the level it
-    chooses); then, 10n votes at each of them. Only if all of these speak against p ≥ ½ at a total
-    of 1e-6 is the row marked `violated`.
-    model, trust: as for `verify_run`; code is never taken from the run.
+    looked at again with fresh noise: first, the levels that the true median can have there, by its
+    confidence interval from 10n + 1 draws of h (a selector without a grid: the level it chooses);
+    then, 10n votes at each of them. Only if all of these speak against p ≥ ½ at a total of 1e-6 is
+    the row marked `violated`. `model` and `trust` are as for `verify_run`: code is never taken from
+    the run.
     """
     require(settings.eps is None, "the search takes its budgets from the radii; leave out --eps")
     certified = Run.open(against)

@@ -38,7 +38,9 @@ FALSE_ALARM = 1e-3
 class Verification:
     """What was checked, what could not be, and everything that is wrong.
 
-    replayed: images whose votes were drawn again; resampled: images with fresh noise.
+    Attributes:
+        replayed: Images whose votes were drawn again.
+        resampled: Images with fresh noise.
     """
 
     rows: int = 0

@@ -150,7 +150,7 @@ def measure(
 ) -> Description:
     """The model's description with what was measured on `data` entered under the split's name.
 
-    levels: certify f at these levels alone and leave the rest of the split's entry as it is.
+    With `levels`, only f is certified, at these levels; the rest of the entry stays as it is.
     """
     about, split = model.description, data.split
     if model.classifier is None or about.classifier is None:

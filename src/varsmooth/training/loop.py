@@ -190,10 +190,7 @@ class Batches:
         self.labels, self.ids = torch.from_numpy(data.known_labels), torch.from_numpy(data.ids)
 
     def of_epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Images (B,C,H,W) in [0,1], labels (B,) and ids (B,) of this process's share.
-
-        first: the step to begin with.
-        """
+        """Images (B,C,H,W) in [0,1], labels (B,), ids (B,) of this process, from step `first`."""
         config, engine = self.config, self.engine
         shuffle = keyed_generator("cpu", config.seed, "order", epoch)
         order = torch.randperm(len(self.pixels), generator=shuffle)
@@ -216,8 +213,9 @@ def evenly_spaced(data: ImageDataset, count: int) -> ImageDataset:
 def one_cycle(progress: float, warmup: float) -> float:
     """The learning rate's share of its highest value: a linear rise, then half a cosine to 0.
 
-    >>> [round(one_cycle(t, 0.2), 2) for t in (0.1, 0.2, 0.6)]
-    [0.5, 1.0, 0.5]
+    Examples:
+        >>> [round(one_cycle(t, 0.2), 2) for t in (0.1, 0.2, 0.6)]
+        [0.5, 1.0, 0.5]
     """
     if progress < warmup:
         return max(progress / warmup, 1e-3)  # a first step of length zero would be a wasted one

@@ -27,8 +27,8 @@ from varsmooth.training.state import finished, seeded
 class SelectorTask:
     """L = (1−λ) CE + λ KL of the soft smoothed classifier under the levels that h chooses.
 
-    sigma_a: the σ_a that h is told, at which it sees its noise; the target is σ_t = 2 σ_a.
-    f only gives gradients to its input: the loop changes `module` alone, which is h.
+    h gets σ_a as an input and sees noise of that level; the target is σ_t = 2 σ_a. f only gives
+    gradients to its input: the loop changes `module` alone, which is h.
     """
 
     def __init__(

@@ -27,7 +27,10 @@ from varsmooth.training.configuration import (
 class Progress:
     """How far a run is: the epochs that are done, and the beginning of the next one.
 
-    step: steps done of that epoch; seconds: time they took; reported: what each of them reported.
+    Attributes:
+        step: Steps done of that epoch.
+        seconds: Time they took.
+        reported: What each of them reported.
     """
 
     history: list[dict[str, float]] = field(default_factory=list)

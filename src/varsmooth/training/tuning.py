@@ -91,13 +91,24 @@ def tune(
 ) -> Tuning:
     """Choose λ, σ_m and the grid of levels for a goal, on held-out images of `data`.
 
-    g: f with its `LearnedSelector`. goal: `clean`, accuracy of the plain vote; `certified`,
-    accuracy certified soundly at `radius`; `radius`, average certified radius (wrong and
-    abstaining images count 0).
-    Candidates: each λ; each σ_m (by default σ_a/2, σ_a, 2σ_a); every run of neighbouring levels,
-    or of every second one, from `levels` geometric levels in [σ_a/4, 2σ_a], so the clip range is
-    chosen together with the grid. At least the share `unclipped` of the images must have its
-    level within the clip range: h is to choose, not the clip, or λ would be a knob without effect.
+    Candidates are each λ, each σ_m, and every run of neighbouring levels, or of every second one,
+    of `levels` geometric levels in [σ_a/4, 2σ_a], so that the clip range is chosen with the grid.
+
+    Args:
+        g: f with its `LearnedSelector`.
+        data: Held-out images.
+        goal: `clean`, accuracy of the plain vote; `certified`, accuracy certified soundly at
+            `radius`; `radius`, average certified radius (wrong and abstaining images count 0).
+        radius: The radius of goal `certified`.
+        lams: Values of λ to try.
+        sigma_ms: Values of σ_m to try; by default σ_a/2, σ_a and 2σ_a.
+        levels: Levels from which grids are cut.
+        n: Votes of f per image and level.
+        n_select: Samples of h per image and setting.
+        unclipped: Share of the images whose level must lie within the clip range, so that h chooses
+            σ, not the clip.
+        seed: Of the noise.
+        batch_size: Noisy images per forward pass.
     """
     learned = g.selector
     if not isinstance(learned, LearnedSelector):

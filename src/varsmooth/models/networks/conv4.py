@@ -13,14 +13,18 @@ from varsmooth.models.networks.normalisation import EMBEDDING, NormalisedConvolu
 class Conv4(nn.Module):
     """x → 4 × [convolution 3×3, normalised → halve the size (not the last) → ReLU] → mean → linear.
 
-    Images (B, channels, H, W) in [0,1] → logits (B, classes). Input normalisation is inside.
-    Sizes are halved early, because sampling is what smoothing spends its time on, and before the
-    ReLU, which commutes with the maximum and then has a quarter of the work.
+    Images (B, channels, H, W) in [0,1] → logits (B, classes). Input normalisation is inside. Sizes
+    are halved early, because smoothing spends its time on sampling, and before the ReLU, which
+    commutes with the maximum and then has a quarter of the work.
 
-    norm: see `varsmooth.models.networks.normalisation`; chosen by measurement, see
-        docs/normalisation.md.
-    conditional: called as f(x, sigma) with sigma (B,), the level of the noise in x. It divides
-        the input by √(v + σ²) and scales and shifts every layer.
+    Args:
+        classes: Number of classes.
+        channels: Of the images.
+        widths: Channels of the four convolutions.
+        norm: See `varsmooth.models.networks.normalisation`; chosen by measurement, see
+            docs/normalisation.md.
+        conditional: Called as f(x, sigma) with sigma (B,), the level of the noise in x. It divides
+            the input by √(v + σ²) and scales and shifts every layer.
     """
 
     def __init__(

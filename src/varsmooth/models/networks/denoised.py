@@ -6,12 +6,13 @@ from torch import Tensor, nn
 class DenoisedClassifier(nn.Module):
     """f(z, σ) = classifier(denoiser(z, σ)), a classifier for every σ (Salman et al. 2020).
 
-    Its certificates are those of any f: the denoiser is part of it, and need not be good for them
-    to be true, only for them to be large.
+    The denoiser is part of f, so certificates hold however good it is; a better one makes them
+    larger.
 
-    denoiser: noisy images z (B,C,H,W) and their noise levels sigma (B,) → images of that shape.
-    classifier: images in [0,1] → logits, as for `SmoothedClassifier`; one that is `conditional` is
-        told that nothing is left of the noise, σ = 0.
+    Args:
+        denoiser: Noisy images z (B,C,H,W) and their noise levels sigma (B,) → images of that shape.
+        classifier: Images in [0,1] → logits, as for `SmoothedClassifier`; a `conditional` one gets
+            σ = 0.
     """
 
     conditional = True

@@ -13,8 +13,9 @@ class SinusoidalEncoding(nn.Module):
     run geometrically from π/4, monotone over [0, 1], to 2π. Higher ones would let neighbouring
     values look unrelated.
 
-    >>> SinusoidalEncoding(32)(torch.tensor([0.0, 0.5])).shape
-    torch.Size([2, 32])
+    Examples:
+        >>> SinusoidalEncoding(32)(torch.tensor([0.0, 0.5])).shape
+        torch.Size([2, 32])
     """
 
     frequencies: Tensor

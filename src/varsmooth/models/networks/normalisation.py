@@ -29,9 +29,8 @@ class StandardisedConv2d(nn.Conv2d):
 
     Weight standardisation (Qiao et al. 2019; Brock et al. 2021): learning is as quick as with
     normalised activations, but the network stays one fixed function of its input, whatever the
-    noise. The factor √2 keeps the variance through a ReLU; g is learned, one per channel.
-
-    kept: the kernels in use inside `constant_weights`.
+    noise. The factor √2 keeps the variance through a ReLU; g is learned, one per channel. `kept`
+    are the kernels in use inside `constant_weights`.
     """
 
     kept: Tensor | None = None

@@ -35,8 +35,9 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     An import path runs that package's code, so it must come from the user, never from a file
     of unknown origin.
 
-    >>> build("conv4", {"widths": (8, 8, 8, 8)}).linear
-    Linear(in_features=8, out_features=10, bias=True)
+    Examples:
+        >>> build("conv4", {"widths": (8, 8, 8, 8)}).linear
+        Linear(in_features=8, out_features=10, bias=True)
     """
     options = dict(options or {})
     own = ":" in network

@@ -15,12 +15,11 @@ class ResNet9(nn.Module):
     """Convolution 5×5, stride 2 → block → 2 × [convolution → halve the size → ReLU → block]
     → mean → linear, with residual blocks of two convolutions: nine convolutions in all.
 
-    Images (B, channels, H, W) in [0,1] → logits (B, classes). The shape of networks that hold
-    speed records on CIFAR-10: few wide layers keep a processor busier than many narrow ones. The
-    stem halves the size at once, because noise drowns the finest detail anyway.
-
-    widths: channels before and after each halving; the other options are those of `Conv4`.
-    Chosen by measurement, docs/strong-classifier.md.
+    Images (B, channels, H, W) in [0,1] → logits (B, classes). Few wide layers keep a processor
+    busier than many narrow ones, as in networks that hold speed records on CIFAR-10. The stem
+    halves the size at once, because noise drowns the finest detail anyway. Chosen by measurement,
+    see docs/strong-classifier.md. `widths` are the channels before and after each halving; the
+    other options are those of `Conv4`.
     """
 
     def __init__(

@@ -102,14 +102,17 @@ class ReadsClassifier(nn.Module):
 
 
 class ConfidenceSelector(ReadsClassifier):
-    """h that reads how sure f is at the noisy image: log p and sorted log p → σ_s.
+    """h that reads the confidence of f at the noisy image: log p and sorted log p → σ_s.
 
-    One evaluation costs one of f (that is the price of knowing what f thinks) and a small
-    perceptron. log p tells which classes f sees, the sorted values how sure it is of any.
+    One evaluation costs one of f and a small perceptron. log p shows which classes f sees, the
+    sorted values how sure it is of any.
 
-    highest: the largest σ_s / σ_a. Under far more noise than it was trained with, f gives every
-        image the same class, for which any radius can be had: an h rewarded for the radius sends
-        images there if it may.
+    Args:
+        classes: Number of classes of f.
+        width: Of the perceptron.
+        highest: The largest σ_s / σ_a. Under far more noise than it was trained with, f gives every
+            image the same class with any radius, and an h rewarded for the radius would send images
+            there.
     """
 
     def __init__(self, classes: int = 10, width: int = 64, highest: float | None = None) -> None:
