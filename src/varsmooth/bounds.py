@@ -147,8 +147,8 @@ def median_band(n: int, a: float) -> float:
 def entry_distances(below: ArrayLike, n: int, sigma_m: float, a: float, band: float = 0) -> Floats:
     """D̂_j: no x' closer than D̂_j to x has the grid's level s_j as its median level.
 
-    D̂_j = σ_m · max(0, max(Φ⁻¹(F_{j−1}), Φ⁻¹(1 − F_j)) − band), F_0 = 0, F_L = 1, with F_{j−1}
-    replaced by CP⁻ and F_j by CP⁺, each failing with probability ≤ a.
+    `D̂_j = σ_m · max(0, max(Φ⁻¹(F_{j−1}), Φ⁻¹(1 − F_j)) − band)`, F_0 = 0, F_L = 1, with CP⁻ for the
+    first F and CP⁺ for the second, each failing with probability ≤ a.
 
     Args:
         below: Counts (..., L−1) of selector samples ≤ t_j, the thresholds between the levels.

@@ -40,12 +40,12 @@ def certify(
 
     Fixed σ: ĉ from n0 votes, p̲ = CP⁻ of its count in n fresh votes at α, R = σ Φ⁻¹(p̲).
 
-    `CascadeSelector`: the class A and the stage k* from n0 votes at each stage, then fresh votes
-    for R = min(Ĥ_k*, min_{j<k*} X̂_j), with Ĥ_k = s_k [Φ⁻¹(p̲_k(A)) − Φ⁻¹(τ_k)] and
-    X̂_j = min_{c≠A} s_j [Φ⁻¹(τ_j) − Φ⁻¹(p̄_j(c))] (Theorem C). Stages before k* get as few of the
+    `CascadeSelector`: the class A and the stage k from n0 votes at each stage, then fresh votes for
+    `R = min(Ĥ_k, min_{j<k} X̂_j)`, with `Ĥ_k = s_k [Φ⁻¹(p̲_k(A)) − Φ⁻¹(τ_k)]` and
+    `X̂_j = min_{c≠A} s_j [Φ⁻¹(τ_j) − Φ⁻¹(p̄_j(c))]` (Theorem C). Stages before k get as few of the
     n votes as they should need, stages after it none.
 
-    `MedianSelector`: with entry distances D̂_j (no x' nearer than D̂_j has level s_j) from n_select
+    `MedianSelector`: with entry distances D̂_j (no x' closer than D̂_j has level s_j) from n_select
     samples of h at alpha_select, and class radii R̂_j at α − alpha_select,
     R = min_j max(D̂_j, R̂_j) over every level of the grid (Theorem A), for all attacks on f and h
     together. Levels are visited by increasing D̂_j while they can still matter.

@@ -228,10 +228,10 @@ class MedianSelector(NoiseSelector):
 
 @dataclass(frozen=True)
 class Grid:
-    """Noise levels s_1 < … < s_L, with thresholds t_j = √(s_j s_{j+1}) between them.
+    """Noise levels s_1 < … < s_L, with thresholds `t_j = √(s_j s_{j+1})` between them.
 
-    A raw level h belongs to s_j for t_{j−1} < h ≤ t_j. Levels are float32 numbers, so that the
-    noise really applied and the radius computed from it agree.
+    A raw level h belongs to s_j for `t_{j−1} < h ≤ t_j`. Levels are float32 numbers, so that the
+    noise applied and the radius computed from it agree.
 
     Examples:
         >>> Grid.make(3, (0.25, 1.0)).levels

@@ -38,11 +38,10 @@ def certify_at(
     """Decide for every image which of the radii can be certified, with few votes.
 
     At level σ the hypothesis p ≤ Φ(r/σ) is tested by an e-process (`bounds.log_e_value`), which
-    may be looked at after every vote: certify as soon as E ≥ 1/α. With a grid, every level with
-    D̂_j < r must pass at α − alpha_select. With a cascade, stage k* must show
-    p_k*(A) > Φ(r/s_k* + Φ⁻¹(τ_k*)), and every earlier one p_j(c) < Φ(Φ⁻¹(τ_j) − r/s_j) for all
-    c ≠ A. Several radii are asked in ascending order on the same votes; the first that fails ends
-    it.
+    may be checked after every vote: certify as soon as E ≥ 1/α. With a grid, every level with
+    D̂_j < r must pass at α − alpha_select. With a cascade, stage k must show
+    `p_k(A) > Φ(r/s_k + Φ⁻¹(τ_k))`, and every earlier one `p_j(c) < Φ(Φ⁻¹(τ_j) − r/s_j)` for all
+    c ≠ A. Several radii are tested in ascending order on the same votes until one fails.
 
     α covers all of an image's radii together, with no correction for their number, nor for that
     of levels: P(the largest certified one exceeds the true radius) ≤ α. It also covers
