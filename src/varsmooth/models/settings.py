@@ -25,8 +25,9 @@ UP_TO_1000 = Rule("a whole number from 0 to 1000", lambda value: 0 <= value <= 1
 def read_stages(text: str) -> tuple[list[float], list[float]]:
     """Levels and thresholds of a cascade; ValueError if the text is none.
 
-    >>> read_stages("1.0:0.6,0.5,0.25")
-    ([1.0, 0.5, 0.25], [0.6, 0.5, 0.5])
+    Examples:
+        >>> read_stages("1.0:0.6,0.5,0.25")
+        ([1.0, 0.5, 0.25], [0.6, 0.5, 0.5])
     """
     pairs = [stage.partition(":") for stage in text.strip("[]").split(",")]
     levels = [float(level) for level, _, _ in pairs]
