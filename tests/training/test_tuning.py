@@ -141,7 +141,7 @@ def test_the_command_writes_its_choice(tmp_path: Path, capsys: pytest.CaptureFix
         "--n-select", "21", "--goal", "clean", "--lams", "0,0.3", "--levels", "3",
     ]  # fmt: skip
     assert main(command) == 0
-    assert "fixed σ" in capsys.readouterr().out
+    assert "  one σ  " in capsys.readouterr().out
     advice = describe(tmp_path / "pair").recommended
     assert set(advice) == {"lam", "sigma_m", "clip", "levels"}
     assert advice["lam"] in (0, 0.3)

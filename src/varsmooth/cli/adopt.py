@@ -35,12 +35,9 @@ def adopt(
         data: a name from `varsmooth data list`, or the path of your own images, labelled
         out: folder for the model; it loads with --trust and the import path
         split: images that the classifier was not trained on
-        root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
         levels: noise levels to try (default: 0.06,0.12,0.25,0.5)
         images: how many images are used, spread over the split
         n: votes per image and level
-        seed: of the noise
-        device: where to compute
     """
     levels = sorted(levels or (0.06, 0.12, 0.25, 0.5))
     votes = images * n * len(levels)

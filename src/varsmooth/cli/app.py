@@ -30,7 +30,6 @@ def app(
             (default: the data set of the model)
         host: the address to listen at; 0.0.0.0 lets other machines use the page, unprotected
         port: the port to listen at; 0 takes a free one
-        trust: import paths of your own networks that the model may load: package.module:Class,...
     """
     from varsmooth.app import require_extra
 

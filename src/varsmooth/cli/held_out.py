@@ -20,13 +20,9 @@ class HeldOut(Typed):
     Args:
         data: a name from `varsmooth data list`, or a path (default: what the model was trained on)
         split: its held-out split
-        root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
         images: how many of its images are used
-        seed: of the noise
-        device: where to compute
         out: folder for a copy of the model with the results (default: the model's own folder; for
             a released model a new one in the working directory)
-        trust: import paths of your own networks that the model may load: package.module:Class,...
     """
 
     data: str | None = None

@@ -20,6 +20,16 @@ from varsmooth.typed import OptionError, read
 PROG = "varsmooth"
 Verb = Callable[..., None]
 
+COMMON = {
+    "root": "the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)",
+    "trust": "import paths of your own networks that the model may load: package.module:Class,...",
+    "device": "where to compute",
+    "batch_size": "noisy images per forward pass; never changes the result",
+    "name": "what tables and legends call the run (default: the folder's name)",
+    "seed": "of the noise",
+}
+"""What options mean that are the same for every verb, unless its docstring says more."""
+
 
 class WrongUsage(VarsmoothError):
     """Words on the command line that do not fit, or do not go together."""
@@ -129,7 +139,7 @@ def _add_verbs(parser: argparse.ArgumentParser, verbs: Verbs) -> None:
 
 def options_of(verb: Verb) -> Iterator[Option]:
     """Every word that a verb understands."""
-    texts = _texts(verb)
+    texts = COMMON | _texts(verb)
     hints = get_type_hints(verb, include_extras=True)
     for name, parameter in inspect.signature(verb).parameters.items():
         if is_dataclass(hints[name]):
@@ -144,7 +154,9 @@ def options_of(verb: Verb) -> Iterator[Option]:
 def _options_in(kind: Any) -> Iterator[Option]:
     hints = get_type_hints(kind, include_extras=True)
     title = _doc(kind).partition("\n")[0].rstrip(".")
-    texts = {name: text for base in reversed(kind.__mro__) for name, text in _texts(base).items()}
+    texts = dict(COMMON)
+    for base in reversed(kind.__mro__):
+        texts |= _texts(base)
     for field in fields(kind):
         made = None if field.default_factory is not MISSING else field.default
         yield Option(field.name, hints[field.name], made, texts.get(field.name, ""), title=title)

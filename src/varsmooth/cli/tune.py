@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from varsmooth.cli.feedback import announce, say
+from varsmooth.cli.feedback import announce, conclude
 from varsmooth.cli.held_out import HeldOut
 from varsmooth.typed import Count, Few, Positive, Share, Weight
 
@@ -50,10 +50,9 @@ def tune(
         n: votes of f per image and level
         n_select: samples of h per image and setting
         unclipped: share of the images whose level must lie within the clip range
-        batch_size: noisy images per forward pass; never changes the result
     """
     announce(f"tune {model} for {goal}", images=f"{images.images} of {images.split}", n=n)
-    from varsmooth.errors import require
+    from varsmooth.errors import VarsmoothError
     from varsmooth.models.cards import has_card, write_card
     from varsmooth.models.descriptions import describe, find, own_copy, recommend
     from varsmooth.models.settings import Settings
@@ -62,9 +61,12 @@ def tune(
     loaded = images.load(model)
     if goal == "cascade":
         g, fitting = images.fit(loaded, Settings(sigma=loaded.description.default_sigma))
-        _tune_cascade(model, g, fitting, n, images.seed, batch_size, images.out)
+        _tune_cascade(model, g, fitting, n, batch_size, images)
         return
-    require(loaded.selector is not None, f"{model} has no selector to tune; train one first")
+    if loaded.selector is None:
+        raise VarsmoothError(
+            f"{model} has no selector to tune; train one, or tune a cascade with --goal cascade"
+        )
     g, fitting = images.fit(loaded, Settings(protect=False))
     chosen = choose(
         g,
@@ -81,27 +83,25 @@ def tune(
         batch_size=batch_size,
     )
     best = chosen.best
-    settings = {
-        "lam": best.lam,
-        "sigma_m": best.sigma_m,
-        "clip": best.clip,
-        "levels": list(best.levels),
-    }
     source, folder = find(model), own_copy(model, images.out, "tuned")
     carded = has_card(source, describe(source))  # a page of the user's own is left alone
-    about = recommend(folder, settings)
+    names = ("lam", "sigma_m", "clip", "levels")
+    about = recommend(folder, {name: getattr(best, name) for name in names})
     if carded:
         write_card(folder, about)
     what = {"clean": "accuracy", "certified": f"accuracy certified at {radius:g}"}
-    say(
-        f"{what.get(goal, 'average certified radius')} on {chosen.images} images of "
-        f"{fitting.name} {images.split}"
-    )
     grid = ", ".join(f"{level:.4g}" for level in best.levels)
-    say(f"  selector  {best.score:.4f}  lam {best.lam:g}, sigma_m {best.sigma_m:g}, levels {grid}")
-    say(f"  fixed σ   {chosen.fixed_score:.4f}  sigma {chosen.fixed_sigma:.4g}")
-    say(f"written into the description of {folder}")
-    say(verdict(chosen, model, folder))
+    conclude(
+        [
+            f"{what.get(goal, 'average certified radius')} on {chosen.images} images of "
+            f"{fitting.name} {images.split}",
+            f"  selector  {best.score:.4f}  --lam {best.lam:g} --sigma-m {best.sigma_m:g}, "
+            f"levels {grid}",
+            f"  one σ     {chosen.fixed_score:.4f}  --sigma {chosen.fixed_sigma:.4g}",
+            f"written into the description of {folder}",
+            verdict(chosen, model, folder),
+        ]
+    )
 
 
 def verdict(chosen: "Tuning", model: str, folder: Path) -> str:
@@ -119,9 +119,8 @@ def _tune_cascade(
     g: "SmoothedClassifier",
     data: "ImageDataset",
     n: int,
-    seed: int,
     batch_size: int | None,
-    out: Path | None,
+    images: HeldOut,
 ) -> None:
     """Write the best stages for every λ into the description, and print them beside one σ."""
     from dataclasses import replace
@@ -130,13 +129,17 @@ def _tune_cascade(
     from varsmooth.training import cascades
 
     about = describe(model)
-    table = cascades.tabulate(g, data, cascades.ladder(about), n, seed=seed, batch_size=batch_size)
+    levels = cascades.ladder(about)
+    table = cascades.tabulate(g, data, levels, n, seed=images.seed, batch_size=batch_size)
     found = list(cascades.rules(table))
     members = cascades.family(cascades.choose(found), table)
-    folder = own_copy(model, out, "tuned")
+    folder = own_copy(model, images.out, "tuned")
     rewrite(folder, replace(about, cascades=members))
-    say(f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius")
-    for line in cascades.summary(found, table):
-        say(f"  {line}")
-    say(f"written into the description of {folder}")
-    say(f"next: varsmooth certify --model {folder} --cascade tuned --lam 1 --out runs/cascade")
+    conclude(
+        [
+            f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius",
+            *(f"  {line}" for line in cascades.summary(found, table)),
+            f"written into the description of {folder}",
+        ],
+        f"varsmooth certify --model {folder} --cascade tuned --lam 1 --out runs/cascade",
+    )
