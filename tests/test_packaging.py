@@ -57,4 +57,7 @@ def test_readme_example_runs_from_the_wheel(complete: bool, wheel: Path, tmp_pat
     assert str(tmp_path) in where
     (tmp_path / "example.py").write_text(readme_example())
     assert "radius" in run(python, "example.py", cwd=tmp_path)
+    code = "import varsmooth.app.views; from varsmooth.report.pages import templates; "
+    code += "print(templates('varsmooth.report').get_template('report.html').name)"
+    assert "report.html" in run(python, "-c", code, cwd=tmp_path)
     assert "cifar10-sample" in run(tmp_path / "env/bin/varsmooth", "data", "list", cwd=tmp_path)

@@ -92,16 +92,10 @@ def plot_radius_curve(
     axes.set_xscale("log")
     ticks = sorted({*grid, sigma})
     axes.set_xticks(ticks, [f"{s:.2f}" for s in ticks])
-    axes.xaxis.set_minor_locator(_no_ticks())
+    axes.xaxis.minorticks_off()
     axes.set(xlabel="noise level σ", ylabel="certified radius", ylim=(-0.04 * top, 1.12 * top))
     axes.grid(axis="x", visible=False)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=9, markerscale=0.7)
-
-
-def _no_ticks() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
 
 
 def plot_draws(axes: "Axes", levels: SelectorDraws) -> None:

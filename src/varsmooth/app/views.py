@@ -40,19 +40,14 @@ def paper_name(text: str) -> Markup:
     return Markup("g<sub>v</sub>").join(map(Markup.escape, text.split("g_v")))
 
 
-def meaning(guarantee: str) -> str:
-    text = MEANINGS[guarantee].partition(": ")[2]
-    return text[:1].upper() + text[1:]
-
-
-def _stage_radii(certificate: Certificate) -> list[float]:
-    assert certificate.stages is not None
-    return stage_radii(certificate.ledger, certificate.votes, certificate.stages)
-
-
-_templates = pages.templates("varsmooth.app", ABSTAIN=ABSTAIN, infinity=float("inf"))
+_templates = pages.templates(
+    "varsmooth.app",
+    ABSTAIN=ABSTAIN,
+    infinity=float("inf"),
+    meanings=MEANINGS,
+    stage_radii=stage_radii,
+)
 _templates.filters |= {"kind": kind, "picture": picture, "paper_name": paper_name}
-_templates.filters |= {"meaning": meaning, "stage_radii": _stage_radii}
 one, run, parts, _several = (
     pages.macros(_templates, f"{name}.html") for name in ("one", "run", "parts", "several")
 )

@@ -18,12 +18,12 @@ from varsmooth.rounding import percent, rounded
 from varsmooth.runs.records import Row, Run
 
 MEANINGS = {
-    "sound": "sound: within the radius no attack on the image changes the smoothed classifier's "
+    "sound": "within the radius no attack on the image changes the smoothed classifier's "
     "class, whatever it does to the noise level. A deployed prediction is itself a vote, and errs "
     "with its own α.",
-    "conditional": "conditional: within the radius no attack changes the class unless it moves the "
+    "conditional": "within the radius no attack changes the class unless it moves the "
     "selector's choice of σ; such attacks are not covered.",
-    "heuristic": "heuristic: a value computed from a few noise levels only; it can be false, and "
+    "heuristic": "a value computed from a few noise levels only; it can be false, and "
     "nothing bounds how often.",
 }
 
@@ -116,7 +116,8 @@ def predicted(runs: Sequence[Outcomes]) -> list[str]:
 
 def what_holds(runs: Sequence[Outcomes]) -> list[str]:
     """What the words of a report mean, and what α per image says about each run's table."""
-    said = [MEANINGS[word] for word in MEANINGS if word in {run.guarantee for run in runs}]
+    words = {run.guarantee for run in runs}
+    said = [f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in words]
     alike: dict[tuple[str | None, float | None, int], list[str]] = {}
     for run in runs:
         if run.verb == "certify":
