@@ -33,8 +33,8 @@ test: lint       ## lint, types, and every test but the slow ones
 slow: env        ## statistical and end-to-end tests, many minutes
 	$(BIN)/python -m pytest -m slow
 
-campaign: env    ## hard kills and power losses, with their counts
-	$(BIN)/python -m pytest -q -m slow tests/runs/test_crash.py
+campaign: env    ## kills, power losses, hostile files, odd options, known certificates: the tally
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m campaign tests
 
 browser: env     ## test the app in a real browser; needs Chromium
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \

@@ -4,11 +4,16 @@ The same image under thousands of ids is thousands of independent certificates. 
 at 10⁻³ a doubled error rate would hardly ever be seen. False-alarm rate of each test < 10⁻⁶.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 import torch
 from scipy.stats import binom, norm
 
+from tests.conftest import Tally
 from tests.oracles import Linear, LinearSelector, WrongAbove, point
 from varsmooth import (
     ABSTAIN,
@@ -20,6 +25,7 @@ from varsmooth import (
     certify_at,
     predict,
 )
+from varsmooth.certificates import Certificates
 
 TRIALS = 2000
 
@@ -34,15 +40,143 @@ def test_the_alarm_rings_for_a_doubled_rate() -> None:
     assert not at_most(int(0.2 * TRIALS), 0.1)
 
 
-@pytest.mark.parametrize("runner_up", [False, True])
-def test_fixed_certificate(runner_up: bool) -> None:
-    g = SmoothedClassifier(Linear(), FixedSelector(0.25))
-    found = certify(
-        g, point(0.7, 0.5, copies=TRIALS), n0=20, n=150, alpha=0.1, runner_up=runner_up, seed=1
+SIGMA_M, SLOPE, CENTER = 0.25, 1.0, 0.4
+GOOD, BAD = 0.4, 0.6
+
+
+def dual(n: int = 101) -> SmoothedClassifier:
+    """Right at level .4, wrong at level .6: the true radius is the entry distance of .6."""
+    selector = MedianSelector(LinearSelector(CENTER, SLOPE), SIGMA_M, n=n, levels=[GOOD, BAD])
+    return SmoothedClassifier(WrongAbove(0.5), selector)
+
+
+def limited_by_the_classifier() -> SmoothedClassifier:
+    """The level .4 everywhere that counts; f decides the radius."""
+    selector = MedianSelector(LinearSelector(CENTER, SLOPE), SIGMA_M, n=11, levels=[0.4, 5.0])
+    return SmoothedClassifier(Linear(), selector)
+
+
+FIXED = SmoothedClassifier(Linear(), FixedSelector(0.25))
+ENTRY = (np.sqrt(GOOD * BAD) - CENTER) / SLOPE  # where the true median crosses the threshold
+BANDED = ENTRY - SIGMA_M * bounds.median_band(101, 0.19)
+MOSTLY_H: dict[str, Any] = {"alpha": 0.2, "alpha_select": 0.19}
+MOSTLY_F: dict[str, Any] = {"alpha": 0.1, "alpha_select": 1e-3}
+
+
+def above(found: Certificates, truth: float) -> int:
+    return int((found.radius > truth).sum())
+
+
+class Case(NamedTuple):
+    """false(copies): how many of so many statements are false; each may be with probability rate.
+
+    least: a smaller share of false ones would mean that α is wasted.
+    """
+
+    rate: float
+    least: float
+    false: Callable[[int], int]
+
+
+def fixed(runner_up: bool, copies: int) -> int:
+    x = point(0.7, 0.5, copies=copies)
+    return above(certify(FIXED, x, n0=20, n=150, alpha=0.1, runner_up=runner_up, seed=1), 0.2)
+
+
+def by_the_selector(copies: int) -> int:
+    x = point(0.5, 0.5, copies=copies)
+    return above(
+        certify(dual(), x, n0=21, n=20, n_select=101, band=False, seed=2, **MOSTLY_H), ENTRY
     )
-    false = int((found.radius > 0.2).sum())
-    assert at_most(false, 0.1)
-    assert false > 0.02 * TRIALS  # tight: with two classes the runner-up bound spends half of α
+
+
+def by_the_classifier(copies: int) -> int:
+    g, x = limited_by_the_classifier(), point(0.7, 0.5, copies=copies)
+    return above(certify(g, x, n0=21, n=100, n_select=101, band=False, seed=3, **MOSTLY_F), 0.2)
+
+
+def with_the_band(copies: int) -> int:
+    """The banded radius exceeds ENTRY − σ_m·z_e no more often than α_h allows."""
+    x = point(0.5, 0.5, copies=copies)
+    assert BANDED > 0.02
+    return above(certify(dual(), x, n0=21, n=20, n_select=201, seed=2, **MOSTLY_H), BANDED)
+
+
+def deployed(copies: int) -> int:
+    """Theorem B: at an x' inside the banded radius a wrong answer has probability ≤ α_p + α_pred.
+
+    Just inside the radius without the band, the empirical median is wrong about half the time.
+    """
+
+    def wrong(distance: float) -> int:
+        x = point(0.5, 0.5 + float(distance), copies=copies)
+        answer = predict(dual(), x, n=20, alpha=0.15, alpha_select=0.1, seed=4).prediction
+        return int(((answer != 0) & (answer != ABSTAIN)).sum())
+
+    assert wrong(ENTRY * 0.999) > 0.4 * copies
+    return wrong((ENTRY - SIGMA_M * bounds.median_band(101, 0.1)) * 0.999)
+
+
+def tie(copies: int) -> int:
+    """At an exact tie any answer is wrong half the time; the test answers at most α of the time."""
+    answer = predict(FIXED, point(0.5, 0.5, copies=copies), n=101, alpha=0.1, seed=5).prediction
+    return int((answer != ABSTAIN).sum())
+
+
+def at_fixed(copies: int) -> int:
+    x = point(0.7, 0.5, copies=copies)
+    return sum(certify_at(FIXED, x, 0.2001, alpha=0.1, n0=20, n_max=400, seed=6).certified)
+
+
+def at_on_a_grid(copies: int) -> int:
+    g, x = limited_by_the_classifier(), point(0.7, 0.5, copies=copies)
+    decisions = certify_at(
+        g, x, 0.2001, alpha=0.1, n0=21, n_max=300, n_select=101, alpha_select=1e-3, band=False,
+        seed=7,
+    )  # fmt: skip
+    return sum(decisions.certified)
+
+
+def at_by_the_selector(copies: int) -> int:
+    x = point(0.5, 0.5, copies=copies)
+    decisions = certify_at(
+        dual(), x, ENTRY * 1.0001, alpha=0.2, n0=21, n_max=100, n_select=101, alpha_select=0.19,
+        band=False, seed=8,
+    )  # fmt: skip
+    return sum(decisions.certified)
+
+
+CASES = {
+    "fixed": Case(0.1, 0.02, partial(fixed, False)),
+    "fixed, runner-up": Case(0.1, 0.02, partial(fixed, True)),  # two classes: half of α
+    "dual, selector": Case(0.19 / 2, 0.03, by_the_selector),  # one side of one level can fail
+    "dual, classifier": Case(0.1, 0.01, by_the_classifier),
+    "dual, band": Case(0.19 / 2, 0.03, with_the_band),
+    "deployed": Case(0.1 / 2, 0.01, deployed),
+    "predict": Case(0.1, 0.05, tie),
+    "certify_at": Case(0.1, 0.01, at_fixed),
+    "certify_at, classifier": Case(0.1, 0.01, at_on_a_grid),
+    "certify_at, selector": Case(0.19 / 2, 0.03, at_by_the_selector),
+}
+
+
+def check(case: Case, trials: int) -> None:
+    false = case.false(trials)
+    assert at_most(false, case.rate, trials)
+    assert false > case.least * trials
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_more_than_alpha_are_false(name: str) -> None:
+    check(CASES[name], TRIALS)
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", CASES)
+def test_a_hundred_thousand_certificates(name: str, tally: Tally) -> None:
+    tally("certificates whose truth is known", 10_000)
+    check(CASES[name], 10_000)
 
 
 def test_median_bounds() -> None:
@@ -54,110 +188,6 @@ def test_median_bounds() -> None:
     for errors in (int(too_high.sum()), int(too_low.sum())):
         assert at_most(errors, a)
         assert errors > a / 3 * TRIALS
-
-
-SIGMA_M, SLOPE, CENTER = 0.25, 1.0, 0.4
-GOOD, BAD = 0.4, 0.6
-
-
-def dual(n: int = 101) -> SmoothedClassifier:
-    """Right at level .4, wrong at level .6: the true radius is the entry distance of .6."""
-    selector = MedianSelector(LinearSelector(CENTER, SLOPE), SIGMA_M, n=n, levels=[GOOD, BAD])
-    return SmoothedClassifier(WrongAbove(0.5), selector)
-
-
-ENTRY = (np.sqrt(GOOD * BAD) - CENTER) / SLOPE  # where the true median crosses the threshold
-
-
-def test_dual_certificate_limited_by_the_selector() -> None:
-    found = certify(
-        dual(), point(0.5, 0.5, copies=TRIALS), n0=21, n=20, alpha=0.2, n_select=101,
-        alpha_select=0.19, band=False, seed=2,
-    )  # fmt: skip
-    false = int((found.radius > ENTRY).sum())
-    assert at_most(false, 0.19 / 2)  # only one side of one level can fail
-    assert false > 0.03 * TRIALS
-
-
-def test_dual_certificate_limited_by_the_classifier() -> None:
-    selector = MedianSelector(LinearSelector(CENTER, SLOPE), SIGMA_M, n=11, levels=[0.4, 5.0])
-    g = SmoothedClassifier(Linear(), selector)
-    found = certify(
-        g, point(0.7, 0.5, copies=TRIALS), n0=21, n=100, alpha=0.1, n_select=101,
-        alpha_select=1e-3, band=False, seed=3,
-    )  # fmt: skip
-    false = int((found.radius > 0.2).sum())
-    assert at_most(false, 0.1)
-    assert false > 0.01 * TRIALS
-
-
-def test_dual_certificate_with_the_band() -> None:
-    """The banded radius exceeds ENTRY − σ_m·z_e no more often than α_h allows."""
-    found = certify(
-        dual(), point(0.5, 0.5, copies=TRIALS), n0=21, n=20, alpha=0.2, n_select=201,
-        alpha_select=0.19, seed=2,
-    )  # fmt: skip
-    truth = ENTRY - SIGMA_M * bounds.median_band(101, 0.19)
-    assert truth > 0.02
-    false = int((found.radius > truth).sum())
-    assert at_most(false, 0.19 / 2)
-    assert false > 0.03 * TRIALS
-
-
-def test_deployed_predictions_inside_the_radius() -> None:
-    """Theorem B: at an x' inside the banded radius a wrong answer has probability ≤ α_p + α_pred.
-
-    Just inside the radius without the band, the empirical median is wrong about half the time.
-    """
-    g, alpha_select = dual(n=101), 0.1
-
-    def wrong(distance: float) -> int:
-        x = point(0.5, 0.5 + float(distance), copies=TRIALS)
-        answer = predict(g, x, n=20, alpha=0.15, alpha_select=alpha_select, seed=4).prediction
-        return int(((answer != 0) & (answer != ABSTAIN)).sum())
-
-    banded = ENTRY - SIGMA_M * bounds.median_band(101, alpha_select)
-    inside = wrong(banded * 0.999)
-    assert at_most(inside, alpha_select / 2)
-    assert inside > 0.01 * TRIALS
-    assert wrong(ENTRY * 0.999) > 0.4 * TRIALS
-
-
-def test_predict_errs_within_alpha() -> None:
-    """At an exact tie any answer is wrong half the time; the test answers at most α of the time."""
-    g = SmoothedClassifier(Linear(), FixedSelector(0.25))
-    answer = predict(g, point(0.5, 0.5, copies=TRIALS), n=101, alpha=0.1, seed=5).prediction
-    answered = int((answer != ABSTAIN).sum())
-    assert at_most(answered, 0.1)
-    assert answered > 0.05 * TRIALS
-
-
-def test_certify_at_with_a_fixed_level() -> None:
-    g = SmoothedClassifier(Linear(), FixedSelector(0.25))
-    x = point(0.7, 0.5, copies=TRIALS)
-    decisions = certify_at(g, x, 0.2001, alpha=0.1, n0=20, n_max=400, seed=6)
-    false = sum(decisions.certified)
-    assert at_most(false, 0.1)
-    assert false > 0.01 * TRIALS
-
-
-def test_certify_at_on_a_grid() -> None:
-    selector = MedianSelector(LinearSelector(CENTER, SLOPE), SIGMA_M, n=11, levels=[0.4, 5.0])
-    g = SmoothedClassifier(Linear(), selector)
-    decisions = certify_at(
-        g, point(0.7, 0.5, copies=TRIALS), 0.2001, alpha=0.1, n0=21, n_max=300, n_select=101,
-        alpha_select=1e-3, band=False, seed=7,
-    )  # fmt: skip
-    false = sum(decisions.certified)
-    assert at_most(false, 0.1)
-    assert false > 0.01 * TRIALS
-    selector_only = certify_at(
-        dual(), point(0.5, 0.5, copies=TRIALS), ENTRY * 1.0001, alpha=0.2, n0=21, n_max=100,
-        n_select=101, alpha_select=0.19, band=False, seed=8,
-    )  # fmt: skip
-    false = sum(selector_only.certified)
-    assert at_most(false, 0.19 / 2)
-    assert false > 0.03 * TRIALS
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Tally
 from tests.power_loss import Disk, PowerLoss, copy_back
 from tests.runs.test_interruptions import interrupted
 from tests.runs.test_records import HEAD, row
@@ -82,13 +83,13 @@ def test_a_few_power_losses(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_power_losses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.campaign
+def test_power_losses(tmp_path: Path, tally: Tally) -> None:
     seed = losses = 0
     while losses < LOSSES:
         losses += lose_power(tmp_path / str(seed), 1000 + seed)
         seed += 1
-    with capsys.disabled():
-        print(f"\ncampaign: {losses} power losses in {seed} runs, nothing reported was lost")
+    tally("power losses", losses)
 
 
 KILLS = 120
@@ -112,8 +113,9 @@ def killed(words: str, kills: int, growth: int = 0) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the machine cannot fork")
-def test_hard_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hard_kills(tmp_path: Path, tally: Tally) -> None:
     model, kills = write_pair(tmp_path / "model"), 0
     certify = f"certify {QUICK} --model {model} --vote-cache {tmp_path}/votes --subset 0:120"
     predict = f"predict --n 60 --sigma 0.25 --model {model} --subset 0:200"
@@ -128,8 +130,7 @@ def test_hard_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (file,) = parts.glob("rows-*.jsonl")
         assert file.read_bytes().count(b"\n") == len(table(whole)), "a row was written twice"
     kills += _killed_trainings(tmp_path, KILLS // 4)
-    with capsys.disabled():
-        print(f"\ncampaign: {kills} hard kills, every run resumed to the same result")
+    tally("hard kills", kills)
     assert kills >= 100
 
 
