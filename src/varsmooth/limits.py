@@ -11,7 +11,7 @@ from varsmooth.errors import VarsmoothError, require
 
 LIMITS = {
     "PIXELS": 50_000_000,  # of one image; a small file may claim to be a huge picture
-    "BYTES": 8 * 2**30,  # of the images of a data set in memory, or of the weights of a model
+    "BYTES": 8 * 2**30,  # of one file, or of the images of a data set in memory
     "CLASSES": 100_000,
     "SIZE": 100_000,  # of any one option of a network: classes, channels, widths
     "DESCRIPTION": 32 * 2**20,  # bytes of a model's config.json
@@ -30,8 +30,10 @@ def check_limit(name: str, value: int, what: str) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """Refuse pipes, sockets and devices, which may never end; links to files are files."""
+    """Refuse pipes, sockets and devices, which may never end, and files larger than memory."""
+    status = path.stat()
     require(
-        stat.S_ISREG(path.stat().st_mode),
-        f"{path} is a pipe, a socket or a device; give a regular file",
+        stat.S_ISREG(status.st_mode),
+        f"{path} is a folder, a pipe, a socket or a device; give a regular file",
     )
+    check_limit("BYTES", status.st_size, f"{path} has {status.st_size:,} bytes")

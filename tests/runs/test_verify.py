@@ -117,9 +117,23 @@ def foreign_sigma(row: dict[str, Any]) -> None:
     row["sigma"] = row["evidence"]["sigma"] = 0.2
 
 
+def without_selector(row: dict[str, Any]) -> None:
+    """As if σ had been fixed: the radius of one level, without what h can be moved to."""
+    evidence = row["evidence"]
+    evidence["selector"] = None
+    evidence["votes"] = [v for v in evidence["votes"] if v["sigma"] == row["sigma"]]
+    row["radius"] = evidence["radius"] = 1.0
+
+
+def cheaper(row: dict[str, Any]) -> None:
+    row["samples"] = 1
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
+        (without_selector, "cannot be read"),
+        (cheaper, "samples of its evidence should be"),
         (larger, "radius is"),
         (larger_twice, "radius is"),
         (other_class, "prediction is"),

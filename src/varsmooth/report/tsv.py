@@ -17,6 +17,7 @@ from scipy.stats import norm
 
 from varsmooth.certificates import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.limits import check_regular
 from varsmooth.report.exchange import TSV_COLUMNS
 from varsmooth.runs.records import Row, Run
 
@@ -151,6 +152,7 @@ def _check_attainable(file: Path, rows: Sequence[Row], alpha: float, n: int, sla
 def _read(file: Path, rounded: str) -> list[Row]:
     """The rows of a file; the first line that is not one is quoted."""
     try:
+        check_regular(file)
         lines = file.read_text(encoding="utf-8").rstrip().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise VarsmoothError(f"{file} cannot be read as text: {error}") from None

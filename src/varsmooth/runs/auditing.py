@@ -74,6 +74,7 @@ def _expected(header: Mapping[str, Any], row: Row, certificate: Certificate) -> 
         "seed": (config["seed"], certificate.seed),
         "id": (row["id"], certificate.id),
         "sigma": (row["sigma"], certificate.sigma),
+        "samples": (certificate.samples, row.get("samples")),
         "votes": (config["n"], _votes_a_level(certificate, config["n"]))
         if n_max is None
         else (min(counted, n_max), counted),

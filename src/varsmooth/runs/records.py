@@ -19,6 +19,7 @@ from varsmooth.certificates import Certificate
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import append_lines, replace_file
 from varsmooth.identity import covers_architecture
+from varsmooth.limits import check_regular
 
 FORMAT = 1
 HEADER = "run.json"
@@ -97,6 +98,7 @@ class Run:
         """The run in a folder."""
         path = Path(folder) / HEADER
         try:
+            check_regular(path)
             header = _parsed(path.read_bytes())
         except FileNotFoundError:
             raise VarsmoothError(
@@ -109,6 +111,11 @@ class Run:
             f"{path} has another format than {FORMAT}, the one this varsmooth reads",
         )
         wrong = _misfits(header, _HEADER)
+        if not wrong:
+            names = header["dataset"].get("class_names", [])
+            texts = [*names, *header["fingerprints"].values()] if isinstance(names, list) else [0]
+            odd = not all(isinstance(text, str) for text in texts)
+            wrong = "class names or fingerprints are not texts" if odd else ""
         require(not wrong, f"{path} does not describe a run: {wrong}")
         return cls(Path(folder), header, rank)
 
@@ -131,6 +138,7 @@ class Run:
         """Every complete row as it stands, also one that stands twice."""
         kinds = _ROWS.get(self.header["verb"], _ROW)
         for path in sorted(self.folder.glob("rows-*.jsonl")):
+            check_regular(path)
             with path.open("rb") as file:
                 for number, line in enumerate(file, start=1):
                     if line.endswith(b"\n"):  # what follows the last line end is a torn line
