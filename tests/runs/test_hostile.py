@@ -85,7 +85,20 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return value
 
 
-ODD = (..., None, True, -1, 10**400, 1e308, float("nan"), "", "\x1b[2J<script>", [], {}, [[]])
+ODD: tuple[Any, ...] = (
+    ...,
+    None,
+    True,
+    -1,
+    10**400,
+    1e308,
+    float("nan"),
+    "",
+    "\x1b[2J<script>",
+    [],
+    {},
+    [[]],
+)
 
 
 def cases(stored: Path) -> list[tuple[str, Header, list[Any]]]:
@@ -212,8 +225,9 @@ def test_names_lead_nowhere(
     for reader in ("report", "export", "recompute"):
         assert read(reader, copied, tmp_path / "deep" / "deeper" / reader, capsys) == 0
     assert set(tmp_path.glob("*")) == before
-    page = (tmp_path / "deep" / "deeper" / "report" / "index.html").read_text()
-    assert "<img src=x" not in page
+    (page,) = tmp_path.rglob("*.html")
+    assert "onerror=alert" in page.read_text()
+    assert "<img src=x" not in page.read_text()
 
 
 COLUMNS = "idx\tlabel\tpredict\tradius\tcorrect\ttime"
