@@ -1,33 +1,24 @@
 """A sound σ per image against every single σ: cascades of noise levels (beyond the paper).
 
-The votes of f are counted once for every level, class and confidence, in blocks that resume.
-Stages, thresholds and gate are chosen on held-out images. Every certificate of the test images then
-follows from the table as `certify` would make it: class, stage and votes per stage from the
-selection draws, the radius from the votes. Where a stage gets fewer votes than the table has, they
-are drawn from it without replacement, which is what fewer votes are.
+Stages, thresholds, gate and selection draws are chosen on held-out images alone. On the test images
+every rule is certified from one table of votes; the selectors h are certified by ordinary runs.
 """
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from pathlib import Path
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from reproduce.cascade_votes import Certified, VoteScale, at_equal_total, certify_with, votes_of
 from reproduce.context import Context
-from reproduce.experiment import Claim, Experiment, Figure, Need, Result, Scale, size
+from reproduce.experiment import Claim, Experiment, Figure, Result, size
+from reproduce.levels import outcomes
 from reproduce.plots import Curve, plot_curves
 from reproduce.verdicts import MARGIN, MeanDifference, judged
-from varsmooth.cascade import Stages, can_improve, make_plan
-from varsmooth.certificates import Certificate
-from varsmooth.data import load_dataset
 from varsmooth.defaults import ALPHA, N0
-from varsmooth.errors import require
-from varsmooth.evidence import Ledger, LevelVotes
-from varsmooth.files import replace_file
-from varsmooth.models.loading import load
 from varsmooth.models.settings import TunedStages
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import (
@@ -39,174 +30,202 @@ from varsmooth.report.statistics import (
 )
 from varsmooth.report.tables import Cell, Table
 from varsmooth.rounding import rounded
+from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions
 from varsmooth.training import cascades
-from varsmooth.training.cascades import ConfidentVotes, Integers
+from varsmooth.training.cascades import ConfidentVotes, Rule
 
 RADII = (0.0, 0.12, 0.25, 0.37, 0.5, 0.75, 1.0)
-CONFIDENCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-BLOCK = 20
+TOP, FULL, FRUGAL = "cascade, λ = 1", "cascade, λ = 1, N at every stage", "two stages, same total"
+SELECTORS = {"g_v*, the paper's h": None, "g_v*, h reads f": "confidence"}
+"""Rows of the selectors, and the variant of the released model that each belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CascadeScale(Scale):
-    """One universal f; two tables of votes, wide and deep."""
+class CascadeScale(VoteScale):
+    """Two tables of votes, wide and deep."""
 
-    sigmas: tuple[float, ...] = size("σ_a′", (1.0,))
-    images: int = size("test images", 1000)
-    n: int = size("votes N", 1000)
     deep_images: int = size("test images of the deep table", 250)
     deep_n: int = size("votes N of the deep table", 10_000)
+    selector_images: int = size("test images of the selectors", 250)
     held_out: int = size("held-out images", 500)
-    levels: tuple[float, ...] = size("levels", (0.707, 0.5, 0.354, 0.25, 0.177, 0.125))
     lams: tuple[float, ...] = size("λ", (0.0, 0.5, 1.0))
-    stages: int = size("stages, at most", 3)
+    stages: int = size("stages, at most", 4)
+    frugal_draws: tuple[int, ...] = size("selection draws to choose from", (32, 64))
 
 
-# The table of votes
-
-
-def votes_of(
-    context: Context, scale: CascadeScale, split: str, n: int, count: int
-) -> ConfidentVotes:
-    """The first images of a split, in blocks that are kept in the store."""
-    name = context.model(_need(scale))
-    g = load(name, sigma=scale.levels[0])
-    data = load_dataset(scale.data, split, context.root)
-    folder = context.store / "confident-votes" / Path(name).name
-    blocks = []
-    for start in range(0, count, BLOCK):
-        stop = min(start + BLOCK, count)
-        path = folder / f"{split}-{start}-{stop}-{n}.npz"
-        if not path.is_file():
-            levels, some = scale.levels, data[start:stop]
-            made = cascades.tabulate(g, some, levels, n, N0, CONFIDENCES, scale.seed)
-            keep(path, made)
-        blocks.append(kept(path, scale, n))
-    joined: dict[str, Any] = {
-        column: np.concatenate([getattr(block, column) for block in blocks])
-        for column in ("counts", "selection", "labels")
-    }
-    return replace(blocks[0], **joined)
-
-
-def keep(path: Path, table: ConfidentVotes) -> None:
-    """Write a block of the table, whole or not at all."""
-    content = io.BytesIO()
-    np.savez_compressed(
-        content,
-        levels=np.array(table.levels),
-        counts=table.counts.astype(np.int32),
-        selection=table.selection.astype(np.int16),
-        labels=table.labels,
-    )
-    replace_file(path, content.getvalue())
-
-
-def kept(path: Path, scale: CascadeScale, n: int) -> ConfidentVotes:
-    """A block of the table."""
-    with np.load(path) as block:
-        require(
-            np.allclose(block["levels"], scale.levels),
-            f"{path} holds other levels; choose another --store, or the same levels",
-        )
-        counts, selection = (block[name].astype(np.int64) for name in ("counts", "selection"))
-        labels = block["labels"].astype(np.int64)
-    levels = tuple(float(np.float32(s)) for s in scale.levels)
-    return ConfidentVotes(levels, CONFIDENCES, counts, selection, labels, n, N0)
-
-
-# Certificates from the table
+# The rules, chosen on held-out images
 
 
 @dataclass(frozen=True)
-class Certified:
-    """What a rule certifies on every image, and how many noisy images f was shown on average."""
+class Chosen:
+    """A cascade and its selection draws at each stage."""
 
-    predictions: list[int]
-    radii: list[float]
-    sigmas: list[float]
-    samples: float
+    stages: TunedStages
+    n0: int = N0
+
+    def __str__(self) -> str:
+        """`0.707 (0.6), 0.25, gate 0.4`: levels with thresholds above ½."""
+        rule = self.stages
+        stages = [
+            f"{s:.3g}" + (f" ({tau:g})" if tau > 0.5 else "")
+            for s, tau in zip(rule.levels, rule.thresholds, strict=True)
+        ]
+        gate = f", gate {rule.gate:g}" if rule.gate else ""
+        draws = f", n0 = {self.n0}" if self.n0 != N0 else ""
+        return ", ".join(stages) + gate + draws
 
 
-def certify_with(table: ConfidentVotes, rule: TunedStages, n: int, seed: int) -> Certified:
-    """Certificates of a cascade with n ≤ table.n votes at the stage that answers."""
-    columns = [int(np.argmin(np.abs(np.array(table.levels) - s))) for s in rule.levels]
-    gate = table.confidences.index(rule.gate or 0.0)
-    stages = Stages(tuple(table.levels[j] for j in columns), rule.thresholds)
-    counts, selection = (
-        values[..., gate][:, columns] for values in (table.counts, table.selection)
-    )  # (N, S, classes)
-    rng = np.random.default_rng(seed)
-    found = [
-        _certificate(stages, counts[i], selection[i], table, n, rng) for i in range(len(counts))
+def chosen_rules(context: Context, scale: CascadeScale) -> dict[str, Chosen]:
+    """For each λ and for the least regret, without and with a gate; and for the same total."""
+
+    def choose() -> dict[str, Any]:
+        table = votes_of(context, scale, "val", scale.n, scale.held_out)
+        every = list(cascades.rules(table, scale.stages))
+        found: dict[str, Chosen] = {}
+        plain = [rule for rule in every if rule.gate == 0]
+        for some, gated in ((plain, False), (every, True)):
+            picked = [
+                (f"λ = {lam:g}", lam, rule) for lam, rule in cascades.choose(some, scale.lams)
+            ]
+            picked.append(("least regret", 0.5, least_regret(table, some, gated)))
+            for label, lam, rule in picked:
+                if gated == (rule.gate > 0):
+                    (member,) = cascades.family([(lam, rule)], table)
+                    found[f"cascade, {label}" + ", gate" * gated] = Chosen(member)
+        found[FRUGAL] = frugal(table, scale)
+        return {name: asdict(chosen) for name, chosen in found.items()}
+
+    facts = context.fact("rules chosen on held-out images", choose)
+    return {
+        name: Chosen(TunedStages(**chosen["stages"]), chosen["n0"])
+        for name, chosen in facts.items()
+    }
+
+
+def least_regret(table: ConfidentVotes, found: Sequence[Rule], gated: bool) -> Rule:
+    """The rule nearest to the envelope of all single σ whose average radius beats the best one."""
+    single = [rule for rule in found if len(rule.columns) == 1 and rule.gate == 0]
+    best = max(rule.radius for rule in single)
+    fixed = envelope([_reach(table, rule) for rule in single], RADII)
+
+    def regret(rule: Rule) -> float:
+        return float((fixed - certified_accuracy(_reach(table, rule), RADII)).max())
+
+    some = [rule for rule in found if rule.radius >= 1.02 * best and (rule.gate > 0) == gated]
+    return min(some or single, key=regret)
+
+
+def _reach(table: ConfidentVotes, rule: Rule) -> Any:
+    """Certified radius of every image, −1 where wrong or abstaining: (N,)."""
+    radius, answer = table.outcomes(rule.columns, rule.thresholds, rule.gate)
+    return np.where((answer == table.labels) & (radius > 0), radius, -1.0)
+
+
+def frugal(table: ConfidentVotes, scale: CascadeScale) -> Chosen:
+    """Two stages and their selection draws: the largest average radius at the same total."""
+
+    def radius(one: Chosen) -> float:
+        draws = [at_equal_total(table, one.stages, scale.seed + k, one.n0) for k in range(3)]
+        right = [np.array(found.predictions) == table.labels for found in draws]
+        return float(np.mean([np.where(r, d.radii, 0) for r, d in zip(right, draws, strict=True)]))
+
+    falling = sorted(table.levels, reverse=True)
+    every = [
+        Chosen(TunedStages(1.0, pair, (0.5, 0.5)), n0)
+        for pair in combinations(falling, 2)
+        if pair[0] in falling[:2]
+        for n0 in scale.frugal_draws
     ]
-    return Certified(
-        [c.prediction for c in found],
-        [c.radius for c in found],
-        [c.sigma for c in found],
-        float(np.mean([c.samples for c in found])),
-    )
+    return max(every, key=radius)
 
 
-def _certificate(
-    stages: Stages,
-    counts: Integers,
-    selection: Integers,
-    table: ConfidentVotes,
-    n: int,
-    rng: np.random.Generator,
-) -> Certificate:
-    """One image's: the plan of `certify`, then as many of its votes as the plan asks for."""
-    seen = 1
-    while seen < len(stages) and can_improve(stages, selection[:seen], N0, n, ALPHA):
-        seen += 1
-    plan = make_plan(stages, selection[:seen], N0, n, ALPHA)
-    votes = [
-        LevelVotes(stages.levels[j], plan.candidate, *_drawn(counts[j], table.n, wanted, rng))
-        for j, wanted in enumerate(plan.votes)
-    ]
-    facts: dict[str, Any] = {"id": 0, "seed": 0, "settings": {}, "fingerprints": {}}
-    return Certificate.derive(
-        "cascade",
-        Ledger.of("cascade", ALPHA),
-        votes,
-        None,
-        stages,
-        sigma=stages.levels[plan.stage],
-        samples=N0 * seen + sum(plan.votes),
-        **facts,
-    )
+# All runs on one table of votes
 
 
-def _drawn(
-    counts: Integers, n: int, wanted: int, rng: np.random.Generator
-) -> tuple[tuple[int, ...], int]:
-    """(votes by class, passes) of `wanted` of n votes, drawn without replacement."""
-    every = np.append(counts, n - counts.sum())
-    if wanted < n:
-        every = rng.multivariate_hypergeometric(every, wanted)
-    return tuple(int(k) for k in every[:-1]), int(every[-1])
+@dataclass(frozen=True)
+class Comparison:
+    """Single σ, cascades by name, and how many noisy images each is shown per certificate."""
+
+    n: int
+    single: dict[float, Outcomes]
+    rules: dict[str, Outcomes]
+    samples: dict[str, float]
+
+    @property
+    def best(self) -> Outcomes:
+        """The single σ with the largest average radius on these very images."""
+        return max(self.single.values(), key=lambda run: average_certified_radius(run.reach))
+
+    @property
+    def images(self) -> int:
+        return len(self.best)
+
+    @property
+    def oracle(self) -> Outcomes:
+        """Each image at the σ with its largest certified radius: nobody can know it beforehand."""
+        runs = list(self.single.values())
+        best = np.argmax([run.reach for run in runs], axis=0)
+        return replace(runs[0], rows=[runs[j].rows[i] for i, j in enumerate(best)])
+
+    def regret(self, run: Outcomes) -> float:
+        fixed = envelope([one.reach for one in self.single.values()], RADII)
+        return float((fixed - certified_accuracy(run.reach, RADII)).max())
+
+    def ratio(self, run: Outcomes) -> float:
+        """Average radius divided by that of the best σ."""
+        return average_certified_radius(run.reach) / average_certified_radius(self.best.reach)
+
+    def first(self, count: int) -> "Comparison":
+        """The same on the first images alone."""
+
+        def cut(runs: dict[Any, Outcomes]) -> dict[Any, Outcomes]:
+            return {name: replace(run, rows=run.rows[:count]) for name, run in runs.items()}
+
+        return replace(self, single=cut(self.single), rules=cut(self.rules))
 
 
-def at_equal_total(table: ConfidentVotes, rule: TunedStages, seed: int) -> Certified:
-    """The cascade with so few votes that f is shown no more noisy images than by one σ with N."""
-    budget = N0 + table.n
-    low, high = 50, table.n
-    while high - low > max(4, table.n // 100):
-        middle = (low + high) // 2
-        fits = certify_with(table, rule, middle, seed).samples <= budget
-        low, high = (middle, high) if fits else (low, middle)
-    return certify_with(table, rule, low, seed)
+def compare(
+    context: Context, scale: CascadeScale, rules: dict[str, Chosen], n: int, count: int
+) -> Comparison:
+    """Every single σ, and the cascades at the same N and at the same total."""
+
+    @cache
+    def table() -> ConfidentVotes:
+        return votes_of(context, scale, "test", n, count)
+
+    samples: dict[str, float] = {}
+
+    def run(name: str, make: Callable[[ConfidentVotes], Certified]) -> Outcomes:
+        found: dict[str, float] = {}
+
+        def made() -> Outcomes:
+            certified = make(table())
+            found["samples"] = certified.samples
+            return _outcomes(table(), certified, scale)
+
+        result = context.run(f"{name}, N = {n}", made)
+        samples[name] = context.fact(f"samples of {name}, N = {n}", lambda: found["samples"])
+        return result
+
+    certified = partial(certify_with, n=n, seed=scale.seed)
+    single = {
+        s: run(f"σ = {s:g}", partial(certified, rule=TunedStages(1.0, (s,), (0.5,))))
+        for s in scale.levels
+    }
+    makers: dict[str, Callable[[ConfidentVotes], Certified]] = {}
+    plain = {name: chosen.stages for name, chosen in rules.items() if name != FRUGAL}
+    for name, rule in plain.items():
+        makers[name] = partial(certified, rule=rule)
+    if TOP in plain:
+        makers[FULL] = partial(certified, rule=plain[TOP], every_vote=True)
+    for name, rule in plain.items():
+        makers[f"{name}, same total"] = partial(at_equal_total, rule=rule, seed=scale.seed)
+    one = rules[FRUGAL]
+    makers[FRUGAL] = partial(at_equal_total, rule=one.stages, seed=scale.seed, n0=one.n0)
+    return Comparison(n, single, {name: run(name, make) for name, make in makers.items()}, samples)
 
 
-# The experiment
-
-
-def _need(scale: CascadeScale) -> Need:
-    return Need(f"universal-{scale.sigmas[0]:.2f}")
-
-
-def _outcomes(table: ConfidentVotes, found: Certified) -> Outcomes:
+def _outcomes(table: ConfidentVotes, found: Certified, scale: CascadeScale) -> Outcomes:
     rows = [
         {
             "id": i,
@@ -218,117 +237,28 @@ def _outcomes(table: ConfidentVotes, found: Certified) -> Outcomes:
         }
         for i in range(len(table.labels))
     ]
-    size = {"name": "cifar10", "split": "test", "size": len(rows)}
-    header = {"name": "", "verb": "certify", "config": {"alpha": ALPHA}, "dataset": size}
+    data = {"name": scale.data, "split": "test", "size": len(rows)}
+    header = {"name": "", "verb": "certify", "config": {"alpha": ALPHA}, "dataset": data}
     return Outcomes.of(header, rows)
 
 
-def shown(rule: TunedStages) -> str:
-    """`0.707 (0.6), 0.25, gate 0.4`: levels with thresholds above ½."""
-    stages = [
-        f"{s:.3g}" + (f" ({tau:g})" if tau > 0.5 else "")
-        for s, tau in zip(rule.levels, rule.thresholds, strict=True)
-    ]
-    return ", ".join(stages) + (f", gate {rule.gate:g}" if rule.gate else "")
+def selector_runs(context: Context, scale: CascadeScale) -> dict[str, Outcomes]:
+    """The selectors, protected by a median and soundly certified, on the first test images."""
+    data = DataOptions(scale.data, "test", f":{scale.selector_images}", root=context.root)
+    settings = CertifyOptions(n=scale.n, seed=scale.seed)
 
+    def make(name: str, variant: str | None) -> Outcomes:
+        model = ModelOptions(replace(context, variant=variant).model(scale.need))
+        return outcomes(context.certify(name, model, data, settings))
 
-def chosen_rules(context: Context, scale: CascadeScale) -> dict[str, TunedStages]:
-    """The cascades, from held-out images alone: for each λ, without and with a gate."""
-
-    def choose() -> dict[str, Any]:
-        table = votes_of(context, scale, "val", scale.n, scale.held_out)
-        every = list(cascades.rules(table, scale.stages))
-        found: dict[str, Any] = {}
-        for gated in (False, True):
-            some = [rule for rule in every if gated or rule.gate == 0]
-            for lam, rule in cascades.choose(some, scale.lams):
-                if not gated or rule.gate:
-                    label = f"cascade, λ = {lam:g}" + ", gate" * gated
-                    found[label] = asdict(cascades.family([(lam, rule)], table)[0])
-        return found
-
-    facts = context.fact("rules chosen on held-out images", choose)
     return {
-        name: TunedStages(
-            rule["lam"], tuple(rule["levels"]), tuple(rule["thresholds"]), rule["gate"]
-        )
-        for name, rule in facts.items()
+        name: context.run(name, partial(make, name, variant))
+        for name, variant in SELECTORS.items()
+        if scale.selector_images
     }
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """All runs on one table of votes."""
-
-    n: int
-    single: dict[float, Outcomes]
-    rules: dict[str, Outcomes]
-    equal_total: dict[str, Outcomes]
-    oracle: Outcomes
-    samples: dict[str, float]
-
-    @property
-    def best(self) -> Outcomes:
-        """The single σ with the largest average radius on these very images."""
-        return max(self.single.values(), key=lambda run: average_certified_radius(run.reach))
-
-    def regret(self, run: Outcomes) -> float:
-        fixed = envelope([one.reach for one in self.single.values()], RADII)
-        return float((fixed - certified_accuracy(run.reach, RADII)).max())
-
-
-def compare(
-    context: Context,
-    scale: CascadeScale,
-    rules: dict[str, TunedStages],
-    n: int,
-    count: int,
-) -> Comparison:
-    """Every single σ, the cascades at the same N and at the same total, and the oracle."""
-
-    @cache
-    def table() -> ConfidentVotes:
-        return votes_of(context, scale, "test", n, count)
-
-    def run(name: str, make: Callable[[ConfidentVotes], Certified]) -> Outcomes:
-        found: dict[str, float] = {}
-
-        def made() -> Outcomes:
-            certified = make(table())
-            found["samples"] = certified.samples
-            return _outcomes(table(), certified)
-
-        outcomes = context.run(f"{name}, N = {n}", made)
-        samples[name] = context.fact(f"samples of {name}, N = {n}", lambda: found["samples"])
-        return outcomes
-
-    samples: dict[str, float] = {}
-    single = {
-        s: run(
-            f"σ = {s:g}",
-            partial(certify_with, rule=TunedStages(1.0, (s,), (0.5,)), n=n, seed=scale.seed),
-        )
-        for s in scale.levels
-    }
-    cascaded = {
-        name: run(name, partial(certify_with, rule=rule, n=n, seed=scale.seed))
-        for name, rule in rules.items()
-    }
-    equal = {
-        name: run(
-            f"{name}, same total",
-            partial(at_equal_total, rule=rule, seed=scale.seed),
-        )
-        for name, rule in rules.items()
-    }
-    oracle = context.run(f"oracle, N = {n}", lambda: _best_of(list(single.values())))
-    return Comparison(n, single, cascaded, equal, oracle, samples)
-
-
-def _best_of(runs: Sequence[Outcomes]) -> Outcomes:
-    """Each image at the σ with its largest certified radius: nobody can know it beforehand."""
-    best = np.argmax([run.reach for run in runs], axis=0)
-    return replace(runs[0], rows=[runs[j].rows[i] for i, j in enumerate(best)])
+# What is shown
 
 
 def gap(run: Outcomes, other: Outcomes) -> MeanDifference:
@@ -336,43 +266,102 @@ def gap(run: Outcomes, other: Outcomes) -> MeanDifference:
     return MeanDifference((np.maximum(run.reach, 0) - np.maximum(other.reach, 0)).tolist())
 
 
-def row(name: str, run: Outcomes, found: Comparison, samples: float | None) -> list[Cell]:
+def row(name: str, run: Outcomes, found: Comparison) -> list[Cell]:
     accuracy = certified_accuracy(run.reach, RADII)
-    radii = np.maximum(run.reach, 0)
-    mean = average_certified_radius(run.reach)
-    best = average_certified_radius(found.best.reach)
     against = gap(run, found.best)
+    samples = found.samples.get(name)
     return [
         Cell.of(name),
         *(Cell(rounded(float(share), 3), float(share)) for share in accuracy),
-        Cell.mean_radius(mean, mean_interval(radii)),
-        Cell(rounded(mean / best, 3), mean / best),
+        Cell.mean_radius(
+            average_certified_radius(run.reach), mean_interval(np.maximum(run.reach, 0))
+        ),
+        Cell(rounded(found.ratio(run), 3), found.ratio(run)),
         Cell.signed(against.value, against.interval(), 4),
         Cell(f"{found.regret(run):.3f}", found.regret(run)),
         Cell("" if samples is None else f"{samples:.0f}", samples),
     ]
 
 
-def table_of(found: Comparison, images: int) -> Table:
-    """Every rule beside every single σ, on the same images."""
-    rows = [
-        row(f"σ = {s:g}", run, found, found.samples[f"σ = {s:g}"])
-        for s, run in found.single.items()
-    ]
-    for name, run in found.rules.items():
-        rows.append(row(name, run, found, found.samples[name]))
-    for name, run in found.equal_total.items():
-        label = f"{name}, same total"
-        rows.append(row(label, run, found, found.samples[label]))
-    rows.append(row("oracle: each image at its best σ", found.oracle, found, None))
+def table_of(name: str, found: Comparison, runs: dict[str, Outcomes]) -> Table:
     columns = ["", *(f"r = {r:g}" for r in RADII), "average radius", "/ best σ"]
     return Table(
-        f"cascade-{found.n}",
-        f"Certified accuracy and average radius, sound at α = {ALPHA:g}, N = {found.n}, {images} "
-        f"test images, one universal f. Regret: how far below the envelope of all single σ, at "
-        f"the worst of the radii. Samples: noisy images per certificate, selection draws included.",
+        name,
+        f"Certified accuracy and average radius, sound at α = {ALPHA:g}, N = {found.n}, "
+        f"{found.images} test images, one universal f. Regret: how far below the envelope of all "
+        "single σ, at the worst of the radii. Samples: noisy images per certificate, selection "
+        "draws included.",
         [*columns, "minus best σ", "regret", "samples"],
-        rows,
+        [row(label, run, found) for label, run in runs.items()],
+    )
+
+
+def tables_of(found: Comparison, selectors: dict[str, Outcomes], count: int) -> list[Table]:
+    """Every rule beside every single σ; and the selectors, on the images that they have."""
+    single = {f"σ = {s:g}": run for s, run in found.single.items()}
+    oracle = {"oracle: each image at its best σ": found.oracle}
+    tables = [table_of(f"cascade-{found.n}", found, single | found.rules | oracle)]
+    if selectors:
+        some = found.first(count)
+        beside = {f"σ = {s:g}": run for s, run in some.single.items() if run == some.best}
+        beside |= {name: run for name, run in some.rules.items() if "same" not in name}
+        tables.append(table_of("cascade-selectors", some, beside | selectors))
+    return tables
+
+
+def targets(found: Comparison) -> list[list[Cell]]:
+    """What was aimed at, and what is measured."""
+    deep = found.n >= 10_000
+    same = {name: run for name, run in found.rules.items() if "same total" in name}
+    high = {
+        name: run
+        for name, run in found.rules.items()
+        if name not in same and found.ratio(run) >= 1 and name != FULL
+    }
+    regrets = {
+        gate: min(
+            ((found.regret(run), name) for name, run in high.items() if ("gate" in name) == gate),
+            default=(np.inf, "none"),
+        )
+        for gate in (False, True)
+    }
+    total = max((found.ratio(run), name) for name, run in same.items() if "gate" not in name)
+    ratio = found.ratio(found.rules[TOP])
+    loss = 1 - ratio / found.ratio(found.rules[FULL])
+    price = found.samples[TOP] / found.samples[f"σ = {next(iter(found.single)):g}"]
+    rows = [
+        ("average radius / best σ, same N", "≥", 1.12, ratio, TOP),
+        ("average radius / best σ, same total", "≥", 1.10 if deep else 1.05, *total),
+        ("regret without gate", "≤", 0.05 if deep else 0.07, *regrets[False]),
+        ("regret with gate", "≤", 0.03 if deep else 0.05, *regrets[True]),
+        ("samples / samples of one σ", "≤", 2.0, price, TOP),
+        ("average radius lost by planned early votes", "≤", 0.01, loss, TOP),
+    ]
+    return [
+        [
+            Cell.of(f"{what}, N = {found.n}"),
+            Cell(f"{sign} {aim:g}", aim),
+            Cell(f"{value:.3f}", value),
+            Cell.of(name),
+            Cell.of("met" if (value >= aim if sign == "≥" else value <= aim) else "missed"),
+        ]
+        for what, sign, aim, value, name in rows
+    ]
+
+
+def figure_of(found: Comparison) -> Figure:
+    shown = {name: run for name, run in found.rules.items() if "λ" in name and "same" not in name}
+    rules = [Curve(name, [run]) for name, run in shown.items() if name != FULL]
+    single = [Curve(f"σ = {s:g}", [run]) for s, run in found.single.items()]
+    fixed = [
+        Curve("all single σ, with hindsight", list(found.single.values()), "grey"),
+        Curve("best single σ", [found.best], "black"),
+    ]
+    return Figure(
+        f"cascade-{found.n}",
+        f"Certified accuracy against radius, sound, N = {found.n}.",
+        [partial(plot_curves, curves=single), partial(plot_curves, curves=[*fixed, *rules])],
+        height=4.2,
     )
 
 
@@ -381,68 +370,39 @@ def cascade(context: Context, scale: CascadeScale) -> Result:
     rules = chosen_rules(context, scale)
     sizes = [(scale.n, scale.images), (scale.deep_n, scale.deep_images)]
     found = [compare(context, scale, rules, n, count) for n, count in sizes if count]
-    notes = [
-        "Chosen on held-out images: "
-        + "; ".join(f"{name}: {shown(rule)}" for name, rule in rules.items())
-    ]
-    figures = [
-        Figure(
-            f"cascade-{one.n}",
-            f"Certified accuracy against radius, sound, N = {one.n}.",
-            [
-                partial(
-                    plot_curves, curves=[Curve(f"σ = {s:g}", [r]) for s, r in one.single.items()]
-                ),
-                partial(
-                    plot_curves,
-                    curves=[
-                        Curve("all single σ, with hindsight", list(one.single.values()), "grey"),
-                        Curve("best single σ", [one.best], "black"),
-                        *(Curve(name, [run]) for name, run in one.rules.items()),
-                    ],
-                ),
-            ],
-            height=4.2,
-        )
-        for one in found
-    ]
-    tables = [table_of(one, count) for one, (_, count) in zip(found, sizes, strict=False)]
+    selectors = selector_runs(context, scale)
+    tables = tables_of(found[0], selectors, scale.selector_images)
+    for one in found[1:]:
+        tables += tables_of(one, {}, 0)
+    aims = Table(
+        "cascade-targets",
+        "The aims of the cascade, on test images; all choices on held-out images.",
+        ["", "aim", "measured", "by", ""],
+        [cells for one in found for cells in targets(one)],
+    )
+    notes = ["Chosen on held-out images: " + "; ".join(f"{k}: {rule}" for k, rule in rules.items())]
     claims = [claim for one in found for claim in claims_of(one)]
-    return Result(figures, tables, claims, notes)
+    return Result([figure_of(one) for one in found], [*tables, aims], claims, notes)
 
 
 def claims_of(found: Comparison) -> list[Claim]:
     """What the cascade promises, judged on paired intervals."""
-    claims = []
-    top = [name for name in found.rules if "λ = 1" in name and "gate" not in name]
-    for name in top:
-        run, equal = found.rules[name], found.equal_total[name]
-        for label, one in (("the same N", run), ("the same total of samples", equal)):
-            against = gap(one, found.best)
-            ratio = average_certified_radius(one.reach) / average_certified_radius(found.best.reach)
-            claims.append(
-                judged(
-                    f"A cascade has a larger sound average radius than every single σ at {label}",
-                    f"ours, N = {found.n}",
-                    {name: against},
-                    "average radius minus that of the best σ",
-                    f"{ratio:.3f} of the best σ",
-                    digits=3,
-                )
-            )
-        claims.append(
-            judged(
-                "It is below that σ at no radius",
-                f"ours, N = {found.n}",
-                {
-                    f"r = {r:g}": PairedDifference.of(run.reach >= r, found.best.reach >= r)
-                    for r in RADII
-                },
-                f"certified accuracy of {name} minus that of the best σ",
-                margin=MARGIN,
-            )
+    claims = [
+        judged(
+            f"A cascade has a larger sound average radius than every single σ at {label}",
+            f"ours, N = {found.n}",
+            {name: gap(found.rules[name], found.best)},
+            "average radius minus that of the best σ",
+            f"{found.ratio(found.rules[name]):.3f} of the best σ",
+            digits=3,
         )
-    return claims
+        for label, name in (("the same N", TOP), ("the same total of samples", FRUGAL))
+    ]
+    reach = found.rules[TOP].reach
+    paired = {f"r = {r:g}": PairedDifference.of(reach >= r, found.best.reach >= r) for r in RADII}
+    what = f"certified accuracy of {TOP} minus that of the best σ"
+    below = "It is below that σ at no radius"
+    return [*claims, judged(below, f"ours, N = {found.n}", paired, what, margin=MARGIN)]
 
 
 CASCADE: Experiment[CascadeScale] = Experiment(
@@ -452,5 +412,5 @@ CASCADE: Experiment[CascadeScale] = Experiment(
     scales={"cpu": CascadeScale(), "paper": CascadeScale(images=10_000, deep_images=1000)},
     time={"cpu": "4 CPU hours", "paper": "a GPU day"},
     run=cascade,
-    needs=lambda scale: [_need(scale)],
+    needs=lambda scale: [scale.need],
 )

@@ -4,6 +4,7 @@ from typing import Any
 
 from reproduce.ablation import ABLATION
 from reproduce.cascade import CASCADE
+from reproduce.cascade_attack import CASCADE_ATTACK
 from reproduce.certification import CERTIFIED, CLEAN, TRADEOFF
 from reproduce.experiment import Experiment
 from reproduce.memorisation import MEMORISATION
@@ -34,5 +35,6 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         UNIVERSAL_EXTENDED,
         ABLATION,
         CASCADE,
+        CASCADE_ATTACK,
     )
 }

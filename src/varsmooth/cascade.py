@@ -29,8 +29,8 @@ Gate = Callable[[Tensor, Tensor, Tensor], Tensor]
 SOFTNESS = 0.05
 """Width of the soft decisions in `CascadeSelector.mix`, in units of probability."""
 
-PRICE = 0.02
-"""Loss of radius, in units of σ, for which an early stage may save n votes."""
+PRICE = 0.05
+"""The share of the radius that may be lost for n votes saved at an early stage."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def vote_quantiles(counts: Integers | Floats, n: int, a: float) -> tuple[Floats,
 def _early_votes(
     seen: int, n0: int, n: int, sigma: float, a: float, threshold: float, goal: float
 ) -> int:
-    """The votes m ≤ n of an early stage with the largest E[min(X̂, goal)] / σ − PRICE · m / n.
+    """The votes m ≤ n of an early stage with the largest E[min(X̂ / goal, 1)] − PRICE · m / n.
 
     The expectation is over what n0 draws say about p(c) of a class `seen` in them.
     """
@@ -255,5 +255,5 @@ def _early_votes(
     tries = np.unique(CHUNK * np.round(np.geomspace(CHUNK, max(n, 2 * CHUNK), 40) / CHUNK))
     tries = np.append(tries[tries < n], n)[:, None]
     reached = bounds.exclusion_radius(tries * shares, tries, sigma, a, threshold)
-    gain = np.clip(reached, 0, max(goal, 0)).mean(axis=1) / sigma - PRICE * tries[:, 0] / n
-    return int(tries[gain.argmax(), 0])
+    kept = np.clip(reached / goal, 0, 1).mean(axis=1) if goal > 0 else 0.0
+    return int(tries[np.argmax(kept - PRICE * tries[:, 0] / n), 0])

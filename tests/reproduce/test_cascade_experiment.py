@@ -1,12 +1,14 @@
 """The cascade experiment: a table of votes gives the certificates that `certify` gives."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from reproduce.__main__ import main
-from reproduce.cascade import CASCADE, CascadeScale, at_equal_total, certify_with, votes_of
+from reproduce.cascade import CASCADE, CascadeScale
+from reproduce.cascade_votes import at_equal_total, certify_with, votes_of
 from reproduce.context import Context
 from reproduce.results import judge_again
 from varsmooth import certify, load, load_dataset
@@ -35,6 +37,7 @@ def test_the_table_certifies_as_certify_does(tmp_path: Path) -> None:
 
 def test_the_experiment_runs_resumes_and_is_judged_again(tmp_path: Path) -> None:
     sizes = "--data cifar10-sample --images 6 --held-out 6 --n 64 --deep-images 3 --deep-n 96"
+    sizes += " --selector-images 2"
     words = f"cascade {sizes} --levels 0.5,0.25 --lams 0,1 --store {tmp_path / 'store'}"
     assert main([*words.split(), "--out", str(tmp_path / "out")]) == 0
     blocks = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
@@ -48,3 +51,16 @@ def test_the_experiment_runs_resumes_and_is_judged_again(tmp_path: Path) -> None
     before = (tmp_path / "out" / "claims.json").read_bytes()
     judge_again(CASCADE, tmp_path / "out")
     assert (tmp_path / "out" / "claims.json").read_bytes() == before
+
+
+def test_the_attack_finds_points_beyond_the_radius_and_none_inside(tmp_path: Path) -> None:
+    sizes = "--data cifar10-sample --images 2 --n 64 --steps 6 --restarts 1 --beyond 20"
+    words = f"cascade-attack {sizes} --judges 500 --store {tmp_path / 'store'}"
+    assert main([*words.split(), "--out", str(tmp_path / "out")]) == 0
+    (blocks,) = tmp_path.rglob("cascade-attack/*/*.json")
+    rows = json.loads(blocks.read_text())
+    assert {row["wrong"] for row in rows if row["factor"] < 1} == {False}
+    assert {row["wrong"] for row in rows if row["factor"] > 1} == {True}
+    assert all(row["share"] <= row["factor"] * (1 + 1e-5) for row in rows)
+    (claim,) = json.loads((tmp_path / "out" / "claims.json").read_text())
+    assert claim["verdict"] == "held"

@@ -144,13 +144,14 @@ def _count(
 
 
 def rules(
-    table: ConfidentVotes, stages: int = 3, thresholds: Sequence[float] = THRESHOLDS
+    table: ConfidentVotes, stages: int = 4, thresholds: Sequence[float] = THRESHOLDS
 ) -> Iterator[Rule]:
-    """Every rule of up to `stages` levels, large to small; the last stage answers from ½ on."""
+    """Every rule of up to `stages` levels; levels and thresholds fall, the last one is ½."""
     falling = sorted(range(len(table.levels)), key=lambda j: -table.levels[j])
+    careful = sorted(thresholds, reverse=True)
     for count in range(1, stages + 1):
         for columns in itertools.combinations(falling, count):
-            for early in itertools.product(thresholds, repeat=count - 1):
+            for early in itertools.combinations_with_replacement(careful, count - 1):
                 for gate in range(len(table.confidences)):
                     yield _scored(table, columns, (*early, 0.5), gate)
 
