@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from varsmooth import bounds
 from varsmooth.bounds import Floats
-from varsmooth.errors import require
+from varsmooth.errors import check_sigma, require
 from varsmooth.noise import CHUNK
-from varsmooth.selectors import check_sigma
 
 Integers = NDArray[np.int64]
 Gate = Callable[[Tensor, Tensor, Tensor], Tensor]

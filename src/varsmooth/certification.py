@@ -126,8 +126,7 @@ def certificate_method(
     if isinstance(selector, CascadeSelector):
         require(
             method == "sound",
-            f"a cascade has nothing to assume, so there is no {method} certificate; "
-            "leave method out",
+            f"the certificate of a cascade is sound and there is no {method} one; leave method out",
         )
         return "cascade"
     if isinstance(selector, FixedSelector):

@@ -70,3 +70,14 @@ def check_ids(ids: "Sequence[int] | Tensor | None", batch: int) -> None:
     listed = [int(i) for i in ids]
     require(len(listed) == batch, f"there are {batch} images but {len(listed)} ids; give one each")
     require(len(set(listed)) == batch, "two images have the same id and would share their noise")
+
+
+def check_sigma(name: str, sigma: float) -> float:
+    """A noise level is one positive finite number."""
+    try:
+        require(not isinstance(sigma, str), f"{name} must be a number, not the text {sigma!r}")
+        value = float(sigma)
+    except TypeError as error:
+        raise VarsmoothError(f"{name} must be one positive number, not {sigma!r}") from error
+    require(0 < value < float("inf"), f"{name} must be positive and finite, not {sigma}")
+    return value

@@ -172,7 +172,7 @@ class SelectorEvidence:
         return levels if levels[0] > 0 and levels[-1] < float("inf") else []
 
     def entry_distances(self, ledger: Ledger) -> bounds.Floats:
-        """D̂_j of every grid level (L,), less the band of the deployed median (Theorem B)."""
+        """D̂_j of every grid level (L,), minus the band of the deployed median (Theorem B)."""
         assert self.levels is not None
         thresholds = Grid(self.levels).thresholds
         below = np.searchsorted(np.asarray(self.samples), thresholds, side="right")

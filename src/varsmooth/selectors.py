@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.defaults import N_SELECT
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import check_sigma, require
 from varsmooth.noise import NoiseStream
 
 
@@ -52,10 +52,8 @@ class NoiseSelector(nn.Module, ABC):
     ) -> Tensor:
         """h(x+ε_k), ε_k ~ N(0, σ² I), k < n: (B,C,H,W) → raw levels (B,n)."""
         level = x.new_full((len(x),), sigma)
-        found = [
-            self.respond(noise.perturb(x[rows], level[rows], epsilon))
-            for rows, epsilon in noise.batches(x, purpose, n, batch_size)
-        ]
+        batches = noise.batches(x, purpose, n, batch_size)
+        found = [self.respond(noise.perturb(x[rows], level[rows], e)) for rows, e in batches]
         raw = torch.cat(found).view(len(x), n)
         # One NaN is the median of any sample, wherever the others lie: no bound would hold.
         require(not bool(raw.isnan().any()), "the selector returned NaN; check its network")
@@ -92,9 +90,7 @@ class LearnedSelector(NoiseSelector):
 
     def __init__(self, network: nn.Module, sigma_a: float, lam: float) -> None:
         super().__init__()
-        self.network = network
-        self.sigma_a = sigma_a
-        self.lam = lam
+        self.network, self.sigma_a, self.lam = network, sigma_a, lam
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "sigma_a":
@@ -162,8 +158,7 @@ class MedianSelector(NoiseSelector):
         super().__init__()
         require(
             not isinstance(selector, MedianSelector),
-            "a MedianSelector inside a MedianSelector would lose its own settings; wrap what it "
-            "wraps",
+            "a MedianSelector inside a MedianSelector loses its settings; wrap what it wraps",
         )
         self.selector = (
             selector if isinstance(selector, NoiseSelector) else FunctionSelector(selector)
@@ -173,8 +168,7 @@ class MedianSelector(NoiseSelector):
             n >= 1 and n % 2 == 1,
             f"a median needs an odd number of samples, not n={n}; try n={n + 1}",
         )
-        self.n = n
-        self.clip = check_clip(clip)
+        self.n, self.clip = n, check_clip(clip)
         self.grid = None if levels is None else Grid.make(levels, self.clip)
 
     def respond(self, x: Tensor) -> Tensor:
@@ -202,15 +196,12 @@ class MedianSelector(NoiseSelector):
     ) -> Tensor:
         """h at the draws (B,) that turned out to be the medians, with their gradient.
 
-        The gradient of a median is that of one of its n samples. The graph of the others would
-        cost most of the time and pass on zeros; h is a function of its one image, so that none of
-        them is needed.
+        The graph of the other samples would cost most of the time and pass on zeros.
         """
         chosen, done = [], 0
         level = x.new_full((len(x),), self.sigma_m)
         for rows, epsilon in noise.batches(x, "selector", self.n, batch_size):
-            number = torch.arange(done, done + len(rows), device=x.device) % self.n
-            mine = number == draw[rows]
+            mine = torch.arange(done, done + len(rows), device=x.device) % self.n == draw[rows]
             chosen.append(noise.perturb(x[rows[mine]], level[rows[mine]], epsilon[mine]))
             done += len(rows)
         return self.respond(torch.cat(chosen))
@@ -275,23 +266,12 @@ class Grid:
         return levels[self.index(raw)] + carrier
 
 
-def check_sigma(name: str, sigma: float) -> float:
-    """A noise level is one positive finite number."""
-    try:
-        require(not isinstance(sigma, str), f"{name} must be a number, not the text {sigma!r}")
-        value = float(sigma)
-    except TypeError as error:
-        raise VarsmoothError(f"{name} must be one positive number, not {sigma!r}") from error
-    require(0 < value < float("inf"), f"{name} must be positive and finite, not {sigma}")
-    return value
-
-
 def check_clip(clip: tuple[float, float] | None) -> tuple[float, float] | None:
     """A clip range is (low, high) with 0 < low < high."""
     if clip is None:
         return None
     require(len(clip) == 2, f"clip must be a pair (low, high), not {clip}")
-    low, high = check_sigma("clip's low end", clip[0]), check_sigma("clip's high end", clip[1])
+    low, high = (check_sigma("an end of clip", end) for end in clip)
     require(low < high, f"clip must be (low, high) with low < high, not {clip}")
     return low, high
 

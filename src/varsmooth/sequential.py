@@ -70,7 +70,7 @@ def certify_at(
     Returns:
         One `Decision` per image.
     """
-    radii = check_radii(radius)
+    radii = _check_radii(radius)
     check_method(method)
     begun = begin(g, x, method, alpha, alpha_select, band, seed, ids, batch_size, anytime=True)
     voting = _choose(*begun, n0, n_max, n_select)
@@ -117,7 +117,7 @@ def certify_until(
         One `Certificate` per image.
     """
     require(0 < tolerance < 1, f"tolerance must lie between 0 and 1, not {tolerance}")
-    radii = (0.0, *check_radii(at))
+    radii = (0.0, *_check_radii(at))
     check_method(method)
     begun = begin(g, x, method, alpha, alpha_select, band, seed, ids, batch_size, anytime=True)
     voting = _choose(*begun, n0, n_max, n_select)
@@ -126,7 +126,7 @@ def certify_until(
     return voting.certificates()
 
 
-def check_radii(radius: float | Sequence[float]) -> tuple[float, ...]:
+def _check_radii(radius: float | Sequence[float]) -> tuple[float, ...]:
     """The radii in ascending order, none twice."""
     listed = [radius] if isinstance(radius, int | float) else list(radius)
     require(len(listed) > 0, "give at least one radius")

@@ -200,7 +200,7 @@ class SmoothedClassifier(nn.Module):
 
 
 def check_smoothed(g: SmoothedClassifier, x: Tensor) -> None:
-    """Refuse what is no smoothed classifier, and images it cannot serve."""
+    """Refuse anything but a smoothed classifier and images that it can serve."""
     require(
         isinstance(g, SmoothedClassifier),
         f"the first argument must be a SmoothedClassifier, not {type(g).__name__}; "

@@ -135,7 +135,7 @@ class Voting:
                 stream.votes = more if stream.votes is None else stream.votes.add(more)
 
     def verdicts(self, streams: Sequence[Stream], radii: Sequence[float]) -> list[Reason | None]:
-        """What the votes of each stream say about a radius of its own; None: go on.
+        """What the votes of each stream say about its radius; None: go on voting.
 
         certified: E ≥ 1/a. futile: an upper confidence bound rules that out, or the votes left up
         to n_max, as predicted from those seen, would certify with a chance below GIVE_UP.

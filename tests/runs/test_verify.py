@@ -10,6 +10,7 @@ import pytest
 
 from tests.small_models import QUICK, run, write_pair
 from varsmooth import ABSTAIN, load
+from varsmooth.evidence import Ledger, LevelVotes
 from varsmooth.identity import earlier_fingerprint
 from varsmooth.runs.records import Run
 from varsmooth.runs.verifying import verify_run
@@ -117,24 +118,25 @@ def foreign_sigma(row: dict[str, Any]) -> None:
     row["sigma"] = row["evidence"]["sigma"] = 0.2
 
 
-def without_selector(row: dict[str, Any]) -> None:
-    """As if σ had been fixed: the radius of one level, without what h can be moved to."""
-    evidence = row["evidence"]
-    evidence["selector"] = None
-    evidence["votes"] = [v for v in evidence["votes"] if v["sigma"] == row["sigma"]]
-    row["radius"] = evidence["radius"] = 1.0
-
-
 def cheaper(row: dict[str, Any]) -> None:
     row["samples"] = 1
+
+
+def as_if_fixed(row: dict[str, Any]) -> None:
+    """What its level alone would give, without a word about the selector."""
+    evidence = row["evidence"]
+    (level,) = [level for level in evidence["votes"] if level["sigma"] == row["sigma"]]
+    votes = LevelVotes(level["sigma"], level["candidate"], tuple(level["counts"]))
+    row["radius"] = evidence["radius"] = votes.radius(Ledger(**evidence["ledger"]))
+    evidence |= {"selector": None, "votes": [level]}
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (without_selector, "cannot be read"),
         (cheaper, "samples of its evidence should be"),
         (larger, "radius is"),
+        (as_if_fixed, "cannot be read"),
         (larger_twice, "radius is"),
         (other_class, "prediction is"),
         (more_votes, "votes of its evidence should be"),

@@ -102,7 +102,7 @@ def certify(
       torchrun --nproc-per-node 4 -m -- varsmooth certify --model my_model/ --out runs/four
     """
     _need_model(model)
-    names = ("method", "at", "until", "n_max") if settings.sequential else ("method", "n")
+    names = ("method", "at", "until", "n_max") if settings.n_max else ("method", "n")
     asked = {name: getattr(settings, name) for name in (*names, "alpha")}
     _announce("certify", model, data, run, **asked)
     from varsmooth.report.statements import result

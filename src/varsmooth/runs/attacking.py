@@ -36,7 +36,7 @@ def attack_dataset(
 
 @dataclass(frozen=True)
 class Attacking(Evaluation):
-    """for each image and budget, the smoothed classifier before and after."""
+    """For each image and budget, the smoothed classifier before and after."""
 
     settings: AttackOptions
     verb = "attack"

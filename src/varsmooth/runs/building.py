@@ -29,7 +29,7 @@ class BuiltModel:
 def build(options: ModelOptions, device: torch.device | str = "cpu") -> BuiltModel:
     """The smoothed classifier that the options describe.
 
-    Whatever is not asked for is what the checkpoint recommends, see `varsmooth.load`.
+    What they leave open is as the checkpoint recommends, see `varsmooth.load`.
     """
     if options.model is None:
         raise VarsmoothError("choose a model with --model: a released name, a folder, module:name")

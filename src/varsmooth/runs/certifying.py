@@ -14,7 +14,7 @@ from varsmooth.runs.records import Row, Run
 from varsmooth.runs.runner import Evaluation, Setup, labels_of, run
 from varsmooth.runs.vote_cache import RememberingClassifier
 from varsmooth.selectors import FixedSelector, MedianSelector
-from varsmooth.sequential import certify_at, certify_until, check_radii
+from varsmooth.sequential import certify_at, certify_until
 from varsmooth.smoothing import Selector, SmoothedClassifier
 
 
@@ -27,7 +27,7 @@ def certify_dataset(
 
 @dataclass(frozen=True)
 class Certifying(Evaluation):
-    """one certificate for each image."""
+    """One certificate for each image."""
 
     settings: CertifyOptions
     verb = "certify"
@@ -37,7 +37,7 @@ class Certifying(Evaluation):
         return asdict(self.settings) | {"vote_cache": cache and str(cache.resolve())}
 
     def block(self, batch_size: int) -> int:
-        return TOGETHER if self.settings.sequential else super().block(batch_size)
+        return super().block(batch_size) if self.settings.n_max is None else TOGETHER
 
     def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
         cache = self.settings.vote_cache
@@ -57,7 +57,7 @@ class Certifying(Evaluation):
         at, until, n_max, distance, every = (
             asked.pop(name) for name in ("at", "until", "n_max", "distance", "every_index")
         )
-        if settings.sequential:
+        if n_max is not None:  # the votes decide when to stop
             del asked["n"], asked["runner_up"]
             asked |= {"n_max": n_max, "undecided": setup.undecided}
             if until is None:
@@ -70,7 +70,8 @@ class Certifying(Evaluation):
 
     def tally(self, rows: Iterable[Row]) -> Counter[str]:
         """How many images are certified right at each listed radius."""
-        radii = check_radii(self.settings.at or 0.0)
+        at = self.settings.at
+        radii = sorted(at) if isinstance(at, list) else [at or 0.0]
         found = Counter({f"r ≥ {r:g}": 0 for r in radii})
         for row in rows:
             if row["prediction"] != ABSTAIN and row["label"] in (row["prediction"], None):

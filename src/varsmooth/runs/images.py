@@ -46,7 +46,6 @@ def slice_of(text: str) -> slice:
 
 def resized(images: ImageDataset, side: int) -> ImageDataset:
     """The central square of every image, scaled to side × side pixels."""
-    require(side >= 1, f"--resize needs at least 1 pixel, not {side}")
     return replace(images, images=np.stack([_scaled(image, side) for image in images.images]))
 
 

@@ -90,7 +90,7 @@ class CertifyOptions(Typed):
         n: votes at each level
         n0: draws that choose class and level
         n_select: draws of the selector behind its bounds
-        alpha: probability that one image's radius is too large, at most
+        alpha: maximum probability, per image, that the radius is too large
         alpha_select: the part of alpha spent on the selector
         method: sound: true whatever the attacker does; conditional: if the selector is not
             attacked; paper: the paper's three levels at --distance, heuristic
@@ -98,9 +98,9 @@ class CertifyOptions(Typed):
         every_index: for the paper's method, every sampled level between its bounds
         band: cover the deployed prediction, whose median is empirical
         runner_up: bound the runner-up class too
-        seed: of all noise; a result is a function of it and the image's id
-        vote_cache: a folder of votes that runs share: another λ, clip or D then costs only the
-            selector
+        seed: seed of all noise; with the image's id it determines the result
+        vote_cache: a folder of votes that runs share; another λ, clip or D then costs only the
+            draws of the selector
         at: radii, 0,0.25,0.5: the largest that can be certified, with as few votes as that needs
         until: stop voting when the radius is this share below what n_max votes would give; with
             --at also when the next listed radius is out of reach
@@ -123,11 +123,6 @@ class CertifyOptions(Typed):
     until: Probability | None = None
     n_max: Count | None = None
 
-    @property
-    def sequential(self) -> bool:
-        """Whether the votes decide when to stop."""
-        return self.at is not None or self.until is not None
-
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_sequential()
@@ -139,7 +134,7 @@ class CertifyOptions(Typed):
                 raise OptionError(name, "belongs to `method` paper; leave it out")
 
     def _check_sequential(self) -> None:
-        if not self.sequential:
+        if self.at is None and self.until is None:
             if self.n_max is not None:
                 raise OptionError("n_max", "belongs to `at` or `until`; give one of them, or `n`")
             return
@@ -159,7 +154,7 @@ class PredictOptions(Typed):
         n: votes
         alpha: probability of a wrong answer that is not an abstention; null: plain majority
         alpha_select: the part of alpha for the deployed median of a protected selector
-        seed: of all noise (default: fresh entropy, which the guarantee needs in deployment)
+        seed: seed of all noise (default: fresh entropy, which the guarantee needs in deployment)
     """
 
     n: Count = N
@@ -174,8 +169,8 @@ class AttackOptions(Typed):
 
     Args:
         eps: ℓ2 budgets, 0.25,0.5,1
-        kind: strong: through selector, noise and votes; weak: on f without noise (an f that
-            wants to know σ is told the level chosen for the clean image)
+        kind: strong: through selector, noise and votes; weak: on f without noise (an f that takes
+            σ gets the level chosen for the clean image)
         steps: gradient steps
         samples: noisy copies behind each gradient step (EOT)
         restarts: starts; the first is the image itself, the others are random
@@ -185,7 +180,7 @@ class AttackOptions(Typed):
         n: votes before and after the attack
         alpha: abstain unless the votes are significant at this level; null: plain majority
         save_images: keep the adversarial images beside the rows
-        seed: of all noise
+        seed: seed of all noise
     """
 
     eps: Weight | list[Weight] | None = None

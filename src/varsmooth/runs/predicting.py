@@ -65,7 +65,7 @@ def predict_photos(
 
 @dataclass(frozen=True)
 class Predicting(Evaluation):
-    """one prediction for each image."""
+    """One prediction for each image."""
 
     settings: PredictOptions
     verb = "predict"

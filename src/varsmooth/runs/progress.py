@@ -36,7 +36,7 @@ class Progress:
         self._show()
 
     def wait(self, together: int, undecided: int) -> None:
-        """Of the images that vote together, so many are not decided yet."""
+        """Of the images that vote together, `undecided` still need votes."""
         self.waiting = f"{together - undecided} more decided, {undecided} undecided"
         self._show()
 

@@ -34,7 +34,7 @@ SHRINK = 1 - 1e-6
 """The search stays this much inside the radius, because its arithmetic rounds."""
 
 CONFIRMED = 1e-6
-"""Probability that a point inside a true radius is called a violation, at most."""
+"""Maximum probability that a point inside a true radius is called a violation."""
 
 
 def search_run(
@@ -75,7 +75,7 @@ def violations(found: Run) -> list[Row]:
 
 @dataclass(frozen=True)
 class Searching(Evaluation):
-    """one row for each certified image."""
+    """One row for each certified image."""
 
     settings: AttackOptions
     against: str

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from scipy.stats import fisher_exact, ks_2samp
-from torch import Tensor
 
 from varsmooth import bounds
 from varsmooth.certificates import Certificate
@@ -31,7 +30,7 @@ from varsmooth.runs.runner import Setup, environment, labels_of, other_model
 from varsmooth.sampling import Sampler
 
 FALSE_ALARM = 1e-3
-"""Probability that a faithful run fails `resample`, at most, over all its tests together."""
+"""Maximum probability that a faithful run fails `resample`, over all its tests together."""
 
 
 @dataclass
@@ -75,14 +74,14 @@ def verify_run(
 
     Args:
         folder: the run
-        replay: draw the votes of so many images again from the recorded seed; every count must
-            be the same. Exact where kind of device, torch and platform are those of the run (a
-            vote between two almost equal scores may fall otherwise elsewhere): on other machines
-            an image that differs is resampled.
-        resample: so many random images get fresh noise. At each level the votes for the class,
-            stored and fresh, are compared by Fisher's exact test, the samples of the selector by
-            the Kolmogorov–Smirnov test. An alarm is a p-value below 0.001 / (number of tests),
-            so a faithful run raises one with probability ≤ 0.001.
+        replay: number of images whose votes are drawn again from the recorded seed; every count
+            must be the same. Exact where device, torch and platform are those of the run;
+            elsewhere a vote between two almost equal scores may differ, and an image that differs
+            is resampled.
+        resample: number of random images that get fresh noise. At each level the votes for the
+            class, stored and fresh, are compared by Fisher's exact test, the samples of the
+            selector by the Kolmogorov–Smirnov test. An alarm is a p-value below 0.001 / (number of
+            tests), so a faithful run raises one with probability ≤ 0.001.
         model: where the run's model is now, if it was moved. A model that is code
             (module:factory) must be named here: a stranger's run does not start its code.
         trust: import paths of networks that the checkpoint may load
@@ -99,18 +98,19 @@ def verify_run(
     if found.problems:
         return found  # another model or other images: nothing else would mean anything
     rows = _complete(run, found, images)
-    labels, classes = _labels(images), _classes(rows, built, images)
+    labels = None
+    if images is not None:
+        stated = labels_of(images.batch(slice(None)))
+        labels = dict(zip(images.ids.tolist(), stated, strict=True))
+    classes = _classes(rows, built, images)
     for row in rows:
-        wrong = list(mistakes(run, row, labels, classes))
+        wrong = mistakes(run, row, labels, classes)
         found.problems += [f"image {row['id']}: {text}" for text in wrong]
     if found.problems or not (replay or resample):
         return found
-    require(
-        built is not None and images is not None,
-        f"replay and resample need the model and the images: {'; '.join(found.unchecked)}",
-    )
-    assert built is not None
-    assert images is not None
+    if built is None or images is None:
+        missing = "; ".join(found.unchecked)
+        raise VarsmoothError(f"replay and resample need the model and the images: {missing}")
     fresh = secrets.randbits(63) if seed is None else seed
     again = _Again(run, built, images, rows, batch_size, fresh)
     again.replay(found, len(rows) if replay == "all" else replay)
@@ -179,12 +179,6 @@ def _complete(run: Run, found: Verification, images: ImageDataset | None) -> lis
 
 def _without_times(row: Row) -> Row:
     return {name: value for name, value in row.items() if name != "seconds"}
-
-
-def _labels(images: ImageDataset | None) -> dict[int, int | None] | None:
-    if images is None:
-        return None
-    return dict(zip(images.ids.tolist(), labels_of(images.batch(slice(None))), strict=True))
 
 
 def _classes(rows: list[Row], built: BuiltModel | None, images: ImageDataset | None) -> int:
@@ -272,8 +266,7 @@ def _compared(sampler: Sampler, certificate: Certificate) -> dict[str, float]:
     """p-values of one image's evidence against fresh draws."""
     found = {}
     for level in certificate.votes:
-        fresh: Tensor = sampler.counts([0], [level.sigma], level.n, "votes")[0]
-        again = int(fresh[level.candidate])
+        again = int(sampler.counts([0], [level.sigma], level.n, "votes")[0, level.candidate])
         test = _stopped_p_value if certificate.ledger.anytime else _p_value
         name = f"image {certificate.id}, votes at {level.sigma:g}"
         found[name] = test(level.top, again, level.n)

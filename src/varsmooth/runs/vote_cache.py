@@ -76,8 +76,8 @@ class VoteStore:
 class RememberingClassifier(SmoothedClassifier):
     """A smoothed classifier that asks f only for votes that the store does not have.
 
-    f is known by its fingerprint: architecture and weights. Whatever else decides what an f of
-    your own answers must be in its `state_dict`, or have a store of its own.
+    f is known by its fingerprint: architecture and weights. If the answers of your own f depend on
+    anything else, keep that in its `state_dict`, or use another folder.
     """
 
     def __init__(self, g: SmoothedClassifier, folder: str | Path) -> None:
