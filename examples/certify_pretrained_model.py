@@ -63,15 +63,9 @@ def main(name: str | None = None) -> None:
     g = SmoothedClassifier(Normalised(model), FixedSelector(SIGMA))
 
     images, labels, ids = load_dataset("cifar10-sample").batch(range(8))  # none of the above
-    assert labels is not None
-    predictions = predict(g, images, n=500, ids=ids).prediction  # −1: abstain
-    certificates = certify(g, images, n0=50, n=500, ids=ids)
-    for label, prediction, certificate in zip(labels, predictions, certificates, strict=True):
-        print(
-            f"label {int(label)}  prediction {int(prediction):2d}  certified class "
-            f"{certificate.prediction:2d} within ℓ2 radius {certificate.radius:.3f} "
-            f"({certificate.guarantee})"
-        )
+    print("labels     ", labels)
+    print("predictions", predict(g, images, n=500, ids=ids).prediction)  # −1: abstain
+    print(certify(g, images, n0=50, n=500, ids=ids))  # radii rounded down
 
 
 if __name__ == "__main__":
