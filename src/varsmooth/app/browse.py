@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from varsmooth.app import drawings, views
 from varsmooth.app.work import SelectorDraws, reachable
@@ -16,9 +16,6 @@ from varsmooth.report.gallery import images_of
 from varsmooth.report.outcomes import Outcomes, outcome
 from varsmooth.rounding import rounded
 from varsmooth.runs.records import HEADER, Row, Run
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 EVERYTHING = "all"
 LINES = 100
@@ -67,7 +64,7 @@ class OpenRun:
 
     def overview_html(self) -> dict[str, str]:
         """What the run is, the report's figure for its kind, and the outcomes to filter by."""
-        plots: dict[str, tuple[Callable[[Axes, list[Outcomes]], None], str]] = {
+        plots: dict[str, tuple[Callable[..., None], str]] = {
             "certify": (
                 figures.plot_certified_accuracy,
                 "Certified accuracy against radius, with pointwise 95 % intervals.",
@@ -76,7 +73,7 @@ class OpenRun:
             "predict": (figures.plot_accuracy_by_sigma, "Accuracy of images with similar σ."),
         }
         plot, caption = plots[self.outcomes.verb]
-        url = drawings.svg(lambda axes: plot(axes, [self.outcomes]), height=2.9)
+        url = drawings.svg(plot, [self.outcomes], height=2.9)
         return {
             "summary": views.run.summary(self.outcomes, statements.what_holds([self.outcomes])),
             "runcurve": views.run.curve(url, caption),
@@ -110,12 +107,9 @@ class OpenRun:
                 )
                 for level in proof.votes[:1]
             ]
-            draws = draws_of(proof)
-            histogram = draws and drawings.svg(lambda axes: drawings.plot_draws(axes, draws))
+            spread = views.draws_html(draws_of(proof)) if proof.selector else ""
             built = views.construction_url(proof)
-            return str(
-                views.run.certificate(row, names, image, proof, built, charts, draws, histogram)
-            )
+            return str(views.run.certificate(row, names, image, proof, built, charts, spread))
         captions = {"counts": views.VOTES}
         if "clean_counts" in row:
             captions = {"clean_counts": "Votes before the attack.", "counts": "Votes under attack."}
@@ -136,11 +130,10 @@ class OpenRun:
             return {"error": str(error)}
 
 
-def draws_of(certificate: Certificate) -> SelectorDraws | None:
+def draws_of(certificate: Certificate) -> SelectorDraws:
     """What a certificate keeps of its selector, as it is drawn; the budget is its radius."""
     evidence = certificate.selector
-    if evidence is None:
-        return None
+    assert evidence is not None
     budget = certificate.radius if evidence.distance is None else evidence.distance
     return SelectorDraws(
         evidence.samples,

@@ -23,14 +23,14 @@ CASCADE = "#e07a1f"
 FAINT, INK = "#b8c0cc", "#334155"
 
 
-def svg(plot: Callable[["Axes"], None], width: float = 5.2, height: float = 2.6) -> str:
-    """What `plot` draws, as the address of an SVG picture whose letters need no font."""
+def svg(plot: Callable[..., None], *shown: Any, width: float = 5.2, height: float = 2.6) -> str:
+    """What `plot(axes, *shown)` draws, as the address of an SVG picture that needs no font."""
     from matplotlib.figure import Figure
 
     clear = {"figure.facecolor": "none", "axes.facecolor": "none"}
     with styled("varsmooth", **{"font.size": 9}, **clear):  # only the worker's thread draws
         figure = Figure(figsize=(width, height), layout="constrained")
-        plot(figure.subplots())
+        plot(figure.subplots(), *shown)
         out = io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
     return data_url(out.getvalue())

@@ -99,13 +99,13 @@ def answer_html(
     return found
 
 
-def draws_html(draws: SelectorDraws | None) -> str:
-    url = draws and drawings.svg(lambda axes: drawings.plot_draws(axes, draws))
-    return str(parts.draws(draws, url))
+def draws_html(draws: SelectorDraws | None) -> Markup:
+    found: Markup = parts.draws(draws, draws and drawings.svg(drawings.plot_draws, draws))
+    return found
 
 
 def votes_url(counts: Sequence[int], names: Sequence[str], winner: int) -> str:
-    return drawings.svg(lambda axes: drawings.plot_votes(axes, counts, names, winner))
+    return drawings.svg(drawings.plot_votes, counts, names, winner)
 
 
 def curve_html(
@@ -115,9 +115,8 @@ def curve_html(
     sigma: float,
     label: int | None,
 ) -> str:
-    url = drawings.svg(
-        lambda axes: drawings.plot_radius_curve(axes, curve, grid, ways, sigma, label), 5.6, 2.9
-    )
+    shown = (curve, grid, ways, sigma, label)
+    url = drawings.svg(drawings.plot_radius_curve, *shown, width=5.6, height=2.9)
     return str(one.curve(url, max(curve, key=lambda c: c.radius)))
 
 
@@ -126,7 +125,7 @@ def construction_url(certificate: Certificate) -> str:
     if certificate.stages is not None:
         return ""
     height = 1.5 + 0.3 * len(drawings.construction(certificate)[0])
-    return drawings.svg(lambda axes: drawings.plot_construction(axes, certificate), height=height)
+    return drawings.svg(drawings.plot_construction, certificate, height=height)
 
 
 def certified_html(found: Certified, names: Sequence[str], budget: float) -> str:

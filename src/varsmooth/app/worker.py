@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import nn
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import require
 
 WAITING = 16
 """Requests that may wait for the worker."""
 
 
-class Cancelled(VarsmoothError):
+class Cancelled(Exception):
     """Whoever asked no longer wants the answer."""
 
 
