@@ -397,3 +397,12 @@ def test_a_subset_is_the_same_images_in_every_epoch(tmp_path: Path) -> None:
     assert epochs[0].tolist() != epochs[1].tolist()
     with pytest.raises(VarsmoothError, match="subset cannot be 99999"):
         Batches(data, classifier_config(tmp_path, subset=99_999), Engine(torch.device("cpu")))
+
+
+def test_a_logger_is_a_function_of_the_epoch(tmp_path: Path) -> None:
+    entries: list[dict[str, float]] = []
+    train_classifier(classifier_config(tmp_path, epochs=2), entries.append)
+    assert [entry["epoch"] for entry in entries] == [1, 2]
+    part = load_checkpoint(tmp_path).description.classifier
+    assert part is not None
+    assert entries == part.history

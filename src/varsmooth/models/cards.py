@@ -10,6 +10,7 @@ from varsmooth.rounding import rounded
 
 CARD = "README.md"
 RADII = ("0", "0.25", "0.5")
+"""Where a card shows certified accuracy."""
 
 USE = """\
 Research on certified robustness: predictions by majority vote under Gaussian noise, with ℓ2 radii

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from varsmooth.data import ImageDataset
 from varsmooth.errors import VarsmoothError
+from varsmooth.models.cards import RADII
 from varsmooth.models.checkpoints import Checkpoint
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.rounding import percent, rounded
@@ -27,9 +28,6 @@ from varsmooth.training.tuning import VoteTable, sample_selector, tabulate_votes
 
 LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """The λ at which a card shows the levels of a selector."""
-
-RADII = (0.0, 0.25, 0.5)
-"""Where certified accuracy is measured."""
 
 Metrics = dict[str, Any]
 
@@ -71,7 +69,7 @@ def _certified(table: VoteTable) -> Metrics:
     return {
         f"{level:g}": {
             **{
-                f"{r:g}": float(percent(int(((mine > 0) & (mine >= r)).sum()), len(mine)))
+                r: float(percent(int(((mine > 0) & (mine >= float(r))).sum()), len(mine)))
                 for r in RADII
             },
             "average_radius": float(rounded(float(mine.mean()), 4)),
