@@ -272,7 +272,7 @@ def row(name: str, run: Outcomes, found: Comparison) -> list[Cell]:
     samples = found.samples.get(name)
     return [
         Cell.of(name),
-        *(Cell(rounded(float(share), 3), float(share)) for share in accuracy),
+        *(Cell(f"{share:.3f}", float(share)) for share in accuracy),
         Cell.mean_radius(
             average_certified_radius(run.reach), mean_interval(np.maximum(run.reach, 0))
         ),
