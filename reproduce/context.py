@@ -201,7 +201,7 @@ class Context:
         require(count <= have, f"{data} {split} has {have} images, not {count}")
         step = have // count
         subset = None if count == have else f"0:{step * count}:{step}"
-        return DataOptions(data, split, subset, root=self.root)
+        return DataOptions(data=data, split=split, subset=subset, root=self.root)
 
     def certify(
         self, name: str, model: ModelOptions, data: DataOptions, settings: CertifyOptions

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,12 @@ from varsmooth.app.knobs import Knobs, Smoothers
 from varsmooth.app.uploads import decoded, open_upload
 from varsmooth.app.worker import Job, Worker
 from varsmooth.certificates import Certificate, Certificates
-from varsmooth.data import Batch, ImageDataset, load_dataset
+from varsmooth.data import Batch, ImageDataset, load_source
 from varsmooth.data.fitting import fitted
 from varsmooth.defaults import MODEL
 from varsmooth.errors import require
 from varsmooth.models.descriptions import Description, describe, released_names
-from varsmooth.runs.images import resized
+from varsmooth.models.source import Source
 
 Answer = dict[str, Any]
 Body = Mapping[str, Any]
@@ -103,10 +103,10 @@ class Desk:
     def _samples(self, name: str) -> ImageDataset:
         """Sample images for a model, of its own data set, with labels in its numbering."""
         model = self.model(name)
-        data = self.data if name == self.first_model and self.data else own_data(model.about)
-        images, shape = few_of_each(load_dataset(data)), model.about.image_shape
-        if shape is not None and shape[1] == shape[2] != images.images.shape[1]:
-            images = resized(images, shape[1])
+        named = Source(data=self.data if name == self.first_model else None)
+        source, shape = named.filled(model.about.samples), model.about.image_shape
+        side = shape[1] if shape is not None and shape[1] == shape[2] else source.resize
+        images = few_of_each(load_source(replace(source, resize=side), "test"))
         return fitted(images, model.at(model.about.default_sigma), model.class_names, shape)
 
     def _many(self, name: str) -> ImageDataset:
@@ -239,11 +239,6 @@ class Desk:
 
 def watching(job: Job, model: Smoothers, most: int) -> AbstractContextManager[None]:
     return job.watching(most, model.checkpoint.classifier, model.checkpoint.selector)
-
-
-def own_data(about: Description) -> str:
-    """Images like those that a model was trained on."""
-    return "cifar10-sample" if about.dataset == "cifar10" else about.dataset
 
 
 def few_of_each(images: ImageDataset, most: int = 20) -> ImageDataset:

@@ -8,8 +8,8 @@ import numpy as np
 
 from varsmooth.data import ImageDataset
 from varsmooth.data.folders import read_image
+from varsmooth.data.resizing import resized
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.runs.images import resized
 
 FORMATS = ("PNG", "JPEG")
 MAX_BYTES = 8 * 2**20

@@ -14,6 +14,7 @@ def adopt(
     out: Path,
     split: str = "val",
     root: Path | None = None,
+    resize: Count | None = None,
     levels: list[Positive] | None = None,
     images: Count = 100,
     n: Count = 100,
@@ -46,13 +47,14 @@ def adopt(
 
     from torch import nn
 
-    from varsmooth.data import load_dataset
+    from varsmooth.data import load_source
     from varsmooth.data.fitting import fitted
     from varsmooth.errors import require
     from varsmooth.models.cards import accuracy_table, plain
     from varsmooth.models.checkpoints import save
     from varsmooth.models.descriptions import Description, Part
     from varsmooth.models.networks import build
+    from varsmooth.models.source import Source
     from varsmooth.processes import choose_device
     from varsmooth.selectors import FixedSelector
     from varsmooth.smoothing import SmoothedClassifier
@@ -60,7 +62,8 @@ def adopt(
 
     require(":" in factory, f"{factory} should be an import path package.module:name")
     network: nn.Module = build(factory).to(choose_device(device)).eval()
-    held_out = load_dataset(data, split, root)
+    source = Source(data=data, root=root, resize=resize)
+    held_out = load_source(source, split)
     names = tuple(getattr(network, "class_names", ())) or held_out.class_names
     shape = getattr(network, "image_shape", None) or held_out.shape
     spread = held_out[:: max(1, len(held_out) // images)][:images]
@@ -71,9 +74,15 @@ def adopt(
     certified = metrics["certified"]
     best = max(certified, key=lambda level: float(certified[level]["average_radius"]))
     part = Part(factory, metrics={split: metrics})
-    about = Description(data, names, float(best), image_shape=chosen.shape, classifier=part)
+    about = Description(
+        **source.entries(),
+        class_names=names,
+        sigma_a=float(best),
+        image_shape=chosen.shape,
+        classifier=part,
+    )
     save(out, about, classifier=network.cpu())
-    minutes = 3 * pace * len(load_dataset(data, "train", root)) / 60
+    minutes = 3 * pace * len(load_source(source, "train")) / 60
     loss = metrics["plain_accuracy"] - metrics["smoothed_accuracy"][best]
     advice = (
         f"noise of σ = {best} costs {loss:.0f} points of accuracy: fine-tune under noise "

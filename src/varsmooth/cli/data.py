@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from varsmooth.cli.feedback import say
+from varsmooth.typed import Count
 
 
 def fetch(
@@ -45,7 +46,14 @@ def list_(*, root: Path | None = None) -> None:
     say("your own        a folder of class folders, a folder of images, an image, .npz, .npy")
 
 
-def info(data: str, /, *, split: str = "test", root: Path | None = None) -> None:
+def info(
+    data: str,
+    /,
+    *,
+    split: str = "test",
+    root: Path | None = None,
+    resize: Count | None = None,
+) -> None:
     """Describe a data set: images, classes, ids; CIFAR-10 is verified too.
 
     examples:
@@ -61,7 +69,7 @@ def info(data: str, /, *, split: str = "test", root: Path | None = None) -> None
     from varsmooth.data import data_root, load_dataset
     from varsmooth.data.cifar10 import CITATION, find_cifar10, verify_cifar10
 
-    chosen = load_dataset(data, split, root)
+    chosen = load_dataset(data, split, root, resize)
     height, width, channels = chosen.images.shape[1:]
     say(f"name      {chosen.name}, split {chosen.split}")
     say(f"images    {len(chosen)} of {width}×{height} pixels, channels: {channels}")

@@ -22,6 +22,8 @@ Verb = Callable[..., None]
 
 COMMON = {
     "root": "the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)",
+    "resize": "cut each image to its central square and scale it to this many pixels a side; "
+    "radii are then those of the scaled image",
     "trust": "import paths of your own networks that the model may load: package.module:Class,...",
     "device": "where to compute",
     "batch_size": "noisy images per forward pass; never changes the result",

@@ -1,7 +1,6 @@
 """From a name or a path to a data set."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from platformdirs import user_data_path
@@ -11,9 +10,9 @@ from varsmooth.data.cifar10 import load_cifar10
 from varsmooth.data.dataset import ImageDataset
 from varsmooth.data.embedded import load_sample
 from varsmooth.data.folders import SUFFIXES, load_folder, load_image
+from varsmooth.data.resizing import resized
 from varsmooth.errors import VarsmoothError, require
-
-NAMES = ("cifar10", "cifar10-sample")
+from varsmooth.models.source import NAMES, Source
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -23,7 +22,10 @@ def data_root(root: str | Path | None = None) -> Path:
 
 
 def load_dataset(
-    name_or_path: str | Path, split: str = "test", root: str | Path | None = None
+    name_or_path: str | Path,
+    split: str = "test",
+    root: str | Path | None = None,
+    resize: int | None = None,
 ) -> ImageDataset:
     """A data set by name, or the user's own by path.
 
@@ -34,31 +36,41 @@ def load_dataset(
       A folder may have sub-folders train, val, test. Without them `test` is the whole set, `val`
       a fixed fifth of each class and `train` the rest.
 
+    With `resize`, each image is cut to its central square and scaled to that many pixels a side;
+    photographs of different sizes need it.
+
     Examples:
         >>> sample = load_dataset("cifar10-sample")
         >>> sample.images.shape, sample.class_names[3], sample[0:10:5].ids.tolist()
         ((1000, 32, 32, 3), 'cat', [0, 5])
     """
+    require(resize is None or resize >= 1, f"resize needs at least 1 pixel, not {resize}")
     if name_or_path == "cifar10":
-        return load_cifar10(data_root(root), split)
-    if name_or_path == "cifar10-sample":
-        return load_sample(split)
-    path = Path(name_or_path).expanduser()
+        images = load_cifar10(data_root(root), split)
+    elif name_or_path == "cifar10-sample":
+        images = load_sample(split)
+    else:
+        images = _load_own(Path(name_or_path).expanduser(), split, resize)
+    return images if resize is None else resized(images, resize)
+
+
+def load_source(source: Source, split: str) -> ImageDataset:
+    """The images of a source, whose data must be named."""
+    return load_dataset(str(source.data), split, source.root, source.resize)
+
+
+def _load_own(path: Path, split: str, resize: int | None) -> ImageDataset:
     if path.is_dir():
-        return load_folder(path, split)
+        return load_folder(path, split, resize)
     require(
         path.is_file(),
-        f"{name_or_path} is neither a file, a folder nor one of the data sets {', '.join(NAMES)}",
+        f"{path} is neither a file, a folder nor one of the data sets {', '.join(NAMES)}",
     )
-    return _loader(path)(path, split)
-
-
-def _loader(path: Path) -> Callable[[Path, str], ImageDataset]:
     suffix = path.suffix.lower()
     if suffix in (".npz", ".npy"):
-        return load_arrays
+        return load_arrays(path, split)
     if suffix in SUFFIXES:
-        return load_image
+        return load_image(path, split)
     raise VarsmoothError(
         f"{path} is of no known kind; use a folder of images, .npz, .npy or one of "
         + ", ".join(sorted(SUFFIXES))

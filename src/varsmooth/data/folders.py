@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from varsmooth.data.dataset import ImageDataset
+from varsmooth.data.resizing import scaled
 from varsmooth.data.splitting import folders_in, has_splits, split_off
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_limit, check_regular
@@ -17,8 +18,8 @@ from varsmooth.limits import check_limit, check_regular
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 
 
-def load_folder(folder: Path, split: str) -> ImageDataset:
-    """Images of one size from a folder, in the order of their sorted names.
+def load_folder(folder: Path, split: str, resize: int | None = None) -> ImageDataset:
+    """Images of one size, or resized to one, from a folder, in the order of their sorted names.
 
     - sub-folders: each is a class, numbered in the order of their sorted names;
     - no sub-folders: the images have no labels;
@@ -27,18 +28,18 @@ def load_folder(folder: Path, split: str) -> ImageDataset:
     What has no folder `val` gets one from its training images, see `split_off`.
     """
     if not has_splits(folder):
-        return split_off(_read_folder(folder, folder.resolve().name), split)
+        return split_off(_read_folder(folder, folder.resolve().name, resize), split)
     own = {sub.name for sub in folders_in(folder)}
     divided = split in ("train", "val") and "val" not in own
     chosen = folder / ("train" if divided else split)
     require(
         chosen.is_dir(), f"{folder} has no folder {chosen.name!r} beside {', '.join(sorted(own))}"
     )
-    data = _read_folder(chosen, folder.resolve().name)
+    data = _read_folder(chosen, folder.resolve().name, resize)
     return split_off(data, split) if divided else replace(data, split=split)
 
 
-def _read_folder(folder: Path, name: str) -> ImageDataset:
+def _read_folder(folder: Path, name: str, resize: int | None) -> ImageDataset:
     folders, bare = folders_in(folder), _images_in(folder)
     require(
         not (bare and folders),
@@ -57,7 +58,7 @@ def _read_folder(folder: Path, name: str) -> ImageDataset:
     return ImageDataset(
         name=name,
         split="test",
-        images=_read_all(paths),
+        images=_read_all(paths, resize),
         labels=np.array([classes[p.parent.name] for p in paths], np.int64) if classes else None,
         ids=np.arange(len(paths), dtype=np.int64),
         class_names=tuple(classes),
@@ -85,13 +86,14 @@ def _images_in(folder: Path) -> list[Path]:
     )
 
 
-def _read_all(paths: list[Path]) -> NDArray[np.uint8]:
+def _read_all(paths: list[Path], resize: int | None = None) -> NDArray[np.uint8]:
     """(N,H,W,3), or (N,H,W,1) if every image is grey."""
     images = []
     for path in paths:
         check_regular(path)
         with path.open("rb") as file:
-            images.append(read_image(file, str(path)))
+            image = read_image(file, str(path))
+        images.append(image if resize is None else scaled(image, resize))
         if len(images) == 1:
             total = 3 * len(paths) * images[0].shape[0] * images[0].shape[1]
             check_limit("BYTES", total, f"{path.parent} has {total:,} bytes of pixels")
@@ -99,7 +101,7 @@ def _read_all(paths: list[Path]) -> NDArray[np.uint8]:
         require(
             (h, w) == (h0, w0),
             f"{path} is {w}×{h} pixels but {paths[0].name} is {w0}×{h0}; "
-            "all images of a data set must have one size",
+            "scale them all to one size, for example with resize=32",
         )
     if all(image.ndim == 2 for image in images):
         return np.stack(images)[..., None]

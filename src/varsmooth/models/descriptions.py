@@ -16,6 +16,7 @@ from varsmooth.files import replace_file
 from varsmooth.limits import check_limit, check_regular
 from varsmooth.models.hub import PREFIX, fetch
 from varsmooth.models.settings import Settings, TunedStages
+from varsmooth.models.source import SAMPLE, Source
 from varsmooth.typed import OptionError, Positive, Typed
 
 FORMAT = 1
@@ -48,6 +49,7 @@ class Description(Typed):
     """What a user needs to know about a model before using it.
 
     Attributes:
+        dataset, root, resize: Where the training images come from.
         sigma_a: The level that f was trained at, or σ_a', the upper end of its range, if
             `universal`.
         selector_sigma: σ_a of h, an input in its training.
@@ -73,6 +75,18 @@ class Description(Typed):
     selector: Part | None = None
     version: str = field(default_factory=lambda: metadata.version("varsmooth"))
     format: int = FORMAT
+    root: Path | None = None
+    resize: int | None = None
+
+    @property
+    def source(self) -> Source:
+        """The images of its training."""
+        return Source(data=self.dataset, root=self.root, resize=self.resize)
+
+    @property
+    def samples(self) -> Source:
+        """Images like those of its training: of CIFAR-10 the embedded sample."""
+        return SAMPLE if self.dataset == "cifar10" else self.source
 
     @property
     def trained_sigma(self) -> float:
@@ -176,7 +190,9 @@ def own_copy(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
 
 def write(folder: Path, description: Description) -> None:
     """Write the description into the folder of its model, in one step."""
-    replace_file(folder / CONFIG, (json.dumps(asdict(description), indent=1) + "\n").encode())
+    replace_file(
+        folder / CONFIG, (json.dumps(asdict(description), indent=1, default=str) + "\n").encode()
+    )
 
 
 def parse(values: Mapping[str, Any], path: Path) -> Description:

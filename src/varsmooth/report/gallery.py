@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import VarsmoothError
 from varsmooth.report.outcomes import Outcomes, class_name
 from varsmooth.report.pages import picture
-from varsmooth.runs.images import resized
 from varsmooth.runs.records import Row
 
 SIDE = 96
@@ -72,10 +70,8 @@ def gallery(subject: Outcomes, runs: Sequence[Outcomes]) -> Gallery:
 def images_of(header: dict[str, Any]) -> ImageDataset:
     """The images of a run, from where it found them."""
     config, dataset = header["config"], header["dataset"]
-    root, side = config.get("root"), config.get("resize")
-    name = config.get("data", dataset["name"])
-    images = load_dataset(name, dataset["split"], None if root is None else Path(root))
-    return images if side is None else resized(images, side)
+    name, root, resize = (config.get(key) for key in ("data", "root", "resize"))
+    return load_dataset(name or dataset["name"], dataset["split"], root, resize)
 
 
 def evidence_of(row: Row, names: Sequence[str]) -> list[str]:

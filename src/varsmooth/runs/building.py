@@ -10,8 +10,10 @@ from torch import nn
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import load_checkpoint
+from varsmooth.models.descriptions import Description
 from varsmooth.models.loading import named_cascade, smoothed
 from varsmooth.models.networks.registry import imported
+from varsmooth.models.source import SAMPLE, Source
 from varsmooth.runs.options import ModelOptions, options_in
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
@@ -24,6 +26,12 @@ class BuiltModel:
     g: SmoothedClassifier
     class_names: tuple[str, ...] = ()
     image_shape: tuple[int, int, int] | None = None
+    about: Description | None = None
+
+    @property
+    def own(self) -> Source:
+        """The images to take where none are named."""
+        return SAMPLE if self.about is None else self.about.samples
 
 
 def build(options: ModelOptions, device: torch.device | str = "cpu") -> BuiltModel:
@@ -38,7 +46,7 @@ def build(options: ModelOptions, device: torch.device | str = "cpu") -> BuiltMod
     else:
         checkpoint = load_checkpoint(options.model, listed(options.trust))
         about = checkpoint.description
-        model = BuiltModel(smoothed(checkpoint, options), about.class_names, about.image_shape)
+        model = BuiltModel(smoothed(checkpoint, options), *about.trained_on, about)
     model.g.to(device).eval()
     return model
 

@@ -1,13 +1,11 @@
 """From options to images whose labels mean what the model's outputs mean."""
 
 import hashlib
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.fitting import fitted, renumbered
 from varsmooth.errors import require
 from varsmooth.runs.building import BuiltModel
@@ -18,7 +16,7 @@ def load_images(
     options: DataOptions, model: BuiltModel | None, class_names: tuple[str, ...] = ()
 ) -> ImageDataset:
     """The chosen images, with labels in the model's numbering, or in that of `class_names`."""
-    images = load_dataset(options.data, options.split, options.root)
+    images = load_source(options, options.split)
     if options.subset is not None:
         chosen = slice_of(options.subset)
         require(
@@ -27,8 +25,6 @@ def load_images(
             f"{images.name} {images.split}",
         )
         images = images[chosen]
-    if options.resize is not None:
-        images = resized(images, options.resize)
     if model is None:
         return renumbered(images, class_names)
     return fitted(images, model.g, model.class_names, model.image_shape)
@@ -42,21 +38,6 @@ def slice_of(text: str) -> slice:
         (slice(0, 10000, 20), slice(-100, None, None))
     """
     return slice(*(int(part) if part else None for part in text.split(":")))
-
-
-def resized(images: ImageDataset, side: int) -> ImageDataset:
-    """The central square of every image, scaled to side × side pixels."""
-    return replace(images, images=np.stack([_scaled(image, side) for image in images.images]))
-
-
-def _scaled(pixels: np.ndarray[Any, np.dtype[np.uint8]], side: int) -> Any:
-    height, width, channels = pixels.shape
-    square = min(height, width)
-    left, top = (width - square) // 2, (height - square) // 2
-    picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
-    box = (left, top, left + square, top + square)
-    scaled = np.asarray(picture.resize((side, side), Image.Resampling.LANCZOS, box=box))
-    return scaled.reshape(side, side, channels)
 
 
 def described(images: ImageDataset, options: DataOptions) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, BATCH_SIZE, N0, N_MAX, N_SELECT, N
 from varsmooth.models.settings import Settings
+from varsmooth.models.source import Source
 from varsmooth.typed import (
     Count,
     Device,
@@ -43,24 +44,19 @@ class ModelOptions(Settings):
     trust: list[str] | None = None
 
 
-@dataclass(frozen=True)
-class DataOptions(Typed):
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(Source):
     """The images.
 
     Args:
-        data: a name from `varsmooth data list`, or the path of your own images
+        data: a name from `varsmooth data list`, or the path of your own images (default: those
+            that the model was trained on; for CIFAR-10 its embedded sample)
         split: train, val or test, where the data set has them
         subset: START:STOP:STEP, a Python slice of the split
-        resize: cut each image to its central square and scale it to this many pixels a side;
-            radii are then those of the scaled image
-        root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
     """
 
-    data: str = "cifar10-sample"
     split: str = "test"
     subset: Annotated[str, SLICE] | None = None
-    resize: Count | None = None
-    root: Path | None = None
 
 
 @dataclass(frozen=True)

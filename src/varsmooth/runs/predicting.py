@@ -46,7 +46,7 @@ def predict_photos(
     model: BuiltModel, data: DataOptions, settings: PredictOptions, batch_size: int
 ) -> Iterator[tuple[str, Prediction]]:
     """(file name or id, prediction) of every image, with nothing kept."""
-    images = load_images(data, model)
+    images = load_images(data.filled(model.own), model)
     size = images_per_block(settings.n, batch_size)
     device = next((p.device for p in model.g.parameters()), None)
     for start in range(0, len(images), size):

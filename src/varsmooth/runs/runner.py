@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 import torch
 
 from varsmooth.data import Batch, ImageDataset
-from varsmooth.data.catalog import NAMES
 from varsmooth.identity import fingerprints, matches
 from varsmooth.models.descriptions import CONFIG
 from varsmooth.processes import Engine, launch, writing_to
@@ -104,6 +103,7 @@ def prepare(
 ) -> Setup:
     """Build the smoothed classifier, load the images, open the record."""
     built = build(model, device)
+    data = data.filled(built.own)
     images = load_images(data, built)
     g = built.g
     header = {
@@ -186,14 +186,9 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 def _config(model: ModelOptions, data: DataOptions, options: RunOptions) -> dict[str, Any]:
     """Options as plain values; paths are absolute, so that they hold from anywhere."""
-    values = asdict(model) | asdict(data)
+    values = asdict(model) | asdict(data.absolute())
     if model.model is not None and (Path(model.model).expanduser() / CONFIG).is_file():
-        values["model"] = _absolute(model.model)
-    values["data"] = data.data if data.data in NAMES else _absolute(data.data)
-    values["root"] = None if data.root is None else _absolute(data.root)
+        values["model"] = str(Path(model.model).expanduser().resolve())
+    values["root"] = data.root and str(values["root"])
     where = ("batch_size", "device", "devices")
     return values | {name: getattr(options, name) for name in where}
-
-
-def _absolute(path: str | Path) -> str:
-    return str(Path(path).expanduser().resolve())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.data import ImageDataset, load_source
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
 from varsmooth.models.descriptions import Description
@@ -70,8 +70,9 @@ def train_classifier(config: ClassifierConfig, *loggers: Logger) -> Path:
 
 
 def _train(config: ClassifierConfig, loggers: tuple[Logger, ...], engine: Engine) -> None:
-    data = load_dataset(config.data, config.train_split, config.root)
-    held_out = load_dataset(config.data, config.held_out_split, config.root)
+    data, held_out = (
+        load_source(config, split) for split in (config.train_split, config.held_out_split)
+    )
     options = _network_options(config, data)
     module = seeded(config.network, options, config.seed)
     if config.initial is not None:
@@ -84,7 +85,7 @@ def _train(config: ClassifierConfig, loggers: tuple[Logger, ...], engine: Engine
     images = held_out[: config.held_out_images]
     metrics, _ = measure_classifier(module, images, levels, config.n, config.seed)
     description = Description(
-        dataset=config.data,
+        **config.entries(),
         class_names=data.class_names,
         sigma_a=config.sigma,
         image_shape=data.shape,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from varsmooth.errors import VarsmoothError, nearest, require
+from varsmooth.models.source import Source
 from varsmooth.typed import (
     Count,
     Device,
@@ -20,7 +21,6 @@ from varsmooth.typed import (
     OptionError,
     Positive,
     Share,
-    Typed,
     Weight,
 )
 
@@ -37,13 +37,12 @@ FORMER = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingConfig(Typed):
+class TrainingConfig(Source):
     """What the training of any network needs to know.
 
     Args:
         out: folder of the run: state, log and, at the end, the model
         data: a name from `varsmooth data list`, or the path of your own images
-        root: the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)
         train_split: split to train on
         held_out_split: split that the finished model is measured on
         held_out_images: how many of its images are used for that
@@ -70,8 +69,7 @@ class TrainingConfig(Typed):
     """
 
     out: Path
-    data: str = "cifar10"
-    root: Path | None = None
+    data: str | None = "cifar10"
     train_split: str = "train"
     held_out_split: str = "val"
     held_out_images: Count = 1000
@@ -142,7 +140,7 @@ class SelectorConfig(TrainingConfig):
     """Training of a selector h for a frozen classifier f (Algorithm 1).
 
     Args:
-        data: name or path of the data set (default: the one f was trained on)
+        data: name or path of the images (default: those that f was trained on)
         classifier: model folder (or released name) of f
         scheme: how h is evaluated: once at σ_a (gv), or as a median of samples (gvstar)
         lam: one fixed λ; by default λ ~ U(0, 1) for each batch
@@ -154,7 +152,7 @@ class SelectorConfig(TrainingConfig):
         network_options: keyword arguments of the network
     """
 
-    data: str = ""
+    data: str | None = None
     classifier: str
     scheme: Literal["gv", "gvstar"] = "gvstar"
     lam: Share | None = None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.fitting import fitted
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.checkpoints import load_checkpoint, save
@@ -84,11 +84,11 @@ def _train(config: SelectorConfig, loggers: tuple[Logger, ...], engine: Engine) 
     if model.classifier is None:
         raise VarsmoothError(f"{config.classifier} holds no classifier")
     about, classifier = model.description, model.classifier.to(engine.device)
-    config = replace(config, data=config.data or about.dataset)
+    config = config.filled(about.source)
     sigma_a = about.trained_sigma
     g = SmoothedClassifier(classifier, FixedSelector(sigma_a))
     data, held_out = (
-        fitted(load_dataset(config.data, split, config.root), g, *about.trained_on)
+        fitted(load_source(config, split), g, *about.trained_on)
         for split in (config.train_split, config.held_out_split)
     )
     options = _network_options(config, data)

@@ -1,0 +1,54 @@
+"""Where images come from: what a model's description and the options of every verb say of them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from varsmooth.errors import require
+from varsmooth.typed import Count, Typed
+
+NAMES = ("cifar10", "cifar10-sample")
+"""Data sets that have a name; all others are paths."""
+
+S = TypeVar("S", bound="Source")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Typed):
+    """Where images come from, whatever their split.
+
+    Args:
+        data: a name from `varsmooth data list`, or the path of your own images (default: those
+            that the model was trained on)
+    """
+
+    data: str | None = None
+    root: Path | None = None
+    resize: Count | None = None
+
+    def filled(self: S, own: "Source") -> S:
+        """With the model's own images where none are named."""
+        if self.data is not None:
+            return self
+        missing = own.data is not None and Path(own.data).is_absolute()
+        require(
+            not missing or Path(str(own.data)).exists(),
+            f"the model was trained on {own.data}, which is not here; name its images with data=…",
+        )
+        root, resize = self.root or own.root, self.resize or own.resize
+        return replace(self, data=own.data, root=root, resize=resize)
+
+    def absolute(self: S) -> S:
+        """The same with paths that hold from anywhere."""
+        data, root = self.data, self.root
+        if data is not None and data not in NAMES:
+            data = str(Path(data).expanduser().resolve())
+        return replace(self, data=data, root=root and root.expanduser().resolve())
+
+    def entries(self) -> dict[str, Any]:
+        """What the description of a model that is trained on these images says of them."""
+        here = self.absolute()
+        return {"dataset": here.data, "root": here.root, "resize": here.resize}
+
+
+SAMPLE = Source(data="cifar10-sample")
