@@ -22,6 +22,9 @@ class Bright(nn.Module):
         score = 20 * (x.mean(dim=(1, 2, 3)) - 0.5) + self.zero
         return torch.stack([score, -score], dim=1)
 
+def seven():
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 7))
+
 def make():
     return Bright()
 
@@ -50,7 +53,8 @@ def test_adopt_measures_saves_and_says_what_is_next(
     text = capsys.readouterr().out
     assert "6 images of photos val" in text
     assert "Accuracy of f without noise: 100 %." in text
-    assert "varsmooth certify --model mine --trust zoo_of_nets:make --data photos" in text
+    assert "varsmooth certify --model mine --split val --trust zoo_of_nets:make --out" in text
+    assert "outputs for" not in text
     about = describe("mine")
     assert about.image_shape == (3, 8, 8)
     assert about.class_names == ("bright", "dark")
@@ -58,6 +62,20 @@ def test_adopt_measures_saves_and_says_what_is_next(
     assert about.classifier.metrics["val"]["smoothed_accuracy"]["0.1"] == 100
     loaded = load_checkpoint("mine", trusted=["zoo_of_nets:make"])
     assert type(loaded.classifier).__name__ == "Bright"
+
+
+def test_a_classifier_that_knows_nothing_is_not_praised(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "adopt zoo_of_nets:seven --data photos --n 20 --levels 0.1 --out"
+    assert run(f"{words} mine") == 0
+    text = capsys.readouterr().out
+    assert "no better than chance" in text
+    assert "7 outputs for 2 classes" in text
+    before = Path("mine/config.json").read_bytes()
+    assert run(f"{words} mine") == 1
+    assert "holds a model already" in capsys.readouterr().err
+    assert Path("mine/config.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(

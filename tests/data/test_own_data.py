@@ -247,6 +247,11 @@ def test_a_pair_of_arrays(order: str, tmp_path: Path) -> None:
         )
 
 
+def test_grey_arrays_need_no_axis_of_channels(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", images=IMAGES[..., 0])
+    np.testing.assert_array_equal(load_dataset(tmp_path / "a.npz").images, IMAGES[..., :1])
+
+
 def test_arrays_without_labels(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", IMAGES)
     np.savez(tmp_path / "b.npz", images=IMAGES)

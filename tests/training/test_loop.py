@@ -337,7 +337,7 @@ def test_diverging_loss_and_too_few_images_are_explained(tmp_path: Path) -> None
                 tmp_path, learning_rate=1e18, warmup=0.0, network_options={**TINY, "norm": "none"}
             )
         )
-    with pytest.raises(VarsmoothError, match="fewer than batch_size"):
+    with pytest.raises(VarsmoothError, match="use batch_size=16"):
         train_classifier(classifier_config(tmp_path, images_per_epoch=20))
 
 

@@ -16,6 +16,7 @@ from varsmooth.app.uploads import decoded, open_upload
 from varsmooth.app.worker import Job, Worker
 from varsmooth.certificates import Certificate, Certificates
 from varsmooth.data import Batch, ImageDataset, load_source
+from varsmooth.data.catalog import unseen_split
 from varsmooth.data.fitting import fitted
 from varsmooth.defaults import MODEL
 from varsmooth.errors import require
@@ -105,8 +106,9 @@ class Desk:
         model = self.model(name)
         named = Source(data=self.data if name == self.first_model else None)
         source, shape = named.filled(model.about.samples), model.about.image_shape
+        split = "test" if named.data is not None else unseen_split(source)
         side = shape[1] if shape is not None and shape[1] == shape[2] else source.resize
-        images = few_of_each(load_source(replace(source, resize=side), "test"))
+        images = few_of_each(load_source(replace(source, resize=side), split))
         return fitted(images, model.at(model.about.default_sigma), model.class_names, shape)
 
     def _many(self, name: str) -> ImageDataset:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from varsmooth.cli.feedback import announce, conclude
+from varsmooth.cli.feedback import announce, command, conclude
 from varsmooth.typed import Count, Device, NonNegative, Positive
 
 
@@ -45,14 +45,16 @@ def adopt(
     announce(f"adopt {factory}", data=f"{data} {split}", images=images, votes=votes, device=device)
     import time
 
+    import numpy as np
     from torch import nn
 
+    from varsmooth.bounds import clopper_pearson_lower
     from varsmooth.data import load_source
-    from varsmooth.data.fitting import fitted
+    from varsmooth.data.fitting import fitted, outputs_on
     from varsmooth.errors import require
     from varsmooth.models.cards import accuracy_table, plain
     from varsmooth.models.checkpoints import save
-    from varsmooth.models.descriptions import Description, Part
+    from varsmooth.models.descriptions import CONFIG, Description, Part
     from varsmooth.models.networks import build
     from varsmooth.models.source import Source
     from varsmooth.processes import choose_device
@@ -61,6 +63,10 @@ def adopt(
     from varsmooth.training.cards import measure_classifier
 
     require(":" in factory, f"{factory} should be an import path package.module:name")
+    require(
+        not (out / CONFIG).exists(),
+        f"{out} holds a model already; choose another --out, or delete that folder",
+    )
     network: nn.Module = build(factory).to(choose_device(device)).eval()
     source = Source(data=data, root=root, resize=resize)
     held_out = load_source(source, split)
@@ -84,23 +90,36 @@ def adopt(
     save(out, about, classifier=network.cpu())
     minutes = 3 * pace * len(load_source(source, "train")) / 60
     loss = metrics["plain_accuracy"] - metrics["smoothed_accuracy"][best]
-    advice = (
-        f"noise of σ = {best} costs {loss:.0f} points of accuracy: fine-tune under noise "
-        f"(about {max(minutes, 0.1):.1f} min per epoch)"
-        if loss > 5
-        else f"the classifier stands noise of σ = {best} well as it is"
-    )
-    trust = f"--trust {factory}"
+    right = round(metrics["plain_accuracy"] / 100 * len(chosen))
+    chance = np.bincount(chosen.known_labels).max() / len(chosen)  # of the commonest class
+    if clopper_pearson_lower(right, len(chosen), 0.05) <= chance:
+        advice = (
+            f"the classifier is no better than chance: right on {right} of {len(chosen)} images; "
+            "check its weights, its normalisation and the order of its classes"
+        )
+    elif loss > 5:
+        advice = (
+            f"noise of σ = {best} costs {loss:.0f} points of accuracy: fine-tune under noise "
+            f"(about {max(minutes, 0.1):.1f} min per epoch)"
+        )
+    else:
+        advice = f"the classifier stands noise of σ = {best} well as it is"
+    outputs = outputs_on(chosen, SmoothedClassifier(network, FixedSelector(levels[0])))
+    if outputs != len(names):
+        advice += f"; note that it has {outputs} outputs for {len(names)} classes"
+    own = {"trust": factory}
     conclude(
         [
             f"{len(chosen)} images of {chosen.name} {split}, the classifier as it is",
             plain("\n".join(accuracy_table(metrics))),
             f"{advice}; saved in {out}",
         ],
-        f"varsmooth train classifier --network {factory} --initial {out} --data {data} "
-        f"--sigma {best} {trust} --out {out}-noise",
-        f"varsmooth tune {out} --goal cascade {trust}",
-        f"varsmooth certify --model {out} {trust} --data {data} --split {split} "
-        f"--out runs/{out.name}",
-        f"varsmooth report runs/{out.name}",
+        command(
+            f"train classifier --network {factory} --initial {out} --sigma {best}",
+            **{"data": data, "root": root, "resize": resize, **own, "out": f"{out}-noise"},
+        )
+        + "  # add --flip false if left and right tell classes apart",
+        command(f"tune {out} --goal cascade", **own),
+        command(f"certify --model {out} --split {split}", **own, out=f"runs/{out.name}"),
+        command(f"report runs/{out.name}"),
     )

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from varsmooth.cli.feedback import announce, conclude, say, warn_of_training_images
+from varsmooth.cli.feedback import announce, command, conclude, say
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError
@@ -106,10 +106,13 @@ def certify(
     asked = {name: getattr(settings, name) for name in (*names, "alpha")}
     _announce("certify", model, data, run, **asked)
     from varsmooth.report.statements import result
+    from varsmooth.runs.building import is_code
     from varsmooth.runs.certifying import certify_dataset
 
     found = certify_dataset(model, data, settings, run)
-    conclude(result(found), f"varsmooth report {run.out}", f"varsmooth verify {run.out}")
+    code = model.model if is_code(model.model) else None
+    verify = command(f"verify {run.out}", model=code, trust=model.trust)
+    conclude(result(found), f"varsmooth report {run.out}", verify)
 
 
 def attack(
@@ -167,7 +170,7 @@ def _search(
     from varsmooth.runs.searching import search_run, violations
 
     found = search_run(against, settings, run, model.model, model.trust)
-    conclude(result(found), f"varsmooth report {run.out}")
+    conclude(result(found), f"varsmooth report {against}")
     false = [row["id"] for row in violations(found) if row["guarantee"] == "sound"]
     if false:
         ids = ", ".join(map(str, false[:10])) + (" and more" if len(false) > 10 else "")
@@ -251,7 +254,6 @@ def _changed(options: Any) -> list[str]:
 def _announce(
     verb: str, model: ModelOptions, data: DataOptions, run: RunOptions, **settings: object
 ) -> None:
-    images = f"{data.data} {data.split} {data.subset or ''}".rstrip()
+    images = f"{data.data or 'its own data,'} {data.split} {data.subset or ''}".rstrip()
     where = {"device": run.device, "out": run.out}
     announce(f"{verb} {images} with {model.model}", **settings, **where)
-    warn_of_training_images(model.model, data)

@@ -1,12 +1,9 @@
 """What a long command says: at once what it is going to do, at the end what to do next."""
 
 import os
+import shlex
 import sys
-from pathlib import Path
 from typing import TextIO
-
-from varsmooth.errors import VarsmoothError
-from varsmooth.runs.options import DataOptions
 
 
 def announce(doing: str, **settings: object) -> None:
@@ -20,26 +17,14 @@ def announce(doing: str, **settings: object) -> None:
         say(f"{doing}: {said}", sys.stderr)
 
 
-def warn_of_training_images(model: str | None, data: DataOptions) -> None:
-    """Say so if the images are those that the model was trained on: an unsplit folder."""
-    from varsmooth.data.splitting import has_splits
-    from varsmooth.models.descriptions import describe
-
-    path = Path(data.data).expanduser()
-    if model is None or not path.exists() or has_splits(path) or not _is_first():
-        return
-    try:
-        about = describe(model)
-    except VarsmoothError:  # module:factory, or a name that the verb itself will refuse
-        return
-    trained = about.classifier.training.get("train_split") if about.classifier else None
-    same = Path(about.dataset).expanduser().resolve() == path.resolve()
-    if same and trained and "test" in (trained, data.split):
-        say(
-            f"warning: {path} is not split, so its {data.split} images include those that "
-            f"{model} was trained on; add --split val",
-            sys.stderr,
-        )
+def command(words: str, **options: object) -> str:
+    """A command to type next; an option that is None or empty is left out."""
+    said = ["varsmooth", words]
+    for name, value in options.items():
+        if value is not None and value != []:
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            said += [f"--{name.replace('_', '-')}", shlex.quote(text)]
+    return " ".join(said)
 
 
 def conclude(result: list[str], *commands: str) -> None:

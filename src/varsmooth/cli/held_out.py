@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from varsmooth.cli.feedback import command
 from varsmooth.models.source import Source
 from varsmooth.typed import Count, Device, NonNegative
 
@@ -31,6 +32,16 @@ class HeldOut(Source):
     device: Device = "auto"
     out: Path | None = None
     trust: list[str] | None = None
+
+    def certify(self, model: str | Path, **settings: object) -> str:
+        """The command that certifies the model as it was tuned, on the images it was given."""
+        from varsmooth.data.catalog import unseen_split
+        from varsmooth.models.descriptions import describe
+
+        own = unseen_split(self.filled(describe(model).source))
+        given = {"trust": self.trust, "data": self.data, "root": self.root, "resize": self.resize}
+        split = None if own == "test" else own
+        return command(f"certify --model {model}", **given, split=split, **settings)
 
     def load(self, model: str) -> "Checkpoint":
         from varsmooth.models.checkpoints import load_checkpoint

@@ -1,6 +1,7 @@
 """`varsmooth train`: a preset, and any option of its configuration on top of it."""
 
-from varsmooth.cli.feedback import announce, conclude
+from varsmooth.cli.feedback import announce, command, conclude
+from varsmooth.models.source import NAMES
 from varsmooth.training.configuration import ClassifierConfig, SelectorConfig
 
 
@@ -22,9 +23,12 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
     from varsmooth.training import train_classifier
 
     out = train_classifier(config)
+    from varsmooth.data.catalog import unseen_split
     from varsmooth.models.descriptions import describe
 
-    part = describe(out).classifier
+    about = describe(out)
+    part, trust = about.classifier, _trust(config)
+    split = None if about.dataset in NAMES else unseen_split(about.source)
     found = part.metrics[config.held_out_split] if part else {}
     votes = ", ".join(f"{value:g} % at σ = {s}" for s, value in found["smoothed_accuracy"].items())
     conclude(
@@ -33,8 +37,8 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
             f"without noise; majority vote {votes}",
             f"the classifier is in {out}",
         ],
-        f"varsmooth certify --model {out} --data {config.data} --out runs/certified",
-        f"varsmooth train selector --classifier {out} --out {out}-h",
+        command(f"certify --model {out}", split=split, trust=trust, out="runs/certified"),
+        command(f"train selector --classifier {out}", trust=trust, out=f"{out}-h"),
     )
 
 
@@ -55,7 +59,9 @@ def selector(preset: str | None = None, /, *, config: SelectorConfig) -> None:
     from varsmooth.training import train_selector
 
     out = train_selector(config)
-    conclude([f"classifier and selector are in {out}"], f"varsmooth tune {out}")
+    conclude(
+        [f"classifier and selector are in {out}"], command(f"tune {out}", trust=_trust(config))
+    )
 
 
 def presets() -> None:
@@ -69,11 +75,18 @@ def presets() -> None:
     print("\n".join(preset_names()))
 
 
+def _trust(config: ClassifierConfig | SelectorConfig) -> list[str]:
+    """The code that the finished model asks to import."""
+    own = [config.network] if ":" in config.network else []
+    return list(dict.fromkeys([*config.trust, *own]))
+
+
 def _announce(doing: str, config: ClassifierConfig | SelectorConfig) -> None:
     announce(
         doing,
         data=f"{config.data or 'of the classifier,'} {config.train_split}",
         epochs=config.epochs,
+        augmentation=f"crop {config.crop}{', flip' * config.flip}",
         network=config.network,
         device=config.device,
         out=config.out,

@@ -99,19 +99,17 @@ def tune(
             f"levels {grid}",
             f"  one σ     {chosen.fixed_score:.4f}  --sigma {chosen.fixed_sigma:.4g}",
             f"written into the description of {folder}",
-            verdict(chosen, model, folder),
-        ]
+        ],
+        verdict(chosen, model, folder, images),
     )
 
 
-def verdict(chosen: "Tuning", model: str, folder: Path) -> str:
-    """Whether a level per image pays, and the command that follows from it."""
+def verdict(chosen: "Tuning", model: str, folder: Path, images: HeldOut) -> str:
+    """The command that follows from whether a level per image pays."""
     if chosen.fixed_score < chosen.best.score:
-        return f"next: varsmooth certify --model {folder} --out runs/tuned"
-    return (
-        "one σ for all images is at least as good here and simpler; next: "
-        f"varsmooth certify --model {model} --sigma {chosen.fixed_sigma:.4g} --out runs/fixed"
-    )
+        return images.certify(folder, out="runs/tuned")
+    one = images.certify(model, sigma=f"{chosen.fixed_sigma:.4g}", out="runs/fixed")
+    return f"{one}  # one σ for all images is at least as good here, and simpler"
 
 
 def _tune_cascade(
@@ -141,5 +139,5 @@ def _tune_cascade(
             *(f"  {line}" for line in cascades.summary(found, table)),
             f"written into the description of {folder}",
         ],
-        f"varsmooth certify --model {folder} --cascade tuned --lam 1 --out runs/cascade",
+        images.certify(folder, cascade="tuned", lam=1, out="runs/cascade"),
     )

@@ -16,7 +16,7 @@ from varsmooth.limits import check_limit
 
 
 def load_arrays(path: Path, split: str) -> ImageDataset:
-    """Images uint8 (N,H,W,C) or (N,C,H,W) with 1 or 3 channels, labels integers (N,).
+    """Images uint8 (N,H,W,C) or (N,C,H,W) with 1 or 3 channels, or (N,H,W); labels (N,).
 
     `photos.npz` holds the arrays `images` and, unless unlabelled, `labels`; `photos.npy` holds the
     images and `photos_labels.npy` beside it, if it is there, the labels. A `.npy` of images is
@@ -81,10 +81,13 @@ def _channels_last(path: Path, images: NDArray[Any]) -> NDArray[np.uint8]:
         f"the images of {path} are {images.dtype}; data sets are uint8 from 0 to 255, "
         "for floats in [0,1] save (images * 255).round().astype('uint8')",
     )
+    if images.ndim == 3 and images.shape[2] not in (1, 3):  # grey; else one image without its N
+        images = images[..., None]
     require(
         images.ndim == 4 and (images.shape[3] in (1, 3) or images.shape[1] in (1, 3)),
         f"the images of {path} have the shape {images.shape}; it should be "
-        "(N, height, width, channels) or (N, channels, height, width) with 1 or 3 channels",
+        "(N, height, width, channels) or (N, channels, height, width) with 1 or 3 channels, "
+        "or (N, height, width)",
     )
     return images if images.shape[3] in (1, 3) else images.transpose(0, 2, 3, 1)
 

@@ -11,6 +11,7 @@ from varsmooth.data.dataset import ImageDataset
 from varsmooth.data.embedded import load_sample
 from varsmooth.data.folders import SUFFIXES, load_folder, load_image
 from varsmooth.data.resizing import resized
+from varsmooth.data.splitting import has_splits
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.source import NAMES, Source
 
@@ -57,6 +58,13 @@ def load_dataset(
 def load_source(source: Source, split: str) -> ImageDataset:
     """The images of a source, whose data must be named."""
     return load_dataset(str(source.data), split, source.root, source.resize)
+
+
+def unseen_split(source: Source) -> str:
+    """The split to evaluate a model of this source on: test, or val where test is everything."""
+    path = Path(str(source.data)).expanduser()
+    apart = has_splits(path) and (path / "test").is_dir()
+    return "test" if source.data in NAMES or apart else "val"
 
 
 def _load_own(path: Path, split: str, resize: int | None) -> ImageDataset:

@@ -153,6 +153,12 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
         if run.images < run.expected
     ]
     said += [
+        f"{run.name}: the model was trained on {seen} of its {run.expected} images, so its numbers "
+        "say little about new ones."
+        for run in runs
+        if isinstance(seen := run.header.get("seen_in_training"), int) and seen > 0
+    ]
+    said += [
         f"Envelope of {best.label}: the best of {len(best.runs)} runs at each radius, chosen "
         "with hindsight. No single classifier attains it, and it has no interval."
         for best in envelopes

@@ -41,7 +41,7 @@ def build(options: ModelOptions, device: torch.device | str = "cpu") -> BuiltMod
     """
     if options.model is None:
         raise VarsmoothError("choose a model with --model: a released name, a folder, module:name")
-    if _is_code(options.model):
+    if is_code(options.model):
         model = _own(options, options.model)
     else:
         checkpoint = load_checkpoint(options.model, listed(options.trust))
@@ -61,7 +61,7 @@ def stored_model(
     """
     named, _ = options_in(config)
     require(
-        model is not None or not _is_code(named.model),
+        model is not None or not is_code(named.model),
         f"this run was made by the code {named.model}, which only you may start; if you trust it, "
         f"add --model {named.model}",
     )
@@ -72,7 +72,8 @@ def _spelled(names: list[str]) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
-def _is_code(model: str | None) -> bool:
+def is_code(model: str | None) -> bool:
+    """Whether a model is named by the import path of the function that makes it."""
     return model is not None and ":" in model and not Path(model).exists()
 
 

@@ -1,13 +1,16 @@
 """From options to images whose labels mean what the model's outputs mean."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.fitting import fitted, renumbered
+from varsmooth.data.splitting import has_splits
 from varsmooth.errors import require
+from varsmooth.models.source import NAMES
 from varsmooth.runs.building import BuiltModel
 from varsmooth.runs.options import DataOptions
 
@@ -28,6 +31,18 @@ def load_images(
     if model is None:
         return renumbered(images, class_names)
     return fitted(images, model.g, model.class_names, model.image_shape)
+
+
+def seen_in_training(images: ImageDataset, data: DataOptions, model: BuiltModel) -> int:
+    """How many of the images the model's classifier was trained on."""
+    part = model.about.classifier if model.about is not None else None
+    split = part.training.get("train_split") if part is not None else None
+    if model.about is None or split is None:
+        return 0
+    here, there = data.absolute().data, model.about.source.absolute().data
+    if here != there or here in NAMES or has_splits(Path(str(here))):
+        return len(images) if here == there and data.split == split else 0
+    return int(np.isin(images.ids, load_source(data, split).ids).sum())
 
 
 def slice_of(text: str) -> slice:

@@ -6,6 +6,7 @@ on the number of processes: process r of R does the blocks r, r+R, …
 """
 
 import platform
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -24,7 +25,7 @@ from varsmooth.identity import fingerprints, matches
 from varsmooth.models.descriptions import CONFIG
 from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.runs.building import build
-from varsmooth.runs.images import described, load_images
+from varsmooth.runs.images import described, load_images, seen_in_training
 from varsmooth.runs.options import DataOptions, ModelOptions, RunOptions
 from varsmooth.runs.progress import Progress
 from varsmooth.runs.records import Key, Row, Run, key_of, other_settings
@@ -113,6 +114,7 @@ def prepare(
         "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
         "environment": environment(device),
         "dataset": described(images, data),
+        "seen_in_training": seen_in_training(images, data, built),
         **identity(g),
     }
     return Setup(
@@ -139,6 +141,12 @@ def _share(
     total, left = sum(len(ids[b]) for b in mine), sum(len(ids[b]) for b in todo)
     several = f" (process 1 of {engine.processes})" if engine.processes > 1 else ""
     shown = engine.rank == 0
+    if shown and (seen := setup.record.header.get("seen_in_training")):
+        print(
+            f"warning: the model was trained on {seen} of these {len(ids)} images; "
+            "its held-out images are --split val",
+            file=sys.stderr,
+        )
     with Progress(total, total - left, evaluation.verb + several, shown) as progress:
         for block in todo:
             batch = setup.images.batch(block)

@@ -183,7 +183,8 @@ class Batches:
         self.steps = images_per_epoch // config.batch_size
         require(
             self.steps >= 1,
-            f"one epoch has {images_per_epoch} images, fewer than batch_size {config.batch_size}",
+            f"one epoch has {images_per_epoch} images, fewer than a batch; "
+            f"use batch_size={2 ** int(math.log2(images_per_epoch))}",
         )
         self.config, self.engine = config, engine
         self.pixels = torch.from_numpy(np.require(data.images, requirements="W"))  # (N,H,W,C)

@@ -1,0 +1,97 @@
+"""A newcomer's path: photographs of many sizes and a network of one's own, by the printed words."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.small_models import run
+from varsmooth.models.descriptions import describe
+from varsmooth.runs.records import Run
+
+NETS = """
+from torch import nn
+
+def tiny():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 2))
+"""
+TRAIN = "train classifier --network own_nets:tiny --sigma 0.1 --epochs 1 --n 10 --out runs/mine"
+QUICK = " --n 60 --n0 20"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with twenty photographs of different sizes, not split."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_nets.py").write_text(NETS)
+    rng = np.random.default_rng(0)
+    for name, base in (("bright", 150), ("dark", 60)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(10):
+            shape = (*rng.integers(9, 30, 2), 3)
+            pixels = rng.integers(base, base + 40, shape, dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.png")
+    return tmp_path
+
+
+def proposed(text: str) -> list[str]:
+    return re.findall(r"next: varsmooth ([^#\n]*)", text)
+
+
+def test_every_verb_can_be_typed_as_the_one_before_says(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("data info photos") == 1
+    assert "--resize 32" in capsys.readouterr().err
+    assert run("data info photos --resize 8") == 0
+    assert run(f"{TRAIN} --data photos --resize 8") == 1
+    assert "use --batch-size 16" in capsys.readouterr().err
+    assert run(f"{TRAIN} --data photos --resize 8 --batch-size 8") == 0
+    said = capsys.readouterr()
+    assert "crop 4, flip" in said.err
+    certify, selector = proposed(said.out)
+    assert "--trust own_nets:tiny" in selector
+    assert run(certify + QUICK) == 0
+    verify = proposed(capsys.readouterr().out)[1]
+    assert run(f"{verify} --replay 1") == 0
+    assert Run.open("runs/certified").header["dataset"]["size"] == 4
+    assert run("tune runs/mine --goal cascade --n 60 --trust own_nets:tiny") == 0
+    cascade = proposed(capsys.readouterr().out)[-1]
+    monkeypatch.chdir(here / "runs")  # the model knows where its images are
+    assert run(cascade.replace("runs/", "") + QUICK) == 0
+    found = describe("mine")
+    assert (found.dataset, found.resize) == (str(here / "photos"), 8)
+    (here / "photos").rename(here / "moved")
+    capsys.readouterr()
+    assert run(f"{certify.replace('runs/', '')}2{QUICK}") == 1
+    assert "which is not here; name its images with --data" in capsys.readouterr().err
+
+
+def test_training_images_are_never_certified_without_a_word(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"{TRAIN} --data photos --resize 8 --batch-size 8") == 0
+    words = f"certify --model runs/mine --trust own_nets:tiny{QUICK}"
+    assert run(f"{words} --out runs/all") == 0
+    assert "trained on 16 of these 20 images" in capsys.readouterr().err
+    assert Run.open("runs/all").header["seen_in_training"] == 16
+    assert run(f"{words} --subset ::2 --split val --out runs/val") == 0
+    assert "trained on" not in capsys.readouterr().err
+    assert run("report runs/all runs/val") == 0
+    assert "trained on 16 of its 20 images" in Path("report/report.html").read_text()
+
+
+def test_a_search_proposes_what_can_be_reported(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"{TRAIN} --data photos --resize 8 --batch-size 8 --epochs 30") == 0
+    words = f"certify --model runs/mine --trust own_nets:tiny --split val{QUICK} --alpha 0.05"
+    assert run(f"{words} --out runs/val") == 0
+    capsys.readouterr()
+    search = "attack --against runs/val --steps 2 --n 20 --trust own_nets:tiny --out runs/search"
+    assert run(search) == 0
+    (report,) = proposed(capsys.readouterr().out)
+    assert run(report) == 0
