@@ -138,7 +138,7 @@ def test_images_that_the_model_was_trained_on_are_noticed(
     said = capsys.readouterr()
     assert "accuracy on 4 held-out images" in said.out
     quick = "--model model --n 60 --alpha 0.05 --data"
-    warning = "is not split, so its test images include those that model was trained on"
+    warning = "warning: the model was trained on 16 of these 20 images"
     assert run(f"certify {quick} pets --out runs/all") == 0
     assert warning in capsys.readouterr().err
     assert run(f"certify {quick} {here}/pets --split val --out runs/val") == 0

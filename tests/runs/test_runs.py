@@ -356,7 +356,7 @@ def test_search_refuses_another_model(
 def test_options_survive_the_header(certified: Path, model: Path) -> None:
     named, data = options_in(Run.open(certified).header["config"])
     assert named == ModelOptions(str(model), n_median=21)
-    assert data == DataOptions(subset="3:1000:115")
+    assert data == DataOptions(data="cifar10-sample", subset="3:1000:115")
     wish = ModelOptions(str(model), clip=(0.2, 0.3), levels=[0.2, 0.25], n_median=11)
     assert build(wish).g.selector.describe()["clip"] == [0.2, 0.3]
     assert build(ModelOptions(str(model))).g.selector.describe() == load(model).selector.describe()
