@@ -244,7 +244,7 @@ def _outcomes(table: ConfidentVotes, found: Certified, scale: CascadeScale) -> O
 
 def selector_runs(context: Context, scale: CascadeScale) -> dict[str, Outcomes]:
     """The selectors, protected by a median and soundly certified, on the first test images."""
-    data = DataOptions(scale.data, "test", f":{scale.selector_images}", root=context.root)
+    data = DataOptions(data=scale.data, subset=f":{scale.selector_images}", root=context.root)
     settings = CertifyOptions(n=scale.n, seed=scale.seed)
 
     def make(name: str, variant: str | None) -> Outcomes:
