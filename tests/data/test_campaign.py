@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.conftest import Tally
 from varsmooth.data import load_dataset
 from varsmooth.errors import VarsmoothError
 
@@ -35,13 +36,17 @@ FILES = contents()
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", FILES)
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_any_damage_is_one_sentence(kind: str, data: st.DataObject, tmp_path: Path) -> None:
+def test_any_damage_is_one_sentence(
+    kind: str, data: st.DataObject, tmp_path: Path, tally: Tally
+) -> None:
+    tally("hostile data files", 1)
     content = bytearray(FILES[kind])
     for _ in range(data.draw(st.integers(1, 8))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))

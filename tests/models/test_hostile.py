@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import Tally
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part, describe
@@ -132,26 +133,30 @@ ENTRIES = st.sampled_from([*Description.__dataclass_fields__, "surprise"])
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(changes=st.dictionaries(ENTRIES, JSON, min_size=1, max_size=3))
 def test_any_description_loads_or_is_one_sentence(
-    changes: dict[str, Any], model: Path, tmp_path: Path
+    changes: dict[str, Any], model: Path, tmp_path: Path, tally: Tally
 ) -> None:
+    tally("hostile models", 1)
     folder = altered(model, tmp_path / "any", **changes)
     with contextlib.suppress(VarsmoothError):  # anything else fails
         load_checkpoint(folder)
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_any_damage_to_the_weights_is_one_sentence(
-    data: st.DataObject, model: Path, tmp_path: Path
+    data: st.DataObject, model: Path, tmp_path: Path, tally: Tally
 ) -> None:
+    tally("hostile models", 1)
     folder = altered(model, tmp_path / "damaged")
     content = bytearray((model / "model.safetensors").read_bytes())
     for _ in range(data.draw(st.integers(1, 8))):
