@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import kstest
-from torch import Tensor
+from torch import Tensor, nn
 
+from varsmooth import FixedSelector, SmoothedClassifier, certify, predict
 from varsmooth.noise import CHUNK, NoiseStream, keyed_generator
 
 X = torch.zeros(3, 2, 4, 5)
@@ -109,3 +110,29 @@ def test_lattice_noise_is_exact_on_8_bit_images() -> None:
     by_x, by_sigma = torch.autograd.grad(z.sum(), [x, sigma])
     torch.testing.assert_close(by_x, torch.ones_like(x))
     torch.testing.assert_close(by_sigma, epsilon.sum(dim=(1, 2, 3)).float())
+
+
+class ReadsBits(nn.Module):
+    """Class 1 if a negative value is not a multiple of 2⁻²⁴, which rounding gives away."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        found = ((z < 0) & (z.double() * 2**24 % 1 != 0)).flatten(1).any(dim=1)
+        return torch.stack([~found, found], dim=1).float()
+
+
+def test_float32_has_a_false_certificate_and_the_lattice_shows_only_the_sum() -> None:
+    x = torch.full((1, 3, 16, 16), 0.5)
+    near = torch.nextafter(x, torch.zeros(()))
+    plain = SmoothedClassifier(ReadsBits(), FixedSelector(0.25))
+    certificate = certify(plain, x, n0=20, n=200, seed=0)[0]
+    assert certificate.prediction == 0
+    assert certificate.radius > 0.4
+    assert float((x.double() - near.double()).norm()) < 1e-6
+    assert predict(plain, near, n=200, seed=1)[0].prediction == 1
+    noise = NoiseStream.make(1, seed=1, ids=[0], lattice=True)
+    ((_, epsilon),) = noise.batches(x, "votes", 8)
+    one, other = (
+        (255 * noise.perturb(torch.full_like(epsilon, k / 255), torch.full((8,), 0.25), epsilon))
+        for k in (127, 128)
+    )
+    assert (other.round() - one.round() == 1).all(), "x shifts what is seen, and leaves no trace"
