@@ -8,11 +8,14 @@ import sys
 import time
 import traceback
 from contextlib import redirect_stderr
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
+import varsmooth
 from tests.cli.test_parser import FUNCTIONS
 from tests.conftest import Tally
 from tests.small_models import QUICK, run, write_pair
@@ -133,15 +136,14 @@ def typed(verb: str, option: Option, value: str, out: str) -> list[str]:
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("options")
+    for module in walk_packages(varsmooth.__path__, "varsmooth."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)  # before the forks, so that they start at once
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         write_pair(Path("model"))
         assert run(f"certify {QUICK} --subset 0:2 --model model --out run") == 0
         assert run("report export run --to tsv --out run.tsv") == 0
-        import varsmooth.report
-        import varsmooth.runs.searching
-        import varsmooth.runs.verifying
-        import varsmooth.training  # noqa: F401  before the forks, so that they start at once
     return folder
 
 

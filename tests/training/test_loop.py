@@ -204,6 +204,22 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
     assert weights(resumed) == weights(through)
 
 
+def test_a_full_disk_is_a_sentence_and_the_same_command_resumes(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    config = classifier_config(tmp_path / "parts")
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most[1]))
+    try:
+        with pytest.raises(VarsmoothError, match="cannot be written.*rerun the same command"):
+            train_classifier(config)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert not list((tmp_path / "parts").glob("*.part"))
+    assert weights(train_classifier(config)) == weights(
+        train_classifier(classifier_config(tmp_path / "whole"))
+    )
+
+
 def test_run_resumes_within_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
