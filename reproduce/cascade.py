@@ -341,7 +341,7 @@ def targets(found: Comparison) -> list[list[Cell]]:
         [
             Cell.of(f"{what}, N = {found.n}"),
             Cell(f"{sign} {aim:g}", aim),
-            Cell(f"{value:.3f}", value),
+            Cell(rounded(value, 3) if sign == "≥" else f"{value:.3f}", value),
             Cell.of(name),
             Cell.of("met" if (value >= aim if sign == "≥" else value <= aim) else "missed"),
         ]
