@@ -1,5 +1,6 @@
 """The cascade: Theorem C against vectors, closed forms and brute force; its plan, rule and gate."""
 
+import itertools
 import json
 from typing import Any
 
@@ -90,6 +91,17 @@ def test_the_vectors_of_theorem_c() -> None:
     )
     assert three.radius == pytest.approx(0.0770270655, abs=1e-9)
     assert (three.prediction, three.guarantee) == (0, "sound")
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_radius_does_not_depend_on_the_names_of_the_classes(order: tuple[int, ...]) -> None:
+    stages = Stages((1.0, 0.5, 0.25), (0.6, 0.5, 0.5))
+    counts = [(500, 480, 20), (400, 390, 210), (900, 60, 40)]  # of A and of the other classes
+    renamed = [
+        LevelVotes(s, order.index(0), tuple(row[c] for c in order))
+        for s, row in zip(stages.levels, counts, strict=True)
+    ]
+    assert derived(stages, renamed).radius == pytest.approx(0.0770270655, abs=1e-9)
 
 
 def test_an_earlier_stage_that_may_answer_otherwise_leaves_nothing() -> None:
