@@ -71,7 +71,7 @@ def only_writer(folder: Path) -> Iterator[None]:
     dead process of this machine left is recognised and taken over. The file names its holder,
     because on a shared disk the lock of another machine may be invisible.
     """
-    path = folder / LOCK
+    path, made = folder / LOCK, not folder.exists()
     with _writing(path):
         make_folder(folder)
         file, free = _lock_file(path)
@@ -92,6 +92,8 @@ def only_writer(folder: Path) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
+            if made and not any(folder.iterdir()):
+                folder.rmdir()
 
 
 def _lock_file(path: Path) -> tuple[IO[bytes], bool]:

@@ -87,7 +87,7 @@ class SmoothedClassifier(nn.Module):
             channels, height, width = z.shape[1:]
             raise VarsmoothError(
                 f"the classifier fails on {z.dtype} images of {width}×{height} pixels with "
-                f"{channels} channels: {str(error).strip().splitlines()[0]}"
+                f"{channels} channel{'s' * (channels > 1)}: {str(error).strip().splitlines()[0]}"
             ) from error
         logits: Tensor = getattr(output, "logits", output)
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__

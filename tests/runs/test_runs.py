@@ -1,6 +1,7 @@
 """Whole data sets through the command line: what the rows say, and that they are true."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -387,7 +388,7 @@ def test_images_that_the_model_cannot_read(
 ) -> None:
     np.savez(tmp_path / "grey.npz", images=np.zeros((2, 32, 32, 1), np.uint8))
     assert run(f"predict --model {model} --data {tmp_path}/grey.npz") == 1
-    assert "1 channels of 32×32 pixels" in capsys.readouterr().err
+    assert "32×32 pixels with 1 channel" in capsys.readouterr().err
     labels = np.array([3, 12])
     np.savez(tmp_path / "many.npz", images=np.zeros((2, 32, 32, 3), np.uint8), labels=labels)
     assert run(f"predict --model {model} --data {tmp_path}/many.npz") == 1
@@ -431,3 +432,17 @@ def test_an_attack_averages_over_draws_of_an_unprotected_selector(draws: int) ->
     find_adversarial(g, x, y, 0.5, settings, torch.arange(2), torch.full((2,), 0.25))
     assert selector.asked == 4 * draws  # three steps and the last point
     assert sum(f.seen) == 4 * 8 * 2  # as many noisy copies, divided among the draws
+
+
+def test_a_log_says_after_the_first_block_what_an_image_costs_and_how_long_it_takes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = "certify --model cifar10-0.25 --sigma 0.25 --subset :3 --n 40 --n0 10 --batch-size 10"
+    assert run(words, "--out", tmp_path / "run") == 0
+    first = next(line for line in capfd.readouterr().err.splitlines() if "images/s" in line)
+    assert re.search(r"\d/3 images, .* images/s, .* left; .*, 50 samples an image$", first), first
+
+
+def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
+    assert run("certify --model nope --subset :3", "--out", tmp_path / "run") == 1
+    assert not (tmp_path / "run").exists()

@@ -25,12 +25,22 @@ class Progress:
             disable=not (shown and terminal),
         )
         self.first, self.count, self.shares, self.waiting = done, done, "", ""
-        self.started = self.told = time.monotonic()
+        self.started, self.told = time.monotonic(), -SECONDS
 
-    def add(self, images: int, shares: Mapping[str, float] | None = None) -> None:
-        """So many images more; shares: what to show of the rows so far, by name."""
+    def add(
+        self, images: int, shares: Mapping[str, float] | None = None, samples: float | None = None
+    ) -> None:
+        """So many images more.
+
+        Args:
+            images: their number
+            shares: what to show of the rows so far, by name
+            samples: noisy images that each of the last ones took
+        """
         self.count += images
-        self.shares = ", ".join(f"{name}: {100 * k:.1f} %" for name, k in (shares or {}).items())
+        shown = [f"{name}: {100 * k:.1f} %" for name, k in (shares or {}).items()]
+        cost = [] if samples is None else [f"{samples:,.0f} samples an image"]
+        self.shares = ", ".join(shown + cost)
         self.waiting = ""
         self.bar.update(images)
         self._show()

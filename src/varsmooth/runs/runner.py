@@ -158,7 +158,12 @@ def _share(
             setup.record.append(new)
             tally.update(evaluation.tally(new))
             counted += len(new)
-            progress.add(len(ids[block]), {name: k / counted for name, k in tally.items()})
+            drawn = [row["samples"] for row in rows if "samples" in row]
+            progress.add(
+                len(ids[block]),
+                {name: k / counted for name, k in tally.items()},
+                sum(drawn) / len(drawn) if drawn else None,
+            )
 
 
 def labels_of(batch: Batch) -> list[int | None]:
