@@ -114,6 +114,14 @@ def test_evidence_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
         Run.create(tmp_path, HEAD).certificate(row(2))
 
 
+@pytest.mark.parametrize("radius", [10**400, float("inf"), float("nan")])
+def test_a_number_that_is_none_is_refused(tmp_path: Path, radius: float) -> None:
+    run = Run.create(tmp_path, HEAD)
+    run.append([row(0) | {"radius": radius}])
+    with pytest.raises(VarsmoothError, match="not a row of this run: radius"):
+        run.rows()
+
+
 def test_a_folder_that_vanished_is_a_sentence(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", HEAD)
     shutil.rmtree(tmp_path / "run")

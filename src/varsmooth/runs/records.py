@@ -201,7 +201,9 @@ def _misfits(values: Mapping[str, Any], kinds: Kinds) -> str:
     wrong = [
         name
         for name, kind in kinds.items()
-        if not isinstance(values.get(name, ...), kind) or isinstance(values[name], bool)
+        if not isinstance(values.get(name, ...), kind)
+        or isinstance(values[name], bool)
+        or (isinstance(values[name], _NUMBER) and not abs(values[name]) < 1e300)
     ]
     return f"{', '.join(wrong)} missing or of a wrong type" if wrong else ""
 
