@@ -313,6 +313,9 @@ def test_the_desk_shows_every_part(desk: Desk) -> None:
     assert desk.look(body(desk), Job())["html"].keys() == {"answer", "grid"}
     curve = desk.curve(body(desk), Job())["html"]["curve"]
     assert curve.count("<img") == 1
+    assert "Large dots" in curve
+    assert "Orange" in curve
+    assert "λ changes nothing" not in curve
     certified = desk.certify(body(desk), Job())["html"]["certified"]
     assert certified.count("<mark>sound") == 3
     assert certified.count("<mark>heuristic") == 1
@@ -363,6 +366,9 @@ def test_a_classifier_alone_is_served(tmp_path: Path) -> None:
     shown = alone.look(body(alone, advanced=True), Job())["html"]
     assert "no selector" in shown["draws"]
     assert "the same for every image" in shown["answer"]
+    curve = alone.curve(body(alone), Job())["html"]["curve"]
+    assert ("Orange" in curve, "Large dots" in curve) == (True, False)  # as the chart is drawn
+    assert "λ changes nothing" in curve
     assert "heuristic" not in alone.certify(body(alone), Job())["html"]["certified"]
     assert "<small>one fixed σ" in alone.attack(body(alone, kind="weak"), Job())["html"]["attacked"]
     assert "selector</th>" not in alone.several(body(alone), Job())["html"]["several"]

@@ -28,6 +28,9 @@ def seven():
 def make():
     return Bright()
 
+def needs(width):
+    return nn.Linear(width, 2)
+
 def number():
     return 3
 """
@@ -82,6 +85,8 @@ def test_a_classifier_that_knows_nothing_is_not_praised(
     ("words", "sentence"),
     [
         ("zoo_of_nets:nothing --data photos", "cannot be imported"),
+        ("zoo_of_nets.py:make --data photos", "name its module: zoo_of_nets:make"),
+        ("zoo_of_nets:needs --data photos", "cannot be built without arguments: needs()"),
         ("zoo_of_nets:number --data photos", "must return an nn.Module, not int"),
         ("zoo_of_nets --data photos", "package.module:name"),
         ("zoo_of_nets:make --data cifar10-sample", "labels up to 9, but the model knows 2"),

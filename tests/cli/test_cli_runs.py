@@ -162,8 +162,12 @@ def test_photographs_and_a_model_of_ones_own(
         == 0
     )
     night, day = capsys.readouterr().out.splitlines()
-    assert night == "night.png  dark  σ 0.1  50 of 50 votes"
-    assert day.startswith("day.png  bright")
+    assert night == "photos/night.png  dark  σ 0.1  50 of 50 votes"
+    assert day.startswith("photos/day.png  bright")
+    grey = np.full((6, 9, 3), 128, np.uint8)
+    Image.fromarray(grey).save("grey.png")
+    assert run("predict grey.png --model own_models:Bright --sigma 9 --n 50") == 0
+    assert "grey.png  abstains, most votes for " in capsys.readouterr().out
     assert run("certify --data photos --model own_models:smoothed --out runs/own --name mine") == 0
     assert [row["label"] for row in table(Path("runs/own"))] == [None, None]
     assert "2 of 2 images in runs/own: unlabelled, 0.0 % abstained" in capsys.readouterr().out

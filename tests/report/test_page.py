@@ -204,5 +204,5 @@ def test_the_command_repeats_the_run() -> None:
     config |= {"protect": False, "batch_size": 7, "data": "cifar10-sample", "subset": ":20"}
     assert command_of({"verb": "certify", "config": config}) == (
         "varsmooth certify --sigma 0.25 --clip 0.1,0.5 --protect false --model 'my model' "
-        "--subset :20 --alpha 0.01 --out RUN"
+        "--data cifar10-sample --subset :20 --alpha 0.01 --out RUN"
     )

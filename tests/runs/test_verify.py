@@ -200,7 +200,7 @@ def test_verify_catches_another_model_or_other_images(
 ) -> None:
     other = write_pair(tmp_path / "other", seed=5)
     assert run(f"verify {certified} --model {other}") == 1
-    assert "--model is another network or has other weights" in capsys.readouterr().err
+    assert "the model is another network or has other weights" in capsys.readouterr().err
     header = json.loads((certified / "run.json").read_text())
     header["config"]["subset"] = "2:1000:115"
     (tmp_path / "run.json").write_text(json.dumps(header))
@@ -304,7 +304,7 @@ def test_a_changed_architecture_is_another_model(
         f"attack --against {certified} --model {other} --out {tmp_path}/search",
     ):
         assert run(command) == 1
-        assert "--model is another network" in capsys.readouterr().err
+        assert "the model is another network" in capsys.readouterr().err
 
 
 def test_runs_with_earlier_fingerprints_are_recognised(
@@ -327,7 +327,7 @@ def test_runs_with_earlier_fingerprints_are_recognised(
 
 @pytest.mark.parametrize(
     "config",
-    [{"subset": 5}, {"clip": "wide"}, {"n_median": [1]}, {"data": None}, {"sigma": True}],
+    [{"subset": 5}, {"clip": "wide"}, {"n_median": [1]}, {"data": 5}, {"sigma": True}],
 )
 def test_a_configuration_of_odd_types_is_a_sentence(
     certified: Path, tmp_path: Path, config: dict[str, Any]

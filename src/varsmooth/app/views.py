@@ -117,7 +117,7 @@ def curve_html(
 ) -> str:
     shown = (curve, grid, ways, sigma, label)
     url = drawings.svg(drawings.plot_radius_curve, *shown, width=5.6, height=2.9)
-    return str(one.curve(url, max(curve, key=lambda c: c.radius)))
+    return str(one.curve(url, max(curve, key=lambda c: c.radius), len(grid), len(ways) > 1))
 
 
 def construction_url(certificate: Certificate) -> str:

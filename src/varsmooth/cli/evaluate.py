@@ -1,11 +1,12 @@
 """`varsmooth predict`, `certify`, `attack` and `verify`: a data set through the library."""
 
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from varsmooth.cli.feedback import announce, command, conclude, say
-from varsmooth.cli.parser import WrongUsage
+from varsmooth.cli.parser import WrongUsage, as_typed
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError
 from varsmooth.runs.options import (
@@ -75,15 +76,18 @@ def _print_predictions(
     from varsmooth.runs.predicting import predict_photos
 
     built = build(model, choose_device(device))
+    if built.about and built.about.cascades and model.cascade is None and model.sigma is None:
+        say("note: this model has a tuned cascade; use it with --cascade tuned", sys.stderr)
     for data in chosen:
         for file, answer in predict_photos(built, data, settings, batch_size):
-            number = answer.prediction
-            name = built.class_names[number] if built.class_names else f"class {number}"
             best = max(answer.counts)
-            say(
-                f"{file}  {'abstains' if number < 0 else name}  σ {answer.sigma:.3g}  "
-                f"{best} of {sum(answer.counts)} votes"
-            )
+            number = answer.counts.index(best)
+            name = built.class_names[number] if built.class_names else f"class {number}"
+            one = data.data is not None and Path(data.data).name == file
+            shown = file if len(chosen) == 1 else data.data if one else f"{data.data}/{file}"
+            verdict = f"abstains, most votes for {name}" if answer.prediction < 0 else name
+            votes = f"{best} of {sum(answer.counts)} votes"
+            say(f"{shown}  {verdict}  σ {answer.sigma:.3g}  {votes}")
 
 
 def certify(
@@ -204,14 +208,22 @@ def verify(
 
     Args:
         run: the folder of a certification run
-        replay: how many random images to draw again from the recorded seed, or all
+        replay: at least how many random images to draw again from the recorded seed, in whole
+            blocks as they were computed; or all
         resample: how many random images to repeat with fresh noise
         model: where the model is now, if it was moved; needed if it is module:factory, because
             code named by the run is never started
         trust: import paths package.module:Class of networks that a checkpoint may load
         seed: of the fresh noise and the choice of images (default: fresh entropy)
     """
-    announce(f"verify {run}", model=model, resample=resample or None, device=device)
+    announce(
+        f"verify {run}",
+        model=model,
+        replay=replay or None,
+        resample=resample or None,
+        device=device,
+    )
+    from varsmooth.cli import VERBS
     from varsmooth.runs.verifying import FALSE_ALARM, verify_run
 
     found = verify_run(
@@ -236,7 +248,7 @@ def verify(
             f"smallest p-value {min(found.p_values.values()):.2g}, none below the alarm at "
             f"{found.threshold:.2g} (a false alarm has probability ≤ {FALSE_ALARM:g})"
         )
-    said += [f"NOT CHECKED: {what}" for what in found.unchecked]
+    said += [f"NOT CHECKED: {as_typed(what, VERBS)}" for what in found.unchecked]
     conclude(said, f"varsmooth report {run}")
 
 

@@ -30,7 +30,7 @@ def measure(
         n_select: samples of h per image and λ; odd
         levels: certify f at these levels alone and keep the rest of the card
     """
-    announce(f"measure {model}", images=f"{images.images} of {images.split}", n=n)
+    announce(f"measure {model}", images=f"at most {images.images} of {images.split}", n=n)
     from varsmooth.models.cards import CARD, plain, write_card
     from varsmooth.models.descriptions import CONFIG, own_copy, rewrite
     from varsmooth.models.settings import Settings

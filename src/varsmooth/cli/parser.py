@@ -198,9 +198,11 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
     spelled = {option.name: option.spelled for option in options_of(verb)}
     if unknown:
         word = next((word for word in unknown if word.startswith("-")), unknown[0])
-        near = nearest(word.partition("=")[0], list(spelled.values()))
-        kind = "option" if word.startswith("-") else "place for the word"
-        raise WrongUsage(f"there is no {kind} {word}{near}")
+        if word.startswith("-"):
+            near = nearest(word.partition("=")[0], list(spelled.values()))
+            raise WrongUsage(f"there is no option {word}{near}")
+        near = f"did you mean --model {word}?" if "--model" in spelled.values() else ""
+        raise WrongUsage(f"there is no place for the word {word}; {near or f'see {prog} --help'}")
     try:
         return _bound(verb, given)
     except OptionError as error:

@@ -51,7 +51,7 @@ def tune(
         n_select: samples of h per image and setting
         unclipped: share of the images whose level must lie within the clip range
     """
-    announce(f"tune {model} for {goal}", images=f"{images.images} of {images.split}", n=n)
+    announce(f"tune {model} for {goal}", images=f"at most {images.images} of {images.split}", n=n)
     from varsmooth.errors import VarsmoothError
     from varsmooth.models.cards import has_card, write_card
     from varsmooth.models.descriptions import describe, find, own_copy, recommend

@@ -63,7 +63,7 @@ def split_off(data: ImageDataset, split: str) -> ImageDataset:
 @cache  # once for a data set, however often its splits are loaded
 def _tell(name: str, held_out: int, total: int) -> None:
     print(
-        f"{name} has no val folder of its own: {held_out} of its {total} images, a fixed fifth of "
-        "each class, are held out as val, the others are train",
+        f"{name} is not split: {held_out} of its {total} images, a fixed fifth of each class, are "
+        "held out as val, the others are train",
         file=sys.stderr,
     )

@@ -186,7 +186,7 @@ def result(run: Run) -> list[str]:
     images, size = len({row["id"] for row in rows}), run.header["dataset"]["size"]
     counted = f"{images} of {size} images in {run.folder}"
     abstained = sum(row["prediction"] == ABSTAIN for row in rows)
-    abstains = f"{percent(abstained, max(len(rows), 1))} % abstained"
+    abstains = f"{percent(abstained, max(len(rows), 1), up=True)} % abstained"
     labelled = bool(rows) and rows[0]["label"] is not None
     if verb == "attack":
         budgets = sorted({row["eps"] for row in rows})

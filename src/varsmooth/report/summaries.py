@@ -9,6 +9,7 @@ import numpy as np
 from varsmooth.bounds import Floats
 from varsmooth.report.outcomes import Envelope, Flags, Outcomes, shared_images
 from varsmooth.report.statistics import (
+    Interval,
     PairedDifference,
     Share,
     certified_counts,
@@ -49,7 +50,8 @@ def summary_table(runs: Sequence[Outcomes]) -> Table:
 
     def row(run: Outcomes) -> dict[str, Cell | str | int]:
         right, abstains = Share.of(run.correct), Cell.share(Share.of(run.abstained), up=True)
-        radius = Cell.mean_radius(run.average_radius, mean_interval(np.maximum(run.reach, 0)))
+        low, high = mean_interval(np.maximum(run.reach, 0))
+        radius = Cell.mean_radius(run.average_radius, Interval(max(low, 0.0), high))
         found: dict[str, Cell | str | int] = {"run": run.name}
         if certify:
             found |= {"guarantee": run.guarantee or "", "certified right %": Cell.share(right)}

@@ -223,7 +223,7 @@ def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     if prints != now.get("fingerprints", {}):
         known = all(map(covers_architecture, prints.values()))
         found.append(
-            "--model is another network or has other weights"
+            "the model is another network or has other weights"
             if known
             else "started by an older varsmooth, which recorded no architecture of the model"
         )

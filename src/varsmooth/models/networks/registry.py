@@ -60,7 +60,8 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     except VarsmoothError:
         raise
     except Exception as error:  # options of a stranger's file may be anything
-        raise VarsmoothError(f"{network} cannot be built with {options}: {error}") from error
+        given = f"with {options}" if options else "without arguments"
+        raise VarsmoothError(f"{network} cannot be built {given}: {error}") from error
     if not isinstance(made, nn.Module):
         raise VarsmoothError(f"{network} must return an nn.Module, not {type(made).__name__}")
     return made
@@ -81,6 +82,9 @@ def imported(path: str) -> Any:
     This runs code: the path must come from the user, never from a file of unknown origin.
     """
     module, _, name = path.partition(":")
+    if module.endswith(".py"):
+        dotted = module.removesuffix(".py").replace("/", ".")
+        raise VarsmoothError(f"{path} names a file; name its module: {dotted}:{name}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
