@@ -83,6 +83,8 @@ class SmoothedClassifier(nn.Module):
         conditional = getattr(self.classifier, "conditional", False)
         try:
             output = self.classifier(z, sigma) if conditional else self.classifier(z)
+        except VarsmoothError:
+            raise
         except (RuntimeError, TypeError, ValueError) as error:
             channels, height, width = z.shape[1:]
             raise VarsmoothError(
