@@ -106,6 +106,7 @@ def test_examples_work_as_printed(
         ("certify --model m --output x", "there is no option --output; did you mean --out?"),
         ("data list --colour red", "there is no option --colour"),
         ("data list more", "there is no place for the word more"),
+        ("certify cifar10-0.25 --out x", "did you mean --model cifar10-0.25?"),
         ("certify --out x", "choose a model with --model"),
         ("certify --model m", "--out must be given"),
         ("certify --model m --out", "--out needs a value"),

@@ -4,6 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,6 +68,7 @@ def fit(
     continues to the same weights, bit for bit, as one that was not. (Several processes with
     BatchNorm are the exception: its statistics are theirs until the end of an epoch.)
     """
+    config = suited(config, len(data), engine)
     batches = Batches(data, config, engine)
     run = _Run(task, config, engine)
     progress = run.restore(batches.steps) if config.resume else Progress()
@@ -87,6 +89,17 @@ def fit(
     if run.average is not None:
         task.module.load_state_dict(run.average.module.state_dict())
     return progress.history
+
+
+def suited(config: TrainingConfig, images: int, engine: Engine) -> TrainingConfig:
+    """The configuration with batches no larger than an epoch."""
+    most = min(images, config.subset or images, config.images_per_epoch or images)
+    if most >= config.batch_size:
+        return config
+    size = most // config.devices * config.devices
+    if engine.rank == 0:
+        print(f"an epoch has {most} images, so a batch has {size}", file=sys.stderr, flush=True)
+    return replace(config, batch_size=size)
 
 
 class _Run:
@@ -179,13 +192,7 @@ class Batches:
     def __init__(self, data: ImageDataset, config: TrainingConfig, engine: Engine) -> None:
         if config.subset is not None:
             data = evenly_spaced(data, config.subset)
-        images_per_epoch = min(config.images_per_epoch or len(data), len(data))
-        self.steps = images_per_epoch // config.batch_size
-        require(
-            self.steps >= 1,
-            f"one epoch has {images_per_epoch} images, fewer than a batch; "
-            f"use batch_size={2 ** int(math.log2(images_per_epoch))}",
-        )
+        self.steps = min(config.images_per_epoch or len(data), len(data)) // config.batch_size
         self.config, self.engine = config, engine
         self.pixels = torch.from_numpy(np.require(data.images, requirements="W"))  # (N,H,W,C)
         self.labels, self.ids = torch.from_numpy(data.known_labels), torch.from_numpy(data.ids)
