@@ -279,6 +279,14 @@ def test_certify_at_decides_around_the_true_radius() -> None:
     assert zero.samples < 1000
 
 
+def test_certify_at_takes_the_threshold_of_each_stage() -> None:
+    shares = {1.0: (0.45, 0.35, 0.2), 0.5: (0.93, 0.05, 0.02)}
+    for taus in ([0.6, 0.5], [0.5, 0.6]):
+        truth, g = true_radius(shares, taus), cascade(shares, taus)
+        assert certify_at(g, point(0.5), 0.9 * truth, seed=1)[0].certified
+        assert not certify_at(g, point(0.5), 1.1 * truth, seed=1)[0].certified
+
+
 # --- the gate ------------------------------------------------------------------------------
 
 
