@@ -5,9 +5,10 @@ are tried too. Each point is judged by the deployed rule, with so many votes tha
 no accident.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,9 @@ def attack_block(
 ) -> list[dict[str, Any]]:
     """Every attack on some images; kept in the store."""
     name = context.model(scale.need)
-    first, sizes = some[0].image, f"{len(some)}-{scale.steps}-{scale.restarts}-{scale.samples}"
-    path = context.store / "cascade-attack" / Path(name).name / f"{first}-{sizes}.json"
+    asked = json.dumps([asdict(replace(scale, images=0)), [asdict(target) for target in some]])
+    digest = hashlib.sha256(asked.encode()).hexdigest()[:20]  # all that the block depends on
+    path = context.store / "cascade-attack" / Path(name).name / f"{digest}.json"
     if path.is_file():
         kept: list[dict[str, Any]] = json.loads(path.read_text())
         return kept
