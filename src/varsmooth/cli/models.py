@@ -1,6 +1,8 @@
 """`varsmooth models`: what models there are, what they can do, and how to share them."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 from varsmooth.cli.feedback import say
 
@@ -42,8 +44,9 @@ def show(names: list[str], /, log: bool = False) -> None:
 def export(name: str, /, *, out: Path, licence: str = "mit") -> None:
     """Write a model into a folder that can be uploaded to the Hugging Face Hub.
 
-    Description and weights stay as they are; the card gets the header that the Hub reads. Load an
-    uploaded model by hf://owner/name wherever a model is asked for.
+    Weights stay as they are, and so does the description, but of your folders it keeps the names,
+    not the paths. The card gets the header that the Hub reads. Load an uploaded model by
+    hf://owner/name wherever a model is asked for.
 
     examples:
       varsmooth models export cifar10-0.25 --out upload/cifar10-0.25
@@ -54,10 +57,31 @@ def export(name: str, /, *, out: Path, licence: str = "mit") -> None:
         licence: the licence you give it, as the Hub spells it
     """
     from varsmooth.models.cards import CARD, card
-    from varsmooth.models.descriptions import describe, find, is_released, own_copy
+    from varsmooth.models.descriptions import (
+        CONFIG,
+        describe,
+        find,
+        is_released,
+        own_copy,
+        parse,
+        write,
+    )
 
-    about, folder = describe(name), own_copy(name, out, "export")
+    folder = own_copy(name, out, "export")
+    stored = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    if stored != (shared := _without_folders(stored)):
+        write(folder, parse(shared, folder / CONFIG))
+    about = describe(folder)
     text = card(folder.resolve().name, about, is_released(find(name)))
     (folder / CARD).write_text(HEADER.format(licence=licence) + text, encoding="utf-8")
     say(f"{folder} holds {', '.join(sorted(path.name for path in folder.iterdir()))}")
     say(f"next: hf upload OWNER/{folder.resolve().name} {folder}")
+
+
+def _without_folders(value: Any) -> Any:
+    """The same JSON value, each absolute path cut to its last part: the others are private."""
+    if isinstance(value, dict):
+        return {key: _without_folders(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(inner) for inner in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value

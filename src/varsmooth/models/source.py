@@ -30,9 +30,8 @@ class Source(Typed):
         """With the model's own images where none are named."""
         if self.data is not None:
             return self
-        missing = own.data is not None and Path(own.data).is_absolute()
         require(
-            not missing or Path(str(own.data)).exists(),
+            own.data is None or own.data in NAMES or Path(own.data).expanduser().exists(),
             f"the model was trained on {own.data}, which is not here; name its images with data=…",
         )
         root, resize = self.root or own.root, self.resize or own.resize
