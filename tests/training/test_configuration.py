@@ -21,8 +21,8 @@ UNIVERSAL = ("universal-0.25", "universal-0.50", "universal-1.00")
 CONFIDENCE = ("cpu/h-0.25-confidence", "cpu/h-universal-1.00-confidence")
 """Selectors that are not the paper's."""
 
-STRONG = "cpu/strong"
-"""The classifier that is trained as well as two cores can."""
+STRONG = ("cpu/strong", "cpu/strong-consistency")
+"""The two halves of the classifier that is trained as well as two cores can."""
 
 
 def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
@@ -33,13 +33,13 @@ def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
         for model in (*FIXED, *UNIVERSAL)
     }
     unprotected = {f"cpu/hv-{model}" for model in FIXED}
-    assert set(preset_names()) == expected | unprotected | {*CONFIDENCE, STRONG}
+    assert set(preset_names()) == expected | unprotected | {*CONFIDENCE, *STRONG}
 
 
 @pytest.mark.parametrize("name", preset_names())
 def test_presets_are_valid_and_fit_their_name(name: str) -> None:
     scale, model = name.split("/")
-    if name == STRONG:
+    if name in STRONG:
         strong = read_config(ClassifierConfig, name)
         assert (strong.universal, strong.sigma, strong.network) == (True, 1.0, "resnet9")
     elif model.startswith("f-"):
