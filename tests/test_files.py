@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -89,3 +90,13 @@ def test_lines_follow_whole_lines(tmp_path: Path) -> None:
         file.write(b"half a li")
     append_lines(path, b"two\n")
     assert path.read_bytes() == b"one\ntwo\n"
+
+
+def test_a_folder_that_vanishes_hides_no_error(tmp_path: Path) -> None:
+    def work() -> None:
+        with only_writer(tmp_path / "run"):
+            shutil.rmtree(tmp_path / "run")
+            raise VarsmoothError("the reason")
+
+    with pytest.raises(VarsmoothError, match="the reason"):
+        work()

@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -92,8 +92,9 @@ def only_writer(folder: Path) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
-            if made and not any(folder.iterdir()):
-                folder.rmdir()
+            if made:
+                with suppress(OSError):  # something was written, or the folder is gone
+                    folder.rmdir()
 
 
 def _lock_file(path: Path) -> tuple[IO[bytes], bool]:
