@@ -98,7 +98,8 @@ def _loss(
             output = model(x)
             scores = getattr(output, "logits", output)
         classes = scores.shape[1]
-        require(bool((y < classes).all()), f"a label in y is not below {classes}, the classes")
+        known = bool(((y >= 0) & (y < classes)).all())
+        require(known, f"the classes in y must be numbers from 0 to {classes - 1}")
         draws.append(scores.log_softmax(dim=1))
     mean = torch.stack(draws).logsumexp(dim=0) - math.log(samples)
     return -mean.gather(1, y[:, None])[:, 0]
