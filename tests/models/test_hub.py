@@ -42,6 +42,17 @@ def test_the_export_is_the_model_and_a_card_that_the_hub_reads(uploaded: Path) -
     assert text.endswith(card(uploaded.name, describe("cifar10-0.25"), released=True))
 
 
+def test_a_verb_takes_the_address_but_a_run_does_not_make_us_fetch_it(
+    uploaded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words, run = "certify --model hf://lab/cat --sigma 0.25 --subset :1 --n 20 --n0 10", "run"
+    assert main([*words.split(), "--out", str(tmp_path / run)]) == 0
+    assert main(["verify", str(tmp_path / run), "--model", "hf://lab/cat"]) == 0
+    assert "NOT CHECKED" not in capfd.readouterr().out
+    main(["verify", str(tmp_path / run)])
+    assert "only you may fetch" in "".join(capfd.readouterr())
+
+
 @pytest.mark.parametrize("address", ["hf://nobody/nothing", "hf://lab", "hf://a/b/c"])
 def test_addresses_that_lead_nowhere(address: str, uploaded: Path) -> None:
     with pytest.raises(VarsmoothError, match=r"cannot be fetched|should be hf://owner/name"):

@@ -11,6 +11,7 @@ from torch import nn
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import Description
+from varsmooth.models.hub import PREFIX
 from varsmooth.models.loading import named_cascade, smoothed
 from varsmooth.models.networks.registry import imported
 from varsmooth.models.source import SAMPLE, Source
@@ -56,13 +57,18 @@ def stored_model(
 ) -> ModelOptions:
     """The model that the configuration of a stored run names, or `model` if it was moved.
 
-    A run may come from a stranger: it may name a checkpoint, but code to import only the caller
-    names, by `model` and `trust`.
+    A run may come from a stranger: it may name a checkpoint on this machine, but code to import
+    and models to fetch only the caller names, by `model` and `trust`.
     """
     named, _ = options_in(config)
     require(
         model is not None or not is_code(named.model),
         f"this run was made by the code {named.model}, which only you may start; if you trust it, "
+        f"add --model {named.model}",
+    )
+    require(
+        model is not None or not str(named.model).startswith(PREFIX),
+        f"this run was made with {named.model}, which only you may fetch; "
         f"add --model {named.model}",
     )
     return replace(named, model=named.model if model is None else model, trust=trust)
@@ -74,7 +80,9 @@ def _spelled(names: list[str]) -> str:
 
 def is_code(model: str | None) -> bool:
     """Whether a model is named by the import path of the function that makes it."""
-    return model is not None and ":" in model and not Path(model).exists()
+    if model is None or model.startswith(PREFIX):
+        return False
+    return ":" in model and not Path(model).exists()
 
 
 def listed(value: Any) -> list[Any]:
