@@ -47,10 +47,11 @@ def test_a_verb_takes_the_address_but_a_run_does_not_make_us_fetch_it(
 ) -> None:
     words, run = "certify --model hf://lab/cat --sigma 0.25 --subset :1 --n 20 --n0 10", "run"
     assert main([*words.split(), "--out", str(tmp_path / run)]) == 0
+    assert f"verify {tmp_path / run} --model hf://lab/cat" in capfd.readouterr().out
     assert main(["verify", str(tmp_path / run), "--model", "hf://lab/cat"]) == 0
     assert "NOT CHECKED" not in capfd.readouterr().out
     main(["verify", str(tmp_path / run)])
-    assert "only you may fetch" in "".join(capfd.readouterr())
+    assert "only you may start or fetch" in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize("address", ["hf://nobody/nothing", "hf://lab", "hf://a/b/c"])

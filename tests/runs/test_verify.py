@@ -278,7 +278,7 @@ def test_without_its_code_the_rest_of_a_run_is_checked(
     header["config"]["model"] = "somewhere:make"
     (tmp_path / "run" / "run.json").write_text(json.dumps(header))
     assert run(f"verify {tmp_path}/run") == 0
-    assert "NOT CHECKED: the model (this run was made by the code" in capsys.readouterr().out
+    assert "NOT CHECKED: the model (this run was made with" in capsys.readouterr().out
     assert run(f"verify {tmp_path}/run --replay 1") == 1
     assert "replay and resample need the model" in capsys.readouterr().err
     header["config"]["data"] = str(tmp_path / "nowhere")

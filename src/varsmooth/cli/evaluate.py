@@ -110,12 +110,12 @@ def certify(
     asked = {name: getattr(settings, name) for name in (*names, "alpha")}
     _announce("certify", model, data, run, **asked)
     from varsmooth.report.statements import result
-    from varsmooth.runs.building import is_code
+    from varsmooth.runs.building import callers_own
     from varsmooth.runs.certifying import certify_dataset
 
     found = certify_dataset(model, data, settings, run)
-    code = model.model if is_code(model.model) else None
-    verify = command(f"verify {run.out}", model=code, trust=model.trust)
+    named = model.model if callers_own(model.model) else None
+    verify = command(f"verify {run.out}", model=named, trust=model.trust)
     conclude(result(found), f"varsmooth report {run.out}", verify)
 
 

@@ -62,20 +62,20 @@ def stored_model(
     """
     named, _ = options_in(config)
     require(
-        model is not None or not is_code(named.model),
-        f"this run was made by the code {named.model}, which only you may start; if you trust it, "
-        f"add --model {named.model}",
-    )
-    require(
-        model is not None or not str(named.model).startswith(PREFIX),
-        f"this run was made with {named.model}, which only you may fetch; "
-        f"add --model {named.model}",
+        model is not None or not callers_own(named.model),
+        f"this run was made with {named.model}, which only you may start or fetch; if you "
+        f"trust it, add --model {named.model}",
     )
     return replace(named, model=named.model if model is None else model, trust=trust)
 
 
 def _spelled(names: list[str]) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
+def callers_own(model: str | None) -> bool:
+    """Whether only the caller may name this model: code to import, or an address to fetch."""
+    return is_code(model) or str(model).startswith(PREFIX)
 
 
 def is_code(model: str | None) -> bool:
