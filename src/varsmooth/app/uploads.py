@@ -7,8 +7,7 @@ import io
 import numpy as np
 
 from varsmooth.data import ImageDataset
-from varsmooth.data.folders import read_image
-from varsmooth.data.resizing import resized
+from varsmooth.data.folders import read_image, resized
 from varsmooth.errors import VarsmoothError, require
 
 FORMATS = ("PNG", "JPEG")

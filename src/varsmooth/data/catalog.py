@@ -6,11 +6,9 @@ from pathlib import Path
 from platformdirs import user_data_path
 
 from varsmooth.data.arrays import load_arrays
-from varsmooth.data.cifar10 import load_cifar10
+from varsmooth.data.cifar10 import load_cifar10, load_sample
 from varsmooth.data.dataset import ImageDataset
-from varsmooth.data.embedded import load_sample
-from varsmooth.data.folders import SUFFIXES, load_folder, load_image
-from varsmooth.data.resizing import resized
+from varsmooth.data.folders import SUFFIXES, load_folder, load_image, resized
 from varsmooth.data.splitting import has_splits
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.source import NAMES, Source

@@ -7,11 +7,14 @@ binary layout: one row of 3073 bytes for each image, the label, then 32×32 red,
 """
 
 import hashlib
+import json
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from varsmooth.data.dataset import ImageDataset
 from varsmooth.data.unpickle import load_plain_pickle
@@ -25,7 +28,7 @@ CLASS_NAMES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
-SPLITS = ("train", "val", "test")
+SPLITS, SAMPLE_SPLITS = ("train", "val", "test"), ("test", "val")
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 Records = NDArray[np.uint8]  # (n, 3073): label, then 3×32×32 pixels
 
@@ -86,6 +89,34 @@ def load_cifar10(root: Path, split: str, facts: Facts = FACTS) -> ImageDataset:
         labels=records[:, 0].astype(np.int64),
         class_names=CLASS_NAMES,
         ids=np.arange(first, first + len(records), dtype=np.int64),
+    )
+
+
+def load_sample(split: str) -> ImageDataset:
+    """The sample in the package: `test`, the first 100 test images of each class; `val`, 20 others.
+
+    The ids are the images' ids in `cifar10`, so a result on the sample is a result on CIFAR-10.
+    Each split is one lossless PNG sheet (images side by side, row after row) and a JSON file with
+    ids and labels; `tools/make_sample.py` writes both.
+    """
+    require(
+        split in SAMPLE_SPLITS,
+        f"the embedded sample has no split {split!r}; choose test or val, "
+        "or get all of CIFAR-10 with: varsmooth data fetch cifar10",
+    )
+    folder = files("varsmooth.data") / "sample"
+    about = json.loads((folder / f"{split}.json").read_text(encoding="utf-8"))
+    with (folder / f"{split}.png").open("rb") as file, Image.open(file) as sheet:
+        pixels = np.asarray(sheet)
+    columns = pixels.shape[1] // 32
+    tiles = pixels.reshape(-1, 32, columns, 32, 3).swapaxes(1, 2)  # (rows, columns, 32, 32, 3)
+    return ImageDataset(
+        name="cifar10-sample",
+        split=split,
+        images=np.ascontiguousarray(tiles).reshape(-1, 32, 32, 3),
+        labels=np.array(about["labels"], np.int64),
+        ids=np.array(about["ids"], np.int64),
+        class_names=tuple(about["class_names"]),
     )
 
 

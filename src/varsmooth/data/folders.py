@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from varsmooth.data.dataset import ImageDataset
-from varsmooth.data.resizing import scaled
 from varsmooth.data.splitting import folders_in, has_splits, split_off
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_limit, check_regular
 
+Pixels = NDArray[np.uint8]
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 
 
@@ -54,30 +54,18 @@ def _read_folder(folder: Path, name: str, resize: int | None) -> ImageDataset:
     check_limit("CLASSES", len(folders), f"{folder} has {len(folders):,} class folders")
     for sub in folders:
         require(sub.name.isprintable(), f"rename {sub.name!r}: a class needs a printable name")
-    classes = {sub.name: number for number, sub in enumerate(folders)}
-    return ImageDataset(
-        name=name,
-        split="test",
-        images=_read_all(paths, resize),
-        labels=np.array([classes[p.parent.name] for p in paths], np.int64) if classes else None,
-        ids=np.arange(len(paths), dtype=np.int64),
-        class_names=tuple(classes),
-        files=tuple(path.relative_to(folder).as_posix() for path in paths),
-    )
+    classes = [sub.name for sub in folders]
+    labels = np.array([classes.index(p.parent.name) for p in paths], np.int64) if classes else None
+    files = tuple(path.relative_to(folder).as_posix() for path in paths)
+    ids = np.arange(len(paths), dtype=np.int64)
+    return ImageDataset(name, "test", _read_all(paths, resize), labels, ids, tuple(classes), files)
 
 
 def load_image(path: Path, split: str) -> ImageDataset:
     """A single image, without a label."""
     require(split == "test", f"{path} is one image and has no split {split!r}; leave the split out")
-    return ImageDataset(
-        name=path.name,
-        split=split,
-        images=_read_all([path]),
-        labels=None,
-        ids=np.zeros(1, np.int64),
-        class_names=(),
-        files=(path.name,),
-    )
+    ids = np.zeros(1, np.int64)
+    return ImageDataset(path.name, split, _read_all([path]), None, ids, (), (path.name,))
 
 
 def _images_in(folder: Path) -> list[Path]:
@@ -86,7 +74,7 @@ def _images_in(folder: Path) -> list[Path]:
     )
 
 
-def _read_all(paths: list[Path], resize: int | None = None) -> NDArray[np.uint8]:
+def _read_all(paths: list[Path], resize: int | None = None) -> Pixels:
     """(N,H,W,3), or (N,H,W,1) if every image is grey."""
     images = []
     for path in paths:
@@ -113,7 +101,7 @@ def read_image(
     name: str,
     formats: tuple[str, ...] = ("PNG", "JPEG", "BMP", "WEBP"),
     max_pixels: int | None = None,
-) -> NDArray[np.uint8]:
+) -> Pixels:
     """(H,W) if grey, otherwise (H,W,3); upright as the camera meant it, transparency dropped.
 
     Only `formats` are tried, whatever the file is called; errors call it `name`.
@@ -144,3 +132,21 @@ def read_image(
         unknown = isinstance(error, UnidentifiedImageError)
         why = f"it is none of {', '.join(formats)}" if unknown else error
         raise VarsmoothError(f"{name} cannot be read as an image: {why}") from error
+
+
+def resized(images: ImageDataset, side: int) -> ImageDataset:
+    """The central square of every image, scaled to side × side pixels."""
+    if images.images.shape[1:3] == (side, side):
+        return images
+    return replace(images, images=np.stack([scaled(image, side) for image in images.images]))
+
+
+def scaled(pixels: Pixels, side: int) -> Pixels:
+    """The central square of one image, (H,W) or (H,W,C), scaled to side × side pixels."""
+    height, width = pixels.shape[:2]
+    square = min(height, width)
+    left, top = (width - square) // 2, (height - square) // 2
+    picture = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+    box = (left, top, left + square, top + square)
+    found = np.asarray(picture.resize((side, side), Image.Resampling.LANCZOS, box=box))
+    return found.reshape(side, side, *pixels.shape[2:])

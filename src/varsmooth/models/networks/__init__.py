@@ -1,10 +1,7 @@
 """Networks: classifiers f and selector networks h, built by name."""
 
-from varsmooth.models.networks.conv4 import Conv4
-from varsmooth.models.networks.denoised import DenoisedClassifier
+from varsmooth.models.networks.classifiers import Conv4, DenoisedClassifier, ResNet9, ResNet20
 from varsmooth.models.networks.registry import NETWORKS, build
-from varsmooth.models.networks.resnet import ResNet20
-from varsmooth.models.networks.resnet9 import ResNet9
 from varsmooth.models.networks.selector import (
     AttentionSelector,
     ConfidenceSelector,

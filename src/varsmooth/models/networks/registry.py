@@ -12,9 +12,7 @@ from torch import nn
 from varsmooth.errors import VarsmoothError, nearest, require
 from varsmooth.limits import check_limit
 from varsmooth.models.adapters import CifarResNet
-from varsmooth.models.networks.conv4 import Conv4
-from varsmooth.models.networks.resnet import ResNet20
-from varsmooth.models.networks.resnet9 import ResNet9
+from varsmooth.models.networks.classifiers import Conv4, ResNet9, ResNet20
 from varsmooth.models.networks.selector import AttentionSelector, ConfidenceSelector
 
 NETWORKS: dict[str, type[nn.Module]] = {
