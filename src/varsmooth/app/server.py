@@ -9,14 +9,20 @@ import ipaddress
 import json
 import socket
 import traceback
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -104,47 +110,29 @@ async def body_of(request: Request, limit: int) -> bytes:
     return await asyncio.wait_for(read(), PATIENCE)
 
 
-class Progress(Response):
+async def progress(desk: Desk, work: Callable[[Job], dict[str, Any]]) -> AsyncIterator[str]:
     """One JSON line for each report of progress, and one with the answer.
 
     A client that leaves cancels its job, at work or in line.
     """
-
-    media_type = "application/x-ndjson"
-
-    def __init__(self, desk: Desk, work: Callable[[Job], dict[str, Any]]) -> None:
-        super().__init__()
-        del self.headers["content-length"]
-        self.desk, self.work = desk, work
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def line(value: dict[str, Any], more: bool = True) -> None:
-            body = json.dumps(value).encode() + b"\n"
-            await send({"type": "http.response.body", "body": body, "more_body": more})
-
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        try:
-            job, future = self.desk.worker.begin(self.work)
-        except VarsmoothError as error:
-            return await line({"error": whole_sentence(error)}, more=False)
-        answer = asyncio.wrap_future(future)
-        gone = asyncio.ensure_future(disconnected(receive))
-        try:
-            while not (answer.done() or gone.done()):
-                await line({"share": round(job.share, 3)})
-                await asyncio.wait({answer, gone}, timeout=TICK, return_when="FIRST_COMPLETED")
-            if not gone.done():
-                await line(outcome(answer), more=False)
-        finally:
-            job.cancel()
-            gone.cancel()
-            answer.cancel()
-        return None
+    try:
+        job, future = desk.worker.begin(work)
+    except VarsmoothError as error:
+        yield line({"error": whole_sentence(error)})
+        return
+    answer = asyncio.wrap_future(future)
+    try:
+        while not answer.done():
+            yield line({"share": round(job.share, 3)})
+            await asyncio.wait({answer}, timeout=TICK)
+        yield line(outcome(answer))
+    finally:
+        job.cancel()
+        answer.cancel()
 
 
-async def disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+def line(value: dict[str, Any]) -> str:
+    return json.dumps(value) + "\n"
 
 
 def outcome(answer: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
@@ -181,20 +169,23 @@ def application(desk: Desk, host: str) -> ASGIApp:
         content = (files("varsmooth.app") / "static" / name).read_bytes()
         return Response(content, media_type=kind)
 
+    def answered(work: Callable[[Job], dict[str, Any]]) -> Response:
+        return StreamingResponse(progress(desk, work), media_type="application/x-ndjson")
+
     async def answer(request: Request) -> Response:
         name, asked = request.url.path.lstrip("/"), request.query_params
         try:
             if name == "upload":
                 content = await body_of(request, MAX_BYTES)
                 named = asked.get("name", "the picture"), asked.get("model", "")
-                return Progress(desk, lambda job: desk.upload(content, *named))
+                return answered(lambda job: desk.upload(content, *named))
             require(
                 request.headers.get("content-type") == "application/json",
                 "a request must be application/json",
             )
             body = json.loads(await body_of(request, MAX_QUESTION))
             require(isinstance(body, dict), "a request must be a JSON object")
-            return Progress(desk, lambda job: desk.answers[name](body, job))
+            return answered(lambda job: desk.answers[name](body, job))
         except (ValueError, RecursionError, TimeoutError, ClientDisconnect) as error:
             return JSONResponse({"error": whole_sentence(error)}, 400)
 

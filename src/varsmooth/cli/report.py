@@ -5,7 +5,8 @@ from typing import Literal
 
 from varsmooth.cli.feedback import say
 from varsmooth.cli.parser import WrongUsage
-from varsmooth.typed import Count, Positive, Probability, Weight
+from varsmooth.runs.options import ImportOptions
+from varsmooth.typed import Probability, Weight
 
 
 def make(
@@ -74,20 +75,7 @@ def export(
     say(f"wrote {export(run, to, out)}")
 
 
-def import_tsv(
-    file: Path,
-    /,
-    *,
-    out: Path | None = None,
-    sigma: Positive | None = None,
-    guarantee: Literal["sound", "conditional", "heuristic"] | None = None,
-    alpha: Probability | None = None,
-    n: Count | None = None,
-    rounded: Literal["nearest", "down"] = "nearest",
-    name: str | None = None,
-    data: str = "imported",
-    split: str = "test",
-) -> None:
+def import_tsv(file: Path, /, *, out: Path | None = None, settings: ImportOptions) -> None:
     """Turn a tab-separated file of other scripts into a run, to compare it with one's own.
 
     Columns: idx, label, predict, radius, correct, time, and sigma where each image has its own.
@@ -100,30 +88,10 @@ def import_tsv(
     Args:
         file: the tab-separated file
         out: the folder of the new run (default: beside the file)
-        sigma: the noise level, if it was one fixed level; the radii then are sound
-        guarantee: what the radii mean, if it was not
-        alpha: the failure probability per image that was used, if it is known
-        n: votes per image, if known; with --alpha, radii that no vote can give are refused
-        rounded: how the radii were rounded; from nearest, half a unit of the last digit is
-            subtracted, so that none is too large
-        name: what tables and legends call the run (default: the folder's name)
-        data: the data set's name; runs on the same one are compared image by image
-        split: the data set's split
     """
     from varsmooth.report import import_tsv
 
-    made = import_tsv(
-        file,
-        out,
-        sigma=sigma,
-        guarantee=guarantee,
-        alpha=alpha,
-        n=n,
-        rounded=rounded,
-        name=name,
-        dataset=data,
-        split=split,
-    )
+    made = import_tsv(file, out, **vars(settings))
     say(f"{made.header['dataset']['size']} images in {made.folder}")
 
 

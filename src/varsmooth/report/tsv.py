@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from scipy.stats import norm
 
@@ -19,78 +19,51 @@ from varsmooth.certificates import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_regular
 from varsmooth.report.exchange import TSV_COLUMNS
+from varsmooth.runs.options import ImportOptions
 from varsmooth.runs.records import Row, Run
 
 ABSTENTIONS = (ABSTAIN, -2)
 _TIME = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
 
 
-def import_tsv(
-    file: Path,
-    out: Path | None = None,
-    *,
-    sigma: float | None = None,
-    guarantee: Guarantee | None = None,
-    alpha: float | None = None,
-    n: int | None = None,
-    rounded: Literal["nearest", "down"] = "nearest",
-    name: str | None = None,
-    dataset: str = "imported",
-    split: str = "test",
-) -> Run:
-    """A run folder from a tab-separated file; it has no evidence.
+def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
+    """A new run from a tab-separated file; it has no evidence.
 
     Args:
         file: the tab-separated file
         out: the new folder, by default beside the file
-        sigma: the noise level, if it was one for all images; the radii then are sound
-        guarantee: what the radii mean otherwise
-        alpha: the failure probability per image, if it is known
-        n: votes per image, if known; with alpha, radii that no vote can give are refused
-        rounded: how the radii were rounded; from `nearest` half a unit of the last printed digit
-            is subtracted, so that none is too large
-        name: what tables and legends call the run
-        dataset: with that of other runs, images are compared by idx
-        split: the same for the split
-
-    Returns:
-        The new run.
+        settings: see `varsmooth.runs.options.ImportOptions`; sigma or guarantee must be given
     """
+    given = ImportOptions(**settings)
+    sigma, alpha, n = given.sigma, given.alpha, given.n
     require(
-        guarantee is not None or sigma is not None,
+        given.guarantee is not None or sigma is not None,
         "say what the radii mean: --sigma for one fixed noise level, or --guarantee "
         + "|".join(get_args(Guarantee)),
     )
-    require(sigma is None or sigma > 0, f"sigma must be positive, not {sigma}")
-    require(alpha is None or 0 < alpha < 1, f"alpha must lie between 0 and 1, not {alpha}")
-    require(n is None or n >= 1, f"n must be at least 1, not {n}")
     out = out or _beside(file)
     require(not (out / "run.json").exists(), f"{out} is a run already; choose another --out")
-    rows = _read(file, rounded)
+    rows = _read(file, given.rounded)
     require(len({row["id"] for row in rows}) == len(rows), f"{file} has an idx twice")
     if sigma is not None:
         rows = [row | {"sigma": sigma} for row in rows]
     if alpha is not None and n is not None:
         slack = 1.0 if sigma is not None else 1.005  # σ of a column has three digits
         _check_attainable(file, rows, alpha, n, slack)
-    constant = {"guarantee": guarantee or "sound", "samples": n, "selector_samples": None}
+    constant = {"guarantee": given.guarantee or "sound", "samples": n, "selector_samples": None}
     classes = 1 + max(max(row["label"], row["prediction"]) for row in rows)
+    config = {"alpha": alpha, "n": n, "imported": file.name, "rounded": given.rounded}
     about = {"selector": "unknown"} if sigma is None else {"selector": "fixed", "sigma": sigma}
+    images = {"name": given.data, "split": given.split, "subset": None, "size": len(rows)}
     run = Run.create(
         out,
         {
             "verb": "certify",
-            "name": name or out.resolve().name,
-            "config": {"alpha": alpha, "n": n, "imported": file.name, "rounded": rounded},
+            "name": given.name or out.resolve().name,
+            "config": config,
             "environment": {},
             "fingerprints": {},
-            "dataset": {
-                "name": dataset,
-                "split": split,
-                "subset": None,
-                "size": len(rows),
-                "class_names": [str(c) for c in range(classes)],
-            },
+            "dataset": images | {"class_names": [str(c) for c in range(classes)]},
             "selector": about,
         },
     )

@@ -16,6 +16,7 @@ from varsmooth.typed import (
     NonNegative,
     Odd,
     OptionError,
+    Positive,
     Probability,
     Rule,
     Typed,
@@ -190,6 +191,32 @@ class AttackOptions(Typed):
     alpha: Probability | None = None
     save_images: bool = False
     seed: NonNegative = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(Typed):
+    """What a file of other scripts does not say about itself.
+
+    Args:
+        sigma: the noise level, if it was one fixed level; the radii then are sound
+        guarantee: what the radii mean, if it was not
+        alpha: the failure probability per image that was used, if it is known
+        n: votes per image, if known; with `alpha`, radii that no vote can give are refused
+        rounded: how the radii were rounded; from nearest, half a unit of the last digit is
+            subtracted, so that none is too large
+        name: what tables and legends call the run (default: the folder's name)
+        data: the data set's name; runs on the same one are compared image by image
+        split: the data set's split
+    """
+
+    sigma: Positive | None = None
+    guarantee: Literal["sound", "conditional", "heuristic"] | None = None
+    alpha: Probability | None = None
+    n: Count | None = None
+    rounded: Literal["nearest", "down"] = "nearest"
+    name: str | None = None
+    data: str = "imported"
+    split: str = "test"
 
 
 def options_in(config: Mapping[str, Any]) -> tuple[ModelOptions, DataOptions]:
