@@ -20,7 +20,7 @@ from reproduce.plots import draw
 from reproduce.verdicts import RULES
 from varsmooth.errors import require
 from varsmooth.models.descriptions import Description, Part
-from varsmooth.report.figures import require_matplotlib
+from varsmooth.report.figures import MISSING, have_matplotlib
 from varsmooth.report.outcomes import Outcomes
 
 CONFIG, CLAIMS, RECORDS, PAGE = "config.json", "claims.json", "records.csv.gz", "README.md"
@@ -35,7 +35,7 @@ def run_experiment(
     out: Path,
 ) -> Result:
     """Run an experiment, or continue it, and write what it found."""
-    require_matplotlib()
+    require(have_matplotlib(), MISSING)
     scale = resized(experiment.scales[scale_name], sizes)
     needs = experiment.needs(scale)
     if context.train is None:

@@ -29,7 +29,11 @@ def fingerprint(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) 
         module: a network, or a selector
         tensors: the fingerprint of this module if it held these tensors (default: its own)
     """
-    found = hashlib.sha256(json.dumps(_architecture(module)).encode())
+    architecture = [
+        [name, type(part).__qualname__, {} if hasattr(part, "describe") else _settings(part)]
+        for name, part in module.named_modules()  # outermost first
+    ]
+    found = hashlib.sha256(json.dumps(architecture).encode())
     _add_tensors(found, module.state_dict() if tensors is None else tensors)
     return MARK + found.hexdigest()
 
@@ -61,14 +65,6 @@ def _add_tensors(found: "hashlib._Hash", tensors: Mapping[str, Tensor]) -> None:
         found.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
         flat = tensor.detach().to("cpu").contiguous().flatten()
         found.update(flat.view(torch.uint8).numpy().tobytes())
-
-
-def _architecture(module: nn.Module) -> list[list[Any]]:
-    """[name, class, settings] of every submodule, outermost first."""
-    return [
-        [name, type(part).__qualname__, {} if hasattr(part, "describe") else _settings(part)]
-        for name, part in module.named_modules()
-    ]
 
 
 _OWN_TO_TORCH = vars(nn.Module()).keys()

@@ -8,18 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from varsmooth.cli import (
-    adopt,
-    app,
-    data,
-    demo,
-    evaluate,
-    measure,
-    models,
-    report,
-    train,
-    tune,
-)
+from varsmooth.cli import adopt, app, data, demo, evaluate, measure, models, report, train, tune
 from varsmooth.cli.feedback import say
 from varsmooth.cli.parser import Group, Verbs, WrongUsage, as_typed, parse
 from varsmooth.errors import VarsmoothError

@@ -155,7 +155,7 @@ def _predict(runs: Sequence[Outcomes]) -> Section:
 
 def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
     """Which σ the images got; nothing unless a run gives several."""
-    known = [run for run in runs if summaries.has_sigma(run)]
+    known = [run for run in runs if np.isfinite(run.sigmas).all()]
     if all(len(np.unique(run.sigmas)) == 1 for run in known):
         return []
     histograms = _drawn(

@@ -15,7 +15,6 @@ import numpy as np
 
 from varsmooth.bounds import Floats
 from varsmooth.certificates import Guarantee
-from varsmooth.errors import require
 from varsmooth.report.outcomes import Envelope, Outcomes, shared_images
 from varsmooth.report.pages import data_url
 from varsmooth.report.statistics import (
@@ -69,11 +68,6 @@ MISSING = (
 def have_matplotlib() -> bool:
     """Figures need an extra; nothing imports it before the first one is drawn."""
     return find_spec("matplotlib") is not None
-
-
-def require_matplotlib() -> None:
-    """Refuse before any work is done."""
-    require(have_matplotlib(), MISSING)
 
 
 @dataclass(frozen=True)
@@ -181,7 +175,8 @@ def plot_certified_accuracy(
             zorder=1.5,
         )
     axes.set(xlabel="ℓ₂ radius r", ylabel="certified accuracy (%)", xlim=(0, radii[-1]))
-    axes.set_ylim(0, _ceiling(max(float(certified_accuracy(run.reach, 0.0)) for run in everything)))
+    highest = max(float(certified_accuracy(run.reach, 0.0)) for run in everything)
+    axes.set_ylim(0, min(100, 10 * np.ceil(10 * highest + 0.8)))  # a round number above it
 
 
 def plot_differences(axes: "Axes", runs: Sequence[Outcomes], baseline: Outcomes) -> None:
@@ -208,7 +203,9 @@ def plot_sigma_distribution(axes: "Axes", runs: Sequence[Outcomes]) -> None:
     median.
     """
     every = np.concatenate([run.sigmas for run in runs])
-    edges = _log_edges(float(every.min()), float(every.max()), 50)
+    low, high = every.min(), every.max()
+    half = max((high / low) ** (0.5 / 49), 1.01)  # of a bin; the extreme values are bin centres
+    edges = np.geomspace(low / half, high * half, 51)
     counts = [np.histogram(run.sigmas, edges)[0] for run in runs]
     for line, (run, count, colour) in enumerate(zip(runs, counts, colours(len(runs)), strict=True)):
         base = len(runs) - 1 - line
@@ -272,17 +269,6 @@ def _fine_radii(runs: Sequence[Outcomes]) -> Floats:
 def _until_zero(accuracy: Floats) -> slice:
     """A falling curve as far as it is above 0, and one point more."""
     return slice(0, int((accuracy > 0).sum()) + 1)
-
-
-def _ceiling(share: float) -> float:
-    """The end of a percent axis: a round number above the highest point."""
-    return min(100.0, 10 * float(np.ceil(10 * share + 0.8)))
-
-
-def _log_edges(low: float, high: float, bins: int) -> Floats:
-    """Edges of histogram bins with equal ratios; the extreme values are bin centres."""
-    half = max((high / low) ** (0.5 / (bins - 1)), 1.01)
-    return np.geomspace(low / half, high * half, bins + 1)
 
 
 def _plain_log_ticks(axes: "Axes") -> None:

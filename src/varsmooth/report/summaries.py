@@ -202,11 +202,6 @@ def sigma_table(runs: Sequence[Outcomes]) -> Table:
     )
 
 
-def has_sigma(run: Outcomes) -> bool:
-    """Whether the noise level of every image is recorded."""
-    return bool(np.isfinite(run.sigmas).all())
-
-
 def selector_text(selector: dict[str, Any]) -> str:
     """A selector's description in a few words.
 

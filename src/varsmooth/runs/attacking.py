@@ -1,12 +1,13 @@
 """Attacks on a data set: what the smoothed classifier says before and after."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from varsmooth.attacks import pgd
 from varsmooth.certificates import Prediction
@@ -18,7 +19,7 @@ from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions, Run
 from varsmooth.runs.records import Key, Row, Run
 from varsmooth.runs.runner import Evaluation, Setup, labels_of, run
 from varsmooth.selectors import MedianSelector
-from varsmooth.smoothing import Selector, SmoothedClassifier
+from varsmooth.smoothing import Selector, SmoothedClassifier, evaluation_mode
 
 
 def attack_dataset(
@@ -126,7 +127,7 @@ def find_adversarial(
     clean image. On the 8-bit lattice a perturbation is rounded toward zero, which keeps it within
     its budget.
     """
-    view: nn.Module = _PlainView(g, sigma_clean.to(x))
+    view: Callable[[Tensor], Tensor] = partial(g.logits, sigma=sigma_clean.to(x))
     evaluations = 1
     if settings.kind == "strong":
         evaluations = settings.selector_samples  # each chooses its own levels
@@ -137,17 +138,18 @@ def find_adversarial(
             temperature=g.temperature,
             lattice=g.lattice,
         )
-    found = pgd(
-        view,
-        x,
-        y.to(x.device),
-        eps,
-        settings.steps,
-        restarts=settings.restarts,
-        samples=evaluations,
-        seed=settings.seed,
-        ids=ids,
-    )
+    with evaluation_mode(g):
+        found = pgd(
+            view,
+            x,
+            y.to(x.device),
+            eps,
+            settings.steps,
+            restarts=settings.restarts,
+            samples=evaluations,
+            seed=settings.seed,
+            ids=ids,
+        )
     if g.lattice:
         found = x + (255 * (found - x)).trunc() / 255
         found = (255 * found).round() / 255
@@ -158,18 +160,6 @@ def distances(x: Tensor, other: Tensor) -> list[float]:
     """‖x − x'‖₂ of each pair of images, in double precision."""
     lengths: list[float] = (x.double() - other.double()).flatten(1).norm(dim=1).tolist()
     return lengths
-
-
-class _PlainView(nn.Module):
-    """f alone; one that takes σ gets the levels sigma (B,)."""
-
-    def __init__(self, g: SmoothedClassifier, sigma: Tensor) -> None:
-        super().__init__()
-        self.g = g
-        self.sigma = sigma
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.g.logits(x, self.sigma)
 
 
 def _quicker(selector: Selector, n: int) -> Selector:

@@ -201,7 +201,7 @@ class ImportOptions(Typed):
         sigma: the noise level, if it was one fixed level; the radii then are sound
         guarantee: what the radii mean, if it was not
         alpha: the failure probability per image that was used, if it is known
-        n: votes per image, if known; with `alpha`, radii that no vote can give are refused
+        n: votes per image, if known; with --alpha, radii that no vote can give are refused
         rounded: how the radii were rounded; from nearest, half a unit of the last digit is
             subtracted, so that none is too large
         name: what tables and legends call the run (default: the folder's name)

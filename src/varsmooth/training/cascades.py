@@ -153,15 +153,11 @@ def rules(
         for columns in itertools.combinations(falling, count):
             for early in itertools.combinations_with_replacement(careful, count - 1):
                 for gate in range(len(table.confidences)):
-                    yield _scored(table, columns, (*early, 0.5), gate)
-
-
-def _scored(
-    table: ConfidentVotes, columns: tuple[int, ...], thresholds: tuple[float, ...], gate: int
-) -> Rule:
-    radius, answer = table.outcomes(columns, thresholds, gate)
-    earned = np.where(answer == table.labels, np.maximum(radius, 0), 0)
-    return Rule(columns, thresholds, gate, float((earned > 0).mean()), float(earned.mean()))
+                    taus = (*early, 0.5)
+                    radius, answer = table.outcomes(columns, taus, gate)
+                    earned = np.where(answer == table.labels, np.maximum(radius, 0), 0)
+                    right, mean = float((earned > 0).mean()), float(earned.mean())
+                    yield Rule(columns, taus, gate, right, mean)
 
 
 def choose(found: Sequence[Rule], lams: Sequence[float] = LAMBDAS) -> list[tuple[float, Rule]]:
