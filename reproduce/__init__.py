@@ -1,6 +1,6 @@
 """The paper's figures and tables, one command each: `python -m reproduce NAME`.
 
-An experiment is an `Experiment` in the file of its family, listed in `catalogue`:
+An experiment is an `Experiment` in the file of its family, listed in `__main__`:
 
 - **A scale**: a frozen dataclass derived from `experiment.Scale` with a field for every size,
   `size("what it counts", default)`; one instance for `cpu`, one for `paper`. Fields are options
@@ -13,6 +13,7 @@ An experiment is an `Experiment` in the file of its family, listed in `catalogue
   runs, and nothing is computed.
 
 experiment: what an experiment is; context: models, images, runs and evidence; levels, replay: one
-table of votes serves every λ, D and clip; certification, selection, attacks, robustness, ablation:
-the families; verdicts: how claims are decided; plots; results: the folders that are committed.
+table of votes serves every λ, D and clip; certification, selection: the certificates; attacks,
+robustness, universal: the attacks; ablation, memorisation, attainable: what each idea is worth;
+cascade: beyond the paper; verdicts: how claims are decided; plots; results: what is committed.
 """

@@ -5,12 +5,43 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
-from reproduce.catalogue import EXPERIMENTS
+from reproduce.ablation import ABLATION
+from reproduce.cascade import CASCADE
+from reproduce.cascade_attack import CASCADE_ATTACK
+from reproduce.certification import CERTIFIED, TRADEOFF
 from reproduce.context import Context
+from reproduce.experiment import Experiment
+from reproduce.memorisation import MEMORISATION
 from reproduce.results import judge_again, run_experiment, write_pages
+from reproduce.robustness import ATTACK_CONVERGENCE, STRONG_ATTACK, WEAK_ATTACK
+from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
+from reproduce.universal import CLIPPING, UNIVERSAL, UNIVERSAL_EXTENDED
 from varsmooth.cli import exit_code
 from varsmooth.cli.parser import WrongUsage
+
+EXPERIMENTS: dict[str, Experiment[Any]] = {
+    experiment.name: experiment
+    for experiment in (
+        TRADEOFF,
+        PERCENTILES,
+        SELECTOR_BOUNDS,
+        CERTIFIED,
+        MEMORISATION,
+        CLEAN,
+        ATTACK_CONVERGENCE,
+        WEAK_ATTACK,
+        STRONG_ATTACK,
+        CLIPPING,
+        UNIVERSAL,
+        UNIVERSAL_EXTENDED,
+        ABLATION,
+        CASCADE,
+        CASCADE_ATTACK,
+    )
+}
+"""By name, in the order of the paper."""
 
 EXAMPLES = """\
 examples:

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from reproduce.context import Context
-from reproduce.experiment import Need, Scale, size
-from reproduce.plots import Line
-from reproduce.verdicts import MeanDifference
+from reproduce.experiment import Claim, Figure, Need, Scale, size
+from reproduce.plots import Line, plot_tradeoff
+from reproduce.verdicts import MeanDifference, judged, shown_gap
 from varsmooth.report.figures import colours
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import PairedDifference, Share
@@ -393,3 +393,49 @@ def points_table(name: str, caption: str, arenas: Sequence[Arena]) -> Table:
         ],
         rows,
     )
+
+
+def plane(name: str, caption: str, plots: Mapping[str, Sequence[Line]], **look: Any) -> Figure:
+    """Clean against robust accuracy: one plot for each title."""
+    drawn = [partial(plot_tradeoff, lines=lines, title=title) for title, lines in plots.items()]
+    intervals = (
+        "Pale bars: 95 % intervals over images; all points share images, so their differences "
+        "are more certain."
+    )
+    return Figure(name, f"{caption} {intervals}", drawn, **{"height": 4.6, **look})
+
+
+def chosen_claim(arenas: Sequence[Arena], method: str, source: str) -> Claim:
+    """A method against g, both at the setting that held-out images chose."""
+    known = [each for each in arenas if each.chosen]
+    return judged(
+        f"With λ and σ_s fixed beforehand, {method} is more robust than g",
+        f"ours, on {source}",
+        {
+            f"{each.title}, γ = {each.eps:g}, {each.chosen[method].knob} against "
+            f"{each.chosen[G].knob}": robust_gap(each.chosen[method], each.chosen[G])
+            for each in known
+        },
+        f"robust accuracy of {method} minus that of g",
+        "the most robust λ and σ_s on held-out images",
+    )
+
+
+def dominance(arenas: Sequence[Arena], method: str) -> dict[str, PairedDifference]:
+    """Clean and robust gains over g at σ_s = σ_a, where the smaller of both is largest."""
+    gaps = {}
+    for each in arenas:
+        point = dominating(each.methods[method], each.baseline)
+        title = f"{method}, {each.title}, γ = {each.eps:g}, {point.knob}"
+        gaps[f"{title}, clean"] = clean_gap(point, each.baseline)
+        gaps[f"{title}, robust"] = robust_gap(point, each.baseline)
+    return gaps
+
+
+DOMINANCE = "the λ whose smaller gain, clean or robust, is largest, with hindsight, as in the paper"
+
+
+def against_best(arenas: Sequence[Arena], method: str) -> str:
+    """The most robust λ against the most robust σ_s, in words."""
+    gaps = [robust_gap(best(each.methods[method]), best(each.methods[G])) for each in arenas]
+    return "against the most robust σ_s, with hindsight: " + ", ".join(map(shown_gap, gaps))

@@ -1,14 +1,15 @@
-"""Certified and clean accuracy: Fig. 2, Fig. 5 with Tables 1 and 2, Fig. 6a."""
+"""Certified accuracy: Fig. 2, and Fig. 5 with Tables 1 and 2."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from reproduce.context import Context
-from reproduce.experiment import Claim, Experiment, Figure, Need, Result, pair_needs, size
+from reproduce.experiment import Claim, Experiment, Figure, Need, Result, size
 from reproduce.levels import (
     CLIP_PERCENTILES,
     CPU,
@@ -18,22 +19,19 @@ from reproduce.levels import (
     outcomes,
     sweep,
 )
-from reproduce.plots import Curve, Points, plot_curves, plot_points
+from reproduce.plots import Curve, plot_curves
 from reproduce.verdicts import MeanDifference, judged, verdict_of, weakest
 from varsmooth.bounds import Floats
 from varsmooth.report.figures import colours
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import (
     PairedDifference,
-    Share,
     average_certified_radius,
     certified_counts,
 )
 from varsmooth.report.summaries import certified_accuracy_table, round_radii
 from varsmooth.report.tables import Cell, Table
 from varsmooth.rounding import percent
-from varsmooth.runs.options import PredictOptions
-from varsmooth.runs.records import Run
 
 TABLE_1: dict[float, tuple[tuple[float, ...], tuple[float, ...]]] = {
     0.12: ((0.0, 0.05, 0.1, 0.2), (0.0, 0.1, 0.2)),
@@ -54,6 +52,12 @@ TABLE_2: dict[tuple[float, float], tuple[float, float]] = {
     (1.0, 0.0): (0.68, 1.10),
 }
 """h_l and h_u for each σ_a and λ, as in the paper; they belong to the authors' models."""
+
+
+def relative_width(ends: Any) -> Any:
+    """The width of a range of levels relative to its middle."""
+    low, high = ends
+    return 2 * (high - low) / (high + low)
 
 
 def best_at(runs: Sequence[Outcomes], radius: float) -> Outcomes:
@@ -443,140 +447,4 @@ CERTIFIED = Experiment(
     {"cpu": CertifiedScale(**CPU), "paper": CertifiedScale()},
     {"cpu": "15 min for each σ_a", "paper": "hours on a GPU after training"},
     certified,
-)
-
-
-# Fig. 6a: clean accuracy
-
-
-@dataclass(frozen=True, kw_only=True)
-class CleanScale(CertifyScale):
-    """Fig. 6a: λ steers g_v, σ_s steers g."""
-
-    lams: tuple[float, ...] = size("λ", (0.0, 0.1, 0.2, 0.3, 0.4))
-
-
-@dataclass(frozen=True)
-class Pair:
-    """g_v at one λ beside g at the level of the table next to its mean σ_s."""
-
-    sigma_a: float
-    lam: float
-    learned: Outcomes
-    fixed: Outcomes
-
-    @property
-    def gap(self) -> PairedDifference:
-        return PairedDifference.of(self.learned.correct, self.fixed.correct)
-
-
-def clean(context: Context, scale: CleanScale) -> Result:
-    """Clean accuracy against the noise level, for g and for g_v with its mean σ_s."""
-    series, pairs = [], []
-    for sigma_a, colour in zip(scale.sigmas, colours(len(scale.sigmas)), strict=True):
-        model = Certified(context, scale, sigma_a)
-        fixed = [voted(model, level) for level in model.levels]
-        learned = [learned_run(model, lam) for lam in scale.lams]
-        for lam, one in zip(scale.lams, learned, strict=True):
-            mean = partial(lambda run: float(run.sigmas.mean()), one)
-            level = context.fact(f"level of g beside {one.name}", mean)
-            pairs.append(Pair(sigma_a, lam, one, voted(model, level)))
-        series += [
-            _points(f"g, σ_a = {sigma_a:g}", fixed, colour, filled=False),
-            _points(f"g_v, σ_a = {sigma_a:g}", learned, colour, filled=True),
-        ]
-    figure = Figure(
-        "clean",
-        "Clean accuracy against the noise level: σ_s for g (dashed), the mean of all selected σ_s "
-        "for g_v (solid, λ from left to right as listed). Bars: 95 % intervals over images; g and "
-        "g_v share images, so their differences are far more certain than the bars.",
-        [partial(plot_points, series=series, xlabel="(mean) σ_s", ylabel="clean accuracy (%)")],
-        legend="lower left",
-        height=4.4,
-    )
-    notes = [context.selectors_of_g_v(pair_needs(scale))]
-    return Result([figure], [_clean_table(pairs)], [clean_claim(pairs)], notes)
-
-
-def voted(model: Certified, level: float) -> Outcomes:
-    """g at one level, by plain majority."""
-    name = f"g, σ_a = {model.sigma_a:g}, σ_s = {level:.3g}"
-    return model.context.run(name, lambda: majority(model.fixed_run(level)))
-
-
-def learned_run(model: Certified, lam: float) -> Outcomes:
-    """g_v: h evaluated once on x + ε, ε ~ N(0, σ_a² I); the level that it chose is voted on."""
-    context, scale = model.context, model.scale
-
-    def make() -> Outcomes:
-        need = Need.fixed(model.sigma_a, selector=True)
-        options = context.g_v_options(need, lam)
-        data = context.images(scale.data, "test", scale.images)
-        settings = PredictOptions(n=scale.n, alpha=None, seed=scale.seed)
-        return outcomes(context.predict(f"g_v, λ = {lam:g}", options, data, settings))
-
-    return context.run(f"g_v, σ_a = {model.sigma_a:g}, λ = {lam:g}", make)
-
-
-def majority(run: Run) -> Outcomes:
-    """What the plain majority of a certify run's votes at its level answers, never abstaining."""
-    rows = []
-    for row in run.rows():
-        (level,) = row["evidence"]["votes"]
-        rows.append(row | {"prediction": int(np.argmax(level["counts"])), "evidence": None})
-    config = {**run.header["config"], "alpha": None}
-    return Outcomes.of({**run.header, "verb": "predict", "config": config}, rows)
-
-
-def _points(label: str, runs: Sequence[Outcomes], colour: str, filled: bool) -> Points:
-    means = [float(run.sigmas.mean()) for run in runs]
-    return Points(
-        label, means, [Share.of(run.correct) for run in runs], colour=colour, filled=filled
-    )
-
-
-def _clean_table(pairs: Sequence[Pair]) -> Table:
-    rows = []
-    for pair in pairs:
-        sigmas = pair.learned.sigmas
-        rows.append(
-            [
-                Cell(f"{pair.sigma_a:g}", pair.sigma_a),
-                Cell(f"{pair.lam:g}", pair.lam),
-                Cell(f"{sigmas.mean():.4f}", float(sigmas.mean())),
-                Cell(f"{sigmas.std():.4f}", float(sigmas.std())),
-                Cell.share(Share.of(pair.learned.correct)),
-                Cell(f"{pair.fixed.sigmas[0]:.4f}", float(pair.fixed.sigmas[0])),
-                Cell.share(Share.of(pair.fixed.correct)),
-                Cell.difference(pair.gap),
-            ]
-        )
-    return Table(
-        "clean",
-        "Clean accuracy in % of g_v, and of g at the level next to g_v's mean σ_s; the difference "
-        "in percentage points, paired by image, with 95 % intervals.",
-        ["σ_a", "λ", "mean σ_s", "sd of σ_s", "g_v", "σ_s of g", "g", "g_v − g"],
-        rows,
-    )
-
-
-def clean_claim(pairs: Sequence[Pair]) -> Claim:
-    """At equal mean σ, g_v is more often right than g."""
-    spread = max(float(pair.learned.sigmas.std() / pair.learned.sigmas.mean()) for pair in pairs)
-    return judged(
-        "g_v has better clean accuracy than g at equal mean σ_s",
-        "Fig. 6a",
-        {f"σ_a = {pair.sigma_a:g}, λ = {pair.lam:g}": pair.gap for pair in pairs},
-        "clean accuracy of g_v minus that of g",
-        f"σ_s differs between images by {100 * spread:.2g} % at most (sd/mean)",
-    )
-
-
-CLEAN = Experiment(
-    "clean",
-    "Fig. 6a",
-    "clean accuracy of g_v and g against the noise level",
-    {"cpu": CleanScale(**CPU), "paper": CleanScale()},
-    {"cpu": "1 min after certified", "paper": "minutes after certified"},
-    clean,
 )

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from reproduce.attainable import Table as Tabulated
 from reproduce.attainable import tabulate
-from reproduce.certification import TABLE_2
+from reproduce.certification import TABLE_2, relative_width
 from reproduce.context import Context
 from reproduce.experiment import Claim, Experiment, Figure, Need, Result, Scale, Verdict, size
 from varsmooth.bounds import Floats
@@ -286,8 +286,7 @@ class Observer:
 
 def width(seen: Mapping[str, Any]) -> float:
     """The 5–95 % range relative to its middle."""
-    low, high = seen["low"], seen["high"]
-    return float(2 * (high - low) / (high + low))
+    return float(relative_width((seen["low"], seen["high"])))
 
 
 def _plot(axes: "Axes", study: Study, scale: MemorisationScale, what: str) -> None:
@@ -299,8 +298,7 @@ def _plot(axes: "Axes", study: Study, scale: MemorisationScale, what: str) -> No
             axes.plot(scale.measured, y, style, color=colour, markersize=4, label=label)
         theirs = TABLE_2.get((study.sigma_a, lam))
         if what == "width" and theirs is not None:
-            level = 100 * width({"low": theirs[0], "high": theirs[1]})
-            axes.axhline(level, linestyle=":", color=colour, linewidth=1)
+            axes.axhline(100 * relative_width(theirs), linestyle=":", color=colour, linewidth=1)
     axes.set_xscale("symlog", linthresh=1)
     axes.set(xlabel="passes", title=study.title if what == "width" else "")
     axes.set_ylabel("width of σ_s (%)" if what == "width" else "gain over the best single σ")
@@ -344,7 +342,7 @@ def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
         for lam in scale.lams:
             trained, other = (study.at(scale.passes, which, lam) for which in SETS)
             theirs = TABLE_2.get((study.sigma_a, lam))
-            paper = "" if theirs is None else f", Table 2 {100 * _width_of(theirs):.0f} %"
+            paper = "" if theirs is None else f", Table 2 {100 * relative_width(theirs):.0f} %"
             name = f"{study.title}, λ = {lam:g}"
             shown.append(
                 f"{name}: width {100 * width(trained):.1f} % on training images, "
@@ -373,10 +371,6 @@ def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
         "images and below 0 on held-out ones, not where it is above 0 on held-out ones",
         numbers,
     )
-
-
-def _width_of(ends: tuple[float, float]) -> float:
-    return width({"low": ends[0], "high": ends[1]})
 
 
 def _gain(seen: Mapping[str, Any]) -> str:

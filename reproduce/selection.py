@@ -1,5 +1,6 @@
-"""What bounds the selector: Fig. 4 with App. A, and App. B."""
+"""What the selector chooses: its bounds (Fig. 4, App. A and B) and clean accuracy (Fig. 6a)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -7,14 +8,28 @@ from itertools import product
 import numpy as np
 
 from reproduce.context import Context
-from reproduce.experiment import Claim, Experiment, Figure, Result, Scale, size
-from reproduce.levels import CPU, Certified, CertifyScale, raw_samples
-from reproduce.plots import plot_percentile_bounds, plot_selector_bounds
+from reproduce.experiment import (
+    Claim,
+    Experiment,
+    Figure,
+    Need,
+    Result,
+    Scale,
+    pair_needs,
+    size,
+)
+from reproduce.levels import CPU, Certified, CertifyScale, outcomes, raw_samples
+from reproduce.plots import Points, plot_percentile_bounds, plot_points, plot_selector_bounds
+from reproduce.verdicts import judged
 from varsmooth import bounds
 from varsmooth.bounds import Floats
-from varsmooth.report.statistics import Interval, mean_interval
+from varsmooth.report.figures import colours
+from varsmooth.report.outcomes import Outcomes
+from varsmooth.report.statistics import Interval, PairedDifference, Share, mean_interval
 from varsmooth.report.tables import Cell, Table
 from varsmooth.rounding import rounded
+from varsmooth.runs.options import PredictOptions
+from varsmooth.runs.records import Run
 
 SHIFTS = tuple(0.25 * step for step in range(17))
 """D/σ_m of the table."""
@@ -220,4 +235,140 @@ SELECTOR_BOUNDS = Experiment(
     {"cpu": BoundsScale(**CPU, lams=(0.0, 0.2)), "paper": BoundsScale()},
     {"cpu": "5 min", "paper": "1 h on a GPU after training"},
     selector_bounds,
+)
+
+
+# Fig. 6a: clean accuracy
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanScale(CertifyScale):
+    """Fig. 6a: λ steers g_v, σ_s steers g."""
+
+    lams: tuple[float, ...] = size("λ", (0.0, 0.1, 0.2, 0.3, 0.4))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """g_v at one λ beside g at the level of the table next to its mean σ_s."""
+
+    sigma_a: float
+    lam: float
+    learned: Outcomes
+    fixed: Outcomes
+
+    @property
+    def gap(self) -> PairedDifference:
+        return PairedDifference.of(self.learned.correct, self.fixed.correct)
+
+
+def clean(context: Context, scale: CleanScale) -> Result:
+    """Clean accuracy against the noise level, for g and for g_v with its mean σ_s."""
+    series, pairs = [], []
+    for sigma_a, colour in zip(scale.sigmas, colours(len(scale.sigmas)), strict=True):
+        model = Certified(context, scale, sigma_a)
+        fixed = [voted(model, level) for level in model.levels]
+        learned = [learned_run(model, lam) for lam in scale.lams]
+        for lam, one in zip(scale.lams, learned, strict=True):
+            mean = partial(lambda run: float(run.sigmas.mean()), one)
+            level = context.fact(f"level of g beside {one.name}", mean)
+            pairs.append(Pair(sigma_a, lam, one, voted(model, level)))
+        series += [
+            _points(f"g, σ_a = {sigma_a:g}", fixed, colour, filled=False),
+            _points(f"g_v, σ_a = {sigma_a:g}", learned, colour, filled=True),
+        ]
+    figure = Figure(
+        "clean",
+        "Clean accuracy against the noise level: σ_s for g (dashed), the mean of all selected σ_s "
+        "for g_v (solid, λ from left to right as listed). Bars: 95 % intervals over images; g and "
+        "g_v share images, so their differences are far more certain than the bars.",
+        [partial(plot_points, series=series, xlabel="(mean) σ_s", ylabel="clean accuracy (%)")],
+        legend="lower left",
+        height=4.4,
+    )
+    notes = [context.selectors_of_g_v(pair_needs(scale))]
+    return Result([figure], [_clean_table(pairs)], [clean_claim(pairs)], notes)
+
+
+def voted(model: Certified, level: float) -> Outcomes:
+    """g at one level, by plain majority."""
+    name = f"g, σ_a = {model.sigma_a:g}, σ_s = {level:.3g}"
+    return model.context.run(name, lambda: majority(model.fixed_run(level)))
+
+
+def learned_run(model: Certified, lam: float) -> Outcomes:
+    """g_v: h evaluated once on x + ε, ε ~ N(0, σ_a² I); the level that it chose is voted on."""
+    context, scale = model.context, model.scale
+
+    def make() -> Outcomes:
+        need = Need.fixed(model.sigma_a, selector=True)
+        options = context.g_v_options(need, lam)
+        data = context.images(scale.data, "test", scale.images)
+        settings = PredictOptions(n=scale.n, alpha=None, seed=scale.seed)
+        return outcomes(context.predict(f"g_v, λ = {lam:g}", options, data, settings))
+
+    return context.run(f"g_v, σ_a = {model.sigma_a:g}, λ = {lam:g}", make)
+
+
+def majority(run: Run) -> Outcomes:
+    """What the plain majority of a certify run's votes at its level answers, never abstaining."""
+    rows = []
+    for row in run.rows():
+        (level,) = row["evidence"]["votes"]
+        rows.append(row | {"prediction": int(np.argmax(level["counts"])), "evidence": None})
+    config = {**run.header["config"], "alpha": None}
+    return Outcomes.of({**run.header, "verb": "predict", "config": config}, rows)
+
+
+def _points(label: str, runs: Sequence[Outcomes], colour: str, filled: bool) -> Points:
+    means = [float(run.sigmas.mean()) for run in runs]
+    return Points(
+        label, means, [Share.of(run.correct) for run in runs], colour=colour, filled=filled
+    )
+
+
+def _clean_table(pairs: Sequence[Pair]) -> Table:
+    rows = []
+    for pair in pairs:
+        sigmas = pair.learned.sigmas
+        rows.append(
+            [
+                Cell(f"{pair.sigma_a:g}", pair.sigma_a),
+                Cell(f"{pair.lam:g}", pair.lam),
+                Cell(f"{sigmas.mean():.4f}", float(sigmas.mean())),
+                Cell(f"{sigmas.std():.4f}", float(sigmas.std())),
+                Cell.share(Share.of(pair.learned.correct)),
+                Cell(f"{pair.fixed.sigmas[0]:.4f}", float(pair.fixed.sigmas[0])),
+                Cell.share(Share.of(pair.fixed.correct)),
+                Cell.difference(pair.gap),
+            ]
+        )
+    return Table(
+        "clean",
+        "Clean accuracy in % of g_v, and of g at the level next to g_v's mean σ_s; the difference "
+        "in percentage points, paired by image, with 95 % intervals.",
+        ["σ_a", "λ", "mean σ_s", "sd of σ_s", "g_v", "σ_s of g", "g", "g_v − g"],
+        rows,
+    )
+
+
+def clean_claim(pairs: Sequence[Pair]) -> Claim:
+    """At equal mean σ, g_v is more often right than g."""
+    spread = max(float(pair.learned.sigmas.std() / pair.learned.sigmas.mean()) for pair in pairs)
+    return judged(
+        "g_v has better clean accuracy than g at equal mean σ_s",
+        "Fig. 6a",
+        {f"σ_a = {pair.sigma_a:g}, λ = {pair.lam:g}": pair.gap for pair in pairs},
+        "clean accuracy of g_v minus that of g",
+        f"σ_s differs between images by {100 * spread:.2g} % at most (sd/mean)",
+    )
+
+
+CLEAN = Experiment(
+    "clean",
+    "Fig. 6a",
+    "clean accuracy of g_v and g against the noise level",
+    {"cpu": CleanScale(**CPU), "paper": CleanScale()},
+    {"cpu": "1 min after certified", "paper": "minutes after certified"},
+    clean,
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from reproduce.catalogue import EXPERIMENTS
+from reproduce.__main__ import EXPERIMENTS
 from reproduce.context import Context
 from reproduce.experiment import Need, Scale, resized
 from reproduce.levels import Certified, CertifyScale, levels_between, selector_options
