@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from varsmooth.attacks import pgd as pgd
     from varsmooth.cascade import CascadeSelector as CascadeSelector
     from varsmooth.cascade import SoftmaxGate as SoftmaxGate
-    from varsmooth.certificates import ABSTAIN as ABSTAIN
     from varsmooth.certificates import Certificate as Certificate
     from varsmooth.certificates import Certificates as Certificates
     from varsmooth.certificates import Decision as Decision
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from varsmooth.certification import certify as certify
     from varsmooth.certification import certify_as_paper as certify_as_paper
     from varsmooth.data import load_dataset as load_dataset
+    from varsmooth.defaults import ABSTAIN as ABSTAIN
     from varsmooth.errors import VarsmoothError as VarsmoothError
     from varsmooth.models.loading import load as load
     from varsmooth.prediction import predict as predict

@@ -12,14 +12,11 @@ import torch
 from torch import Tensor
 
 from varsmooth.cascade import Stages
+from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence, stage_radii
 from varsmooth.results import Results
 
-ABSTAIN = -1
-"""The prediction of a smoothed classifier that is not sure enough to answer."""
-
-Guarantee = Literal["sound", "conditional", "heuristic"]
 GUARANTEES: dict[Method, Guarantee] = {
     "fixed": "sound",
     "sound": "sound",

@@ -1,4 +1,11 @@
-"""Defaults that the library, the command line and the page share; importable without torch."""
+"""Defaults and words that every room shares; importable without torch."""
+
+from typing import Literal
+
+ABSTAIN = -1
+"""The prediction of a smoothed classifier that is not sure enough to answer."""
+
+Guarantee = Literal["sound", "conditional", "heuristic"]
 
 N = 1000
 """Votes of f behind a prediction, or at each level of a certificate."""

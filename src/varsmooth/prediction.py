@@ -7,8 +7,8 @@ from torch import Tensor
 
 from varsmooth import bounds
 from varsmooth.cascade import CascadeSelector, Stages
-from varsmooth.certificates import ABSTAIN, Prediction, Predictions
-from varsmooth.defaults import ALPHA, ALPHA_SELECT, N
+from varsmooth.certificates import Prediction, Predictions
+from varsmooth.defaults import ABSTAIN, ALPHA, ALPHA_SELECT, N
 from varsmooth.errors import check_counts, require
 from varsmooth.evidence import Ledger, LevelVotes
 from varsmooth.sampling import Ids, Sampler, image_by_image

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+import varsmooth
 from tests.small_models import run, table, write_pair
 
 OWN = """
@@ -77,10 +78,68 @@ def test_a_failure_is_one_sentence_and_exit_code_1(
     assert run(words) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    plan, failure = captured.err.splitlines()
-    assert plan.startswith(words.split()[0])  # said at once, before anything was loaded
+    *plan, failure = captured.err.splitlines()
+    assert all(line.startswith(words.split()[0]) for line in plan)
     assert failure.startswith("varsmooth: ")
     assert sentence in failure
+
+
+MISTAKES = """\
+report nosuch
+report export nosuch
+report recompute nosuch --alpha 0.01
+verify nosuch
+certify --model nosuch --out x
+certify --model nosuch:make --sigma 1 --out x
+certify --model cifar10-0.25 --data nosuch --out x
+certify --model cifar10-0.25 --data cifar10 --root nosuch --out x
+predict nosuch.png --model cifar10-0.25
+attack --against nosuch --out x
+attack --model nosuch --eps 1 --out x
+train classifier --network nosuch --sigma 0.25 --out x
+train classifier --data nosuch --sigma 0.25 --out x
+train classifier --initial nosuch --data cifar10-sample --sigma 0.25 --out x
+train classifier --initial nosuch.safetensors --data cifar10-sample --sigma 0.25 --out x
+train classifier --network nosuch:Net --data cifar10-sample --sigma 0.25 --out x
+train selector --classifier nosuch --out x
+train selector --classifier cifar10-0.25 --network conv4 --out x
+tune nosuch
+measure nosuch
+adopt nosuch:make --data cifar10-sample --out x
+adopt own_models:Bright --data nosuch --out x
+data info nosuch
+demo --model nosuch
+app --model nosuch
+app --run nosuch
+models nosuch"""
+
+
+def test_a_wrong_name_is_said_before_torch_is_imported(here: Path) -> None:
+    code = (
+        f"import sys; sys.path[:0] = {[str(Path(varsmooth.__file__).parents[1])]}\n"
+        "from varsmooth.cli import main\n"
+        f"for words in {MISTAKES!r}.splitlines():\n"
+        "    assert main(words.split()) in (1, 2), words\n"
+        "    assert 'torch' not in sys.modules, words"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(MISTAKES.splitlines())
+    assert all("nosuch" in line or "no network 'conv4'" in line for line in lines)
+
+
+def test_the_plan_names_the_device_that_is_used(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At once what will be done; torch knows the device a moment later."""
+    assert run("certify --model own_models:smoothed --data photos --n 50 --out x") == 0
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    plan = capsys.readouterr().err.splitlines()[0]
+    assert plan == (
+        "certify photos test with own_models:smoothed: method sound, n 50, alpha 0.001, out x, "
+        f"device {device}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_help_imports_nothing_but_the_standard_library(words: str) -> None:
     used, text = imports(f"from varsmooth.cli import main; main({[*words.split(), '--help']})")
     assert used - bare - set(sys.stdlib_module_names) == {"varsmooth"}
     assert text.startswith(f"usage: varsmooth {words}".rstrip())
+    assert not any(line.isspace() for line in text.splitlines())
     for option in options_of(FUNCTIONS[words]) if words in FUNCTIONS else ():
         assert option.spelled in text
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.errors import VarsmoothError
+from varsmooth.models.names import NETWORKS
 from varsmooth.models.networks import (
-    NETWORKS,
     AttentionSelector,
     ConfidenceSelector,
     Conv4,

@@ -158,7 +158,7 @@ def test_two_processes_write_the_table_of_one(folder: Path, launcher: str) -> No
 def test_a_mistake_is_told_before_any_process_starts(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(f"{WORDS} two --devices 2 --data nowhere") == 1
+    assert run(f"{WORDS} two --devices 2 --subset 5000:") == 1
     told = capsys.readouterr().err.splitlines()
     assert [line for line in told if line.startswith("varsmooth:")] == told[1:]
     assert len(told) == 2  # what it is going to do, and what is wrong

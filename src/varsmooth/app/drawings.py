@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from varsmooth.app.work import SelectorDraws
-from varsmooth.certificates import ABSTAIN, Certificate
+from varsmooth.certificates import Certificate
+from varsmooth.defaults import ABSTAIN
 from varsmooth.report.figures import styled
 from varsmooth.report.pages import data_url
 from varsmooth.rounding import rounded

@@ -9,8 +9,9 @@ from torch import Tensor
 from varsmooth.app import drawings
 from varsmooth.app.knobs import KNOBS, Knobs, knobs_for
 from varsmooth.app.work import Attacked, Certified, SelectorDraws, View
-from varsmooth.certificates import ABSTAIN, Certificate, Certificates
+from varsmooth.certificates import Certificate, Certificates
 from varsmooth.data import Batch
+from varsmooth.defaults import ABSTAIN
 from varsmooth.evidence import stage_radii
 from varsmooth.report import pages
 from varsmooth.report.outcomes import outcome

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from varsmooth.cli.feedback import announce, command, conclude
+from varsmooth.cli.feedback import announce, check_here, command, conclude
+from varsmooth.errors import require
+from varsmooth.models.descriptions import CONFIG
+from varsmooth.models.source import Source
 from varsmooth.typed import Count, Device, NonNegative, Positive
 
 
@@ -42,7 +45,13 @@ def adopt(
     """
     levels = sorted(levels or (0.06, 0.12, 0.25, 0.5))
     votes = images * n * len(levels)
-    announce(f"adopt {factory}", data=f"{data} {split}", images=images, votes=votes, device=device)
+    require(":" in factory, f"{factory} should be an import path package.module:name")
+    require(
+        not (out / CONFIG).exists(),
+        f"{out} holds a model already; choose another --out, or delete that folder",
+    )
+    source = check_here(factory, Source(data=data, root=root, resize=resize))
+    announce(f"adopt {factory}", device, data=f"{data} {split}", images=images, votes=votes)
     import time
 
     import numpy as np
@@ -51,24 +60,16 @@ def adopt(
     from varsmooth.bounds import clopper_pearson_lower
     from varsmooth.data import load_source
     from varsmooth.data.fitting import fitted, outputs_on
-    from varsmooth.errors import require
     from varsmooth.models.cards import accuracy_table, plain
     from varsmooth.models.checkpoints import save
-    from varsmooth.models.descriptions import CONFIG, Description, Part
+    from varsmooth.models.descriptions import Description, Part
     from varsmooth.models.networks import build
-    from varsmooth.models.source import Source
     from varsmooth.processes import choose_device
     from varsmooth.selectors import FixedSelector
     from varsmooth.smoothing import SmoothedClassifier
     from varsmooth.training.cards import measure_classifier
 
-    require(":" in factory, f"{factory} should be an import path package.module:name")
-    require(
-        not (out / CONFIG).exists(),
-        f"{out} holds a model already; choose another --out, or delete that folder",
-    )
     network: nn.Module = build(factory).to(choose_device(device)).eval()
-    source = Source(data=data, root=root, resize=resize)
     held_out = load_source(source, split)
     names = tuple(getattr(network, "class_names", ())) or held_out.class_names
     shape = getattr(network, "image_shape", None) or held_out.shape

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from varsmooth.cli.feedback import check_here, check_runs
+from varsmooth.models.source import Source
 from varsmooth.typed import Port
 
 
@@ -34,6 +36,9 @@ def app(
     from varsmooth.app import require_extra
 
     require_extra()
+    check_here(model, Source(data=data))
+    if run is not None:
+        check_runs(run)
     from varsmooth.app.desk import Desk
     from varsmooth.app.server import is_local, serve
 

@@ -6,9 +6,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from varsmooth.cli.feedback import announce, conclude
+from varsmooth.cli.feedback import announce, check_here, conclude
 from varsmooth.defaults import MODEL
 from varsmooth.errors import require
+from varsmooth.models.source import Source
 from varsmooth.runs.options import (
     AttackOptions,
     CertifyOptions,
@@ -49,6 +50,7 @@ def demo(
     where = str(out)
     if find_spec("matplotlib") is None:
         where += "; the report has no figures, which need pip install 'varsmooth[report]'"
+    check_here(model, Source())
     announce(f"predict, certify and attack {images} images with {model}", out=where)
     from varsmooth.models.cards import aligned
     from varsmooth.models.descriptions import describe

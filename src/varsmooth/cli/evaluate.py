@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from varsmooth.cli.feedback import announce, command, conclude, say
+from varsmooth.cli.feedback import announce, check_here, check_runs, command, conclude, say
 from varsmooth.cli.parser import WrongUsage, as_typed
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError
@@ -46,21 +46,22 @@ def predict(
         out: the folder of a run; without it the predictions are printed and not kept
         devices: number of processes of a run, each with its own device
     """
-    _need_model(model)
     chosen = [replace(data, data=path) for path in images] or [data]
     if out is None:
         if devices != 1 or name is not None:
             raise WrongUsage("--devices and --name are for a run; give its folder with --out")
+        chosen = [_here(model, data) for data in chosen]
         _print_predictions(model, chosen, settings, batch_size, device)
         return
     if len(chosen) > 1:
         raise WrongUsage("a run has one data set; put the images into one folder")
+    data = _here(model, *chosen)
     from varsmooth.report.statements import result
     from varsmooth.runs.predicting import predict_dataset
 
     options = RunOptions(out, name, batch_size, device, devices)
-    _announce("predict", model, chosen[0], options, n=settings.n, alpha=settings.alpha)
-    found = predict_dataset(model, chosen[0], settings, options)
+    _announce("predict", model, data, options, n=settings.n, alpha=settings.alpha)
+    found = predict_dataset(model, data, settings, options)
     conclude(result(found), f"varsmooth report {out}")
 
 
@@ -105,12 +106,12 @@ def certify(
       varsmooth certify --model my_model/ --data cifar10 --devices 4 --out runs/four
       torchrun --nproc-per-node 4 -m -- varsmooth certify --model my_model/ --out runs/four
     """
-    _need_model(model)
+    data = _here(model, data)
     names = ("method", "at", "until", "n_max") if settings.n_max else ("method", "n")
     asked = {name: getattr(settings, name) for name in (*names, "alpha")}
     _announce("certify", model, data, run, **asked)
+    from varsmooth.models.names import callers_own
     from varsmooth.report.statements import result
-    from varsmooth.runs.building import callers_own
     from varsmooth.runs.certifying import certify_dataset
 
     found = certify_dataset(model, data, settings, run)
@@ -145,9 +146,9 @@ def attack(
     if against is not None:
         _search(against, model, data, settings, run)
         return
-    _need_model(model)
     if settings.eps is None:
         raise WrongUsage("give the attack a budget with --eps, or a run to search with --against")
+    data = _here(model, data)
     _announce(
         "attack", model, data, run, eps=settings.eps, kind=settings.kind, steps=settings.steps
     )
@@ -169,7 +170,8 @@ def _search(
     changed += ["--eps"] * (settings.eps is not None)
     if changed:
         raise WrongUsage(f"--against takes these from its run; leave out {', '.join(changed)}")
-    announce(f"attack the certificates of {against}", steps=settings.steps, out=run.out)
+    check_runs(against)
+    announce(f"attack the certificates of {against}", run.device, steps=settings.steps, out=run.out)
     from varsmooth.report.statements import result
     from varsmooth.runs.searching import search_run, violations
 
@@ -216,13 +218,9 @@ def verify(
         trust: import paths package.module:Class of networks that a checkpoint may load
         seed: of the fresh noise and the choice of images (default: fresh entropy)
     """
-    announce(
-        f"verify {run}",
-        model=model,
-        replay=replay or None,
-        resample=resample or None,
-        device=device,
-    )
+    check_runs(run)
+    asked = {"replay": replay or None, "resample": resample or None}
+    announce(f"verify {run}", device, model=model, **asked)
     from varsmooth.cli import VERBS
     from varsmooth.runs.verifying import FALSE_ALARM, verify_run
 
@@ -252,9 +250,11 @@ def verify(
     conclude(said, f"varsmooth report {run}")
 
 
-def _need_model(model: ModelOptions) -> None:
+def _here(model: ModelOptions, data: DataOptions) -> DataOptions:
+    """The images to take; a mistake in their name, or in the model's, is said at once."""
     if model.model is None:
         raise WrongUsage("choose a model with --model; `varsmooth models` lists the released ones")
+    return check_here(model.model, data)
 
 
 def _changed(options: Any) -> list[str]:
@@ -267,5 +267,4 @@ def _announce(
     verb: str, model: ModelOptions, data: DataOptions, run: RunOptions, **settings: object
 ) -> None:
     images = f"{data.data or 'its own data,'} {data.split} {data.subset or ''}".rstrip()
-    where = {"device": run.device, "out": run.out}
-    announce(f"{verb} {images} with {model.model}", **settings, **where)
+    announce(f"{verb} {images} with {model.model}", run.device, **settings, out=run.out)

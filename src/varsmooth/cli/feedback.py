@@ -1,20 +1,71 @@
-"""What a long command says: at once what it is going to do, at the end what to do next."""
+"""What a long command says: at once what is wrong or what it will do, at the end what is next."""
 
 import os
 import shlex
 import sys
-from typing import TextIO
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+from varsmooth.models.source import SAMPLE, Source
+from varsmooth.typed import Device
+
+S = TypeVar("S", bound=Source)
 
 
-def announce(doing: str, **settings: object) -> None:
-    """One line on standard error before the work starts, in the first of several processes."""
-    if _is_first():
-        said = ", ".join(
-            f"{name} {value:,}" if isinstance(value, int) and value >= 10_000 else f"{name} {value}"
-            for name, value in settings.items()
-            if value is not None
-        )
+def check_here(model: str | None, images: S, trained: bool = False) -> S:
+    """The images that a command takes. They and the model must be there.
+
+    This and `announce` come before torch is imported, which takes seconds.
+
+    Args:
+        model: as the user named it; an address is not fetched yet
+        images: as the user named them; without a name those of the model
+        trained: the model's training images themselves, not a sample of them
+    """
+    from varsmooth.data.catalog import check_source
+    from varsmooth.models.descriptions import describe
+    from varsmooth.models.names import callers_own, check_code, is_code
+
+    if model is not None and is_code(model):
+        check_code(model)
+        images = images.filled(SAMPLE)
+    elif model is not None and not callers_own(model):
+        about = describe(model)
+        images = images.filled(about.source if trained else about.samples)
+    check_source(images)
+    return images
+
+
+def check_runs(*folders: str | Path) -> None:
+    """The runs must be there; said before torch is imported."""
+    from varsmooth.runs.records import Run
+
+    for folder in folders:
+        Run.open(folder)
+
+
+def announce(doing: str, device: Device | None = None, **settings: object) -> None:
+    """One line on standard error before the work starts, in the first of several processes.
+
+    The device ends it: torch, which knows it, is imported while the rest is read.
+    """
+    if not _is_first():
+        return
+    said = ", ".join(
+        f"{name} {value:,}" if isinstance(value, int) and value >= 10_000 else f"{name} {value}"
+        for name, value in settings.items()
+        if value is not None
+    )
+    if device is None:
         say(f"{doing}: {said}", sys.stderr)
+        return
+    say(f"{doing}: {said}{', ' * bool(said)}device ", sys.stderr, end="")
+    try:
+        from varsmooth.processes import choose_device
+
+        say(str(choose_device(device)), sys.stderr, end="")
+    finally:
+        say("", sys.stderr)
 
 
 def command(words: str, **options: object) -> str:
@@ -33,10 +84,10 @@ def conclude(result: list[str], *commands: str) -> None:
         say("\n".join([*result, *(f"next: {command}" for command in commands)]))
 
 
-def say(text: str, file: TextIO | None = None) -> None:
+def say(text: str, file: TextIO | None = None, end: str = "\n") -> None:
     """Print; control characters in names that others chose do not reach the terminal."""
     safe = (c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
-    print("".join(safe), file=file, flush=True)
+    print("".join(safe), file=file, end=end, flush=True)
 
 
 def _is_first() -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from varsmooth.cli.feedback import command
+from varsmooth.cli.feedback import announce, check_here, command
 from varsmooth.models.source import Source
 from varsmooth.typed import Count, Device, NonNegative
 
@@ -42,6 +42,12 @@ class HeldOut(Source):
         given = {"trust": self.trust, "data": self.data, "root": self.root, "resize": self.resize}
         split = None if own == "test" else own
         return command(f"certify --model {model}", **given, split=split, **settings)
+
+    def announce(self, doing: str, model: str, n: int) -> None:
+        """Say what will be done, or what is not there."""
+        data = check_here(model, self, trained=True).data or "its own data,"
+        images = f"at most {self.images} of {data} {self.split}"
+        announce(doing, self.device, images=images, n=n)
 
     def load(self, model: str) -> "Checkpoint":
         from varsmooth.models.checkpoints import load_checkpoint

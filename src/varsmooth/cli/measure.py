@@ -1,6 +1,6 @@
 """`varsmooth measure`: what a model can do, written into its description and its card."""
 
-from varsmooth.cli.feedback import announce, conclude
+from varsmooth.cli.feedback import conclude
 from varsmooth.cli.held_out import HeldOut
 from varsmooth.typed import Count, Odd, Positive
 
@@ -30,7 +30,7 @@ def measure(
         n_select: samples of h per image and λ; odd
         levels: certify f at these levels alone and keep the rest of the card
     """
-    announce(f"measure {model}", images=f"at most {images.images} of {images.split}", n=n)
+    images.announce(f"measure {model}", model, n)
     from varsmooth.models.cards import CARD, plain, write_card
     from varsmooth.models.descriptions import CONFIG, own_copy, rewrite
     from varsmooth.models.settings import Settings

@@ -105,6 +105,10 @@ class Parser(argparse.ArgumentParser):
         needs = re.sub(r"argument (\S+): expected one argument", r"\1 needs a value", message)
         raise WrongUsage(f"{needs}; see {self.prog} --help")
 
+    def format_help(self) -> str:
+        """Without the line that argparse leaves for the name of the verb's argument."""
+        return re.sub(r"(?<=\nverbs:\n) +\n", "", super().format_help())
+
 
 def build_parser(verbs: Verbs) -> Parser:
     """The parser of the whole command line."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from varsmooth.cli.feedback import say
+from varsmooth.cli.feedback import check_runs, say
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.runs.options import ImportOptions
 from varsmooth.typed import Probability, Weight
@@ -36,12 +36,13 @@ def make(
             with hindsight; a run may be a pattern, several envelopes are separated by ;
         common: keep only the images that all certify runs share
     """
+    if not runs:
+        raise WrongUsage("name at least one run: varsmooth report RUN...")
+    check_runs(*runs)
     from varsmooth.report import Envelope, open_runs, write_report
     from varsmooth.report.figures import MISSING, have_matplotlib
     from varsmooth.report.outcomes import on_common_images, parse_sweep
 
-    if not runs:
-        raise WrongUsage("name at least one run: varsmooth report RUN...")
     texts = envelope.split(";") if envelope else []
     if not have_matplotlib():
         say(f"note: {MISSING}")
@@ -70,6 +71,7 @@ def export(
         to: the format
         out: the file (default: beside the run, with its name)
     """
+    check_runs(run)
     from varsmooth.report import export
 
     say(f"wrote {export(run, to, out)}")
@@ -109,6 +111,7 @@ def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> N
         alpha: the failure probability allowed per image
         out: the folder of the new run (default: beside the run, with alpha in its name)
     """
+    check_runs(run)
     from varsmooth.report import recompute
 
     made = recompute(run, alpha, out)

@@ -1,6 +1,10 @@
 """`varsmooth train`: a preset, and any option of its configuration on top of it."""
 
-from varsmooth.cli.feedback import announce, command, conclude
+from pathlib import Path
+
+from varsmooth.cli.feedback import announce, check_here, command, conclude
+from varsmooth.errors import require
+from varsmooth.models.names import check_code
 from varsmooth.models.source import NAMES
 from varsmooth.training.configuration import ClassifierConfig, SelectorConfig
 
@@ -19,7 +23,7 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
     Args:
         preset: a name from `varsmooth train presets`, or a YAML file
     """
-    _announce(f"train a classifier at σ = {config.sigma:g}", config)
+    _announce(f"train a classifier at σ = {config.sigma:g}", config, config.initial)
     from varsmooth.training import train_classifier
 
     out = train_classifier(config)
@@ -55,7 +59,7 @@ def selector(preset: str | None = None, /, *, config: SelectorConfig) -> None:
     Args:
         preset: a name from `varsmooth train presets`, or a YAML file
     """
-    _announce(f"train a selector for {config.classifier}", config)
+    _announce(f"train a selector for {config.classifier}", config, config.classifier)
     from varsmooth.training import train_selector
 
     out = train_selector(config)
@@ -81,13 +85,19 @@ def _trust(config: ClassifierConfig | SelectorConfig) -> list[str]:
     return list(dict.fromkeys([*config.trust, *own]))
 
 
-def _announce(doing: str, config: ClassifierConfig | SelectorConfig) -> None:
+def _announce(doing: str, config: ClassifierConfig | SelectorConfig, model: str | None) -> None:
+    if ":" in config.network:
+        check_code(config.network)
+    if model is not None and model.endswith(".safetensors"):
+        require(Path(model).is_file(), f"there is no file {model}")
+        model = None
+    data = check_here(model, config, trained=True).data or "its own data,"
     announce(
         doing,
-        data=f"{config.data or 'of the classifier,'} {config.train_split}",
+        config.device,
+        data=f"{data} {config.train_split}",
         epochs=config.epochs,
         augmentation=f"crop {config.crop}{', flip' * config.flip}",
         network=config.network,
-        device=config.device,
         out=config.out,
     )

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from varsmooth.cli.feedback import announce, conclude
+from varsmooth.cli.feedback import conclude
 from varsmooth.cli.held_out import HeldOut
 from varsmooth.typed import Count, Few, Positive, Share, Weight
 
@@ -51,7 +51,7 @@ def tune(
         n_select: samples of h per image and setting
         unclipped: share of the images whose level must lie within the clip range
     """
-    announce(f"tune {model} for {goal}", images=f"at most {images.images} of {images.split}", n=n)
+    images.announce(f"tune {model} for {goal}", model, n)
     from varsmooth.errors import VarsmoothError
     from varsmooth.models.cards import has_card, write_card
     from varsmooth.models.descriptions import describe, find, own_copy, recommend

@@ -6,12 +6,12 @@ from pathlib import Path
 from platformdirs import user_data_path
 
 from varsmooth.data.arrays import load_arrays
-from varsmooth.data.cifar10 import load_cifar10, load_sample
+from varsmooth.data.cifar10 import found_cifar10, load_cifar10, load_sample
 from varsmooth.data.dataset import ImageDataset
 from varsmooth.data.folders import SUFFIXES, load_folder, load_image, resized
 from varsmooth.data.splitting import has_splits
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.models.source import NAMES, Source
+from varsmooth.models.source import NAMES, Source, path_of
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -49,13 +49,21 @@ def load_dataset(
     elif name_or_path == "cifar10-sample":
         images = load_sample(split)
     else:
-        images = _load_own(Path(name_or_path).expanduser(), split, resize)
+        images = _load_own(path_of(name_or_path), split, resize)
     return images if resize is None else resized(images, resize)
 
 
 def load_source(source: Source, split: str) -> ImageDataset:
     """The images of a source, whose data must be named."""
     return load_dataset(str(source.data), split, source.root, source.resize)
+
+
+def check_source(source: Source) -> None:
+    """The images of a source, if it names any, must be there; they are not read."""
+    if source.data == "cifar10":
+        found_cifar10(data_root(source.root))
+    elif source.data is not None and source.data not in NAMES:
+        path_of(source.data)
 
 
 def unseen_split(source: Source) -> str:
@@ -68,10 +76,6 @@ def unseen_split(source: Source) -> str:
 def _load_own(path: Path, split: str, resize: int | None) -> ImageDataset:
     if path.is_dir():
         return load_folder(path, split, resize)
-    require(
-        path.is_file(),
-        f"{path} is neither a file, a folder nor one of the data sets {', '.join(NAMES)}",
-    )
     suffix = path.suffix.lower()
     if suffix in (".npz", ".npy"):
         return load_arrays(path, split)

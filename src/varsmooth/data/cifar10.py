@@ -62,17 +62,20 @@ def find_cifar10(root: Path) -> Path | None:
     return next((root / name for name in (BINARY, PYTHON) if (root / name).is_dir()), None)
 
 
+def found_cifar10(root: Path) -> Path:
+    """The same folder, which must be there."""
+    if (folder := find_cifar10(root)) is not None:
+        return folder
+    raise VarsmoothError(f"CIFAR-10 is not in {root}; get it with: varsmooth data fetch cifar10")
+
+
 def load_cifar10(root: Path, split: str, facts: Facts = FACTS) -> ImageDataset:
     """`train`: the first 45,000 training images; `val`: the last 5,000 of them; `test`: all.
 
     An id is the image's place in the training set (`train`, `val`) or the test set (`test`).
     """
     require(split in SPLITS, f"CIFAR-10 has no split {split!r}; choose train, val or test")
-    folder = find_cifar10(root)
-    if folder is None:
-        raise VarsmoothError(
-            f"CIFAR-10 is not in {root}; get it with: varsmooth data fetch cifar10"
-        )
+    folder = found_cifar10(root)
     n, held_out = facts.batch_size, facts.batch_size // 2
     if split == "test":
         records, first = read_batch(folder, "test_batch", facts), 0

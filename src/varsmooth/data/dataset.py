@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from varsmooth.errors import VarsmoothError, require
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Indices = slice | Sequence[int] | NDArray[np.integer]
 
@@ -17,9 +18,9 @@ Indices = slice | Sequence[int] | NDArray[np.integer]
 class Batch(NamedTuple):
     """What a model eats: `images, labels, ids = batch`."""
 
-    images: Tensor  # (B,C,H,W) float32 in [0,1], contiguous
-    labels: Tensor | None  # (B,) int64, None when the data set has no labels
-    ids: Tensor  # (B,) int64
+    images: "Tensor"  # (B,C,H,W) float32 in [0,1], contiguous
+    labels: "Tensor | None"  # (B,) int64, None when the data set has no labels
+    ids: "Tensor"  # (B,) int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +108,8 @@ class ImageDataset:
 
     def batch(self, indices: Indices) -> Batch:
         """The chosen images (indices may repeat) as tensors: one copy, of this batch alone."""
+        import torch  # listing and checking a data set need not wait for it
+
         pixels = torch.from_numpy(np.array(self.images[indices]))  # (B,H,W,C)
         images = pixels.permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)  # (B,C,H,W)
         labels = None if self.labels is None else torch.from_numpy(np.array(self.labels[indices]))

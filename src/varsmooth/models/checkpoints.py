@@ -30,7 +30,8 @@ from varsmooth.models.descriptions import (
     parse,
     write,
 )
-from varsmooth.models.networks import NETWORKS, ReadsClassifier, build
+from varsmooth.models.names import NETWORKS
+from varsmooth.models.networks import ReadsClassifier, build
 
 
 @dataclass(frozen=True)

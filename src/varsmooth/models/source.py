@@ -13,6 +13,15 @@ NAMES = ("cifar10", "cifar10-sample")
 S = TypeVar("S", bound="Source")
 
 
+def path_of(data: str | Path) -> Path:
+    """The path of images that have no name; it must be there."""
+    path = Path(data).expanduser()
+    names = ", ".join(NAMES)
+    here = path.is_file() or path.is_dir()
+    require(here, f"{data} is neither a file, a folder nor one of the data sets {names}")
+    return path
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source(Typed):
     """Where images come from, whatever their split.

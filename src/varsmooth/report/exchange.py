@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from varsmooth.certificates import ABSTAIN
+from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.rounding import rounded
 from varsmooth.runs.records import Row, Run

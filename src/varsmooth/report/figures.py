@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from varsmooth.bounds import Floats
-from varsmooth.certificates import Guarantee
+from varsmooth.defaults import Guarantee
 from varsmooth.report.outcomes import Envelope, Outcomes, shared_images
 from varsmooth.report.pages import data_url
 from varsmooth.report.statistics import (

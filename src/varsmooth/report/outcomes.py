@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from varsmooth.bounds import Floats
-from varsmooth.certificates import ABSTAIN, Guarantee
+from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.report import statistics
 from varsmooth.runs.records import Row, Run

@@ -6,7 +6,7 @@ from decimal import ROUND_CEILING
 import numpy as np
 
 from varsmooth.bounds import Floats
-from varsmooth.certificates import ABSTAIN
+from varsmooth.defaults import ABSTAIN
 from varsmooth.report.outcomes import Envelope, Flags, Outcomes, shared_images
 from varsmooth.report.statistics import certified_counts, false_certificates, share_intervals
 from varsmooth.report.summaries import baseline_of, radius_difference

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom, binomtest, norm, t
 
 from varsmooth.bounds import Floats, clopper_pearson_lower, clopper_pearson_upper
-from varsmooth.certificates import ABSTAIN
+from varsmooth.defaults import ABSTAIN
 
 LEVEL = 0.95
 """The confidence level of every interval in a report."""

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from scipy.stats import norm
 
-from varsmooth.certificates import ABSTAIN, Guarantee
+from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_regular
 from varsmooth.report.exchange import TSV_COLUMNS

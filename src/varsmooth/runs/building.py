@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,9 +10,8 @@ from torch import nn
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import Description
-from varsmooth.models.hub import PREFIX
 from varsmooth.models.loading import named_cascade, smoothed
-from varsmooth.models.networks.registry import imported
+from varsmooth.models.names import callers_own, imported, is_code
 from varsmooth.models.source import SAMPLE, Source
 from varsmooth.runs.options import ModelOptions, options_in
 from varsmooth.selectors import FixedSelector
@@ -71,18 +69,6 @@ def stored_model(
 
 def _spelled(names: list[str]) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in names)
-
-
-def callers_own(model: str | None) -> bool:
-    """Whether only the caller may name this model: code to import, or an address to fetch."""
-    return is_code(model) or str(model).startswith(PREFIX)
-
-
-def is_code(model: str | None) -> bool:
-    """Whether a model is named by the import path of the function that makes it."""
-    if model is None or model.startswith(PREFIX):
-        return False
-    return ":" in model and not Path(model).exists()
 
 
 def listed(value: Any) -> list[Any]:

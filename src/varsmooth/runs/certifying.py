@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from varsmooth.cascade import CascadeSelector
-from varsmooth.certificates import ABSTAIN, Certificate, Certificates
+from varsmooth.certificates import Certificate, Certificates
 from varsmooth.certification import certify, certify_as_paper
 from varsmooth.data import Batch
+from varsmooth.defaults import ABSTAIN
 from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.runs.records import Row, Run
 from varsmooth.runs.runner import Evaluation, Setup, labels_of, run

@@ -25,7 +25,7 @@ class Progress:
             disable=not (shown and terminal),
         )
         self.first, self.count, self.shares, self.waiting = done, done, "", ""
-        self.started, self.told = time.monotonic(), -SECONDS
+        self.started, self.told, self.said = time.monotonic(), -SECONDS, done
 
     def add(
         self, images: int, shares: Mapping[str, float] | None = None, samples: float | None = None
@@ -59,7 +59,7 @@ class Progress:
         return ", ".join(filter(None, (self.waiting, self.shares)))
 
     def _tell(self) -> None:
-        self.told = time.monotonic()
+        self.told, self.said = time.monotonic(), self.count
         speed = (self.count - self.first) / max(self.told - self.started, 1e-9)
         left = tqdm.format_interval((self.total - self.count) / speed) if speed else "?"
         print(
@@ -74,5 +74,5 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self.bar.close()
-        if self.logging and self.count > self.first:
+        if self.logging and self.count > self.said:
             self._tell()

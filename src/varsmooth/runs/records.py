@@ -13,13 +13,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from varsmooth.certificates import Certificate
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import append_lines, replace_file
-from varsmooth.identity import covers_architecture
 from varsmooth.limits import check_regular
+
+if TYPE_CHECKING:
+    from varsmooth.certificates import Certificate
 
 FORMAT = 1
 HEADER = "run.json"
@@ -149,8 +150,10 @@ class Run:
         lines = b"".join(map(_line, rows))
         append_lines(self.folder / f"rows-{self.rank:05d}.jsonl", lines)
 
-    def certificate(self, row: Row) -> Certificate:
+    def certificate(self, row: Row) -> "Certificate":
         """The certificate of a `certify` row, whole again."""
+        from varsmooth.certificates import Certificate  # a header is read without torch
+
         try:
             settings = {**self.header["selector"], "lattice": self.header["config"]["lattice"]}
             constant = {"settings": settings, "fingerprints": self.header["fingerprints"]}
@@ -221,6 +224,8 @@ def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     found += _changed(_options(there), _options(now), "--")
     prints = there.get("fingerprints", {})
     if prints != now.get("fingerprints", {}):
+        from varsmooth.identity import covers_architecture
+
         known = all(map(covers_architecture, prints.values()))
         found.append(
             "the model is another network or has other weights"

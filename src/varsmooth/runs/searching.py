@@ -10,8 +10,9 @@ from scipy.stats import binom
 from torch import Tensor
 
 from varsmooth.cascade import CascadeSelector
-from varsmooth.certificates import ABSTAIN, Prediction
+from varsmooth.certificates import Prediction
 from varsmooth.data import Batch
+from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger
 from varsmooth.prediction import predict

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from scipy.stats import fisher_exact, ks_2samp
+from tqdm import tqdm
 
 from varsmooth import bounds
 from varsmooth.certificates import Certificate
@@ -103,7 +104,7 @@ def verify_run(
         stated = labels_of(images.batch(slice(None)))
         labels = dict(zip(images.ids.tolist(), stated, strict=True))
     classes = _classes(rows, built, images)
-    for row in rows:
+    for row in tqdm(rows, desc="check rows", unit="row", disable=None):
         wrong = mistakes(run, row, labels, classes)
         found.problems += [f"image {row['id']}: {text}" for text in wrong]
     if found.problems or not (replay or resample):
@@ -222,6 +223,7 @@ class _Again:
         block = evaluation.block(size)
         stored = {row["id"]: row for row in self.rows}
         differing = []
+        bar = tqdm(total=count, desc="replay", unit="img", disable=None)
         for start in self.chosen.permutation(range(0, len(self.images), block)):
             if found.replayed >= count:
                 break
@@ -231,6 +233,8 @@ class _Again:
                 found.replayed += 1
                 if _votes(row) != _votes(stored[row["id"]]):
                     differing.append(stored[row["id"]])
+            bar.update(found.replayed - bar.n)
+        bar.close()
         if differing and self._same_machine():
             ids = ", ".join(str(row["id"]) for row in differing[:10])
             found.problems.append(f"replayed votes differ from the stored ones of the images {ids}")
@@ -248,7 +252,7 @@ class _Again:
     def resample(self, found: Verification, rows: Sequence[Row]) -> None:
         """A p-value for everything that can be compared with fresh draws."""
         place = {image: position for position, image in enumerate(self.images.ids.tolist())}
-        for row in rows:
+        for row in tqdm(rows, "resample", unit="img", disable=None):
             batch = self.images.batch([place[row["id"]]])
             noise = self.built.g.noise(1, self.seed, batch.ids)
             sampler = Sampler(self.built.g, batch.images.to(self.device), noise, self.batch_size)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from varsmooth.errors import VarsmoothError, nearest, require
+from varsmooth.models.names import CLASSIFIERS, SELECTORS, check_network
 from varsmooth.models.source import Source
 from varsmooth.typed import (
     Count,
@@ -111,7 +112,7 @@ class ClassifierConfig(TrainingConfig):
         universal: σ ~ U(0, sigma) for each image, which the classifier takes as an input
         network: a registered name, or the import path `package.module:Class` of your own
         network_options: keyword arguments of the network
-        initial: model folder (or released name) whose weights to start from
+        initial: what weights to start from: a model folder, a released name or a .safetensors file
         consistency: weight η of the consistency loss over noise copies; 0 turns it off
         copies: noise copies of each image in a step
         precision: of the network's activations in training; bfloat16 is faster where the
@@ -133,6 +134,7 @@ class ClassifierConfig(TrainingConfig):
         super().__post_init__()
         if self.consistency > 0 and self.copies < 2:
             raise OptionError("copies", "must be at least 2 for the consistency loss, not 1")
+        check_network(self.network, CLASSIFIERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +164,10 @@ class SelectorConfig(TrainingConfig):
     reduction: Literal["mean", "sum"] = "mean"
     network: str = "attention"
     network_options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_network(self.network, SELECTORS)
 
 
 def preset_names() -> list[str]:

@@ -1,7 +1,7 @@
 """Networks: classifiers f and selector networks h, built by name."""
 
 from varsmooth.models.networks.classifiers import Conv4, DenoisedClassifier, ResNet9, ResNet20
-from varsmooth.models.networks.registry import NETWORKS, build
+from varsmooth.models.networks.registry import build
 from varsmooth.models.networks.selector import (
     AttentionSelector,
     ConfidenceSelector,
@@ -9,7 +9,6 @@ from varsmooth.models.networks.selector import (
 )
 
 __all__ = [
-    "NETWORKS",
     "AttentionSelector",
     "ConfidenceSelector",
     "Conv4",

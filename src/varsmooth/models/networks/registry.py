@@ -1,29 +1,15 @@
 """From the name of a network and its options to the network."""
 
 import inspect
-import os
-import sys
 from collections.abc import Callable, Mapping
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from torch import nn
 
 from varsmooth.errors import VarsmoothError, nearest, require
 from varsmooth.limits import check_limit
-from varsmooth.models.adapters import CifarResNet
-from varsmooth.models.networks.classifiers import Conv4, ResNet9, ResNet20
-from varsmooth.models.networks.selector import AttentionSelector, ConfidenceSelector
-
-NETWORKS: dict[str, type[nn.Module]] = {
-    "conv4": Conv4,
-    "resnet20": ResNet20,
-    "resnet9": ResNet9,
-    "cifar-resnet": CifarResNet,
-    "attention": AttentionSelector,
-    "confidence": ConfidenceSelector,
-}
-"""Every network that a description may name without anyone's import path."""
+from varsmooth.models.names import NETWORKS, check_network, imported
 
 
 def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
@@ -38,12 +24,9 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
         Linear(in_features=8, out_features=10, bias=True)
     """
     options = dict(options or {})
-    own = ":" in network
-    require(
-        own or network in NETWORKS,
-        f"there is no network {network!r}{nearest(network, [*NETWORKS, 'package.module:Class'])}",
-    )
-    maker: Callable[..., Any] = imported(network) if own else NETWORKS[network]
+    check_network(network)
+    named = NETWORKS.get(network)
+    maker: Callable[..., Any] = resolve_name(named) if named else imported(network)
     require(callable(maker), f"{network} is not a class or function that makes a network")
     parameters = inspect.signature(maker).parameters
     known = [
@@ -72,20 +55,3 @@ def _check_sizes(network: str, value: Any) -> None:
             _check_sizes(network, inner)
     elif isinstance(value, int):
         check_limit("SIZE", value, f"an option of {network} is {value:,}")
-
-
-def imported(path: str) -> Any:
-    """What `package.module:name` names; the working directory is searched too, as by `python -m`.
-
-    This runs code: the path must come from the user, never from a file of unknown origin.
-    """
-    module, _, name = path.partition(":")
-    if module.endswith(".py"):
-        dotted = module.removesuffix(".py").replace("/", ".")
-        raise VarsmoothError(f"{path} names a file; name its module: {dotted}:{name}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise VarsmoothError(f"{path} cannot be imported: {error}") from error

@@ -1,0 +1,70 @@
+"""What may be named: registered networks, code of the user's, addresses. Known without torch."""
+
+import os
+import sys
+from collections.abc import Collection
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from varsmooth.errors import VarsmoothError, nearest, require
+from varsmooth.models.hub import PREFIX
+
+CLASSIFIERS = {
+    "conv4": "varsmooth.models.networks.classifiers:Conv4",
+    "resnet20": "varsmooth.models.networks.classifiers:ResNet20",
+    "resnet9": "varsmooth.models.networks.classifiers:ResNet9",
+    "cifar-resnet": "varsmooth.models.adapters:CifarResNet",
+}
+SELECTORS = {
+    "attention": "varsmooth.models.networks.selector:AttentionSelector",
+    "confidence": "varsmooth.models.networks.selector:ConfidenceSelector",
+}
+NETWORKS = CLASSIFIERS | SELECTORS
+"""Every network that a description may name without anyone's import path."""
+
+
+def check_network(name: str, known: Collection[str] = NETWORKS) -> None:
+    """A network is a registered name or an import path."""
+    words = [*known, "package.module:Class"]
+    require(":" in name or name in known, f"there is no network {name!r}{nearest(name, words)}")
+
+
+def check_code(path: str) -> None:
+    """`package.module:name` names a package that is there; nothing of it runs."""
+    module, _, name = path.partition(":")
+    if module.endswith(".py"):
+        dotted = module.removesuffix(".py").replace("/", ".")
+        raise VarsmoothError(f"{path} names a file; name its module: {dotted}:{name}")
+    package = module.partition(".")[0] or "?"
+    found = package in sys.modules or find_spec(package)
+    found = found or PathFinder.find_spec(package, [os.getcwd()])
+    require(bool(found), f"{path} cannot be imported: No module named {package!r}")
+
+
+def imported(path: str) -> Any:
+    """What `package.module:name` names; the working directory is searched too.
+
+    This runs code: the path must come from the user, never from a file of unknown origin.
+    """
+    check_code(path)
+    if os.getcwd() not in sys.path:  # as `python -m` does
+        sys.path.insert(0, os.getcwd())
+    try:
+        return resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise VarsmoothError(f"{path} cannot be imported: {error}") from error
+
+
+def callers_own(model: str | None) -> bool:
+    """Whether only the caller may name this model: code to import, or an address to fetch."""
+    return is_code(model) or str(model).startswith(PREFIX)
+
+
+def is_code(model: str | None) -> bool:
+    """Whether a model is named by the import path of the function that makes it."""
+    if model is None or model.startswith(PREFIX):
+        return False
+    return ":" in model and not Path(model).exists()
