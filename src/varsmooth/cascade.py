@@ -20,6 +20,7 @@ from varsmooth import bounds
 from varsmooth.bounds import Floats
 from varsmooth.errors import check_sigma, require
 from varsmooth.noise import CHUNK
+from varsmooth.typed import Level, Probability
 
 Integers = NDArray[np.int64]
 Gate = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -36,8 +37,8 @@ PRICE = 0.05
 class Stages:
     """The stages of a cascade: levels s_1, …, s_L and thresholds τ_1, …, τ_L ≥ ½."""
 
-    levels: tuple[float, ...]
-    thresholds: tuple[float, ...]
+    levels: tuple[Level, ...]
+    thresholds: tuple[Probability, ...]
 
     def __len__(self) -> int:
         return len(self.levels)

@@ -16,6 +16,7 @@ from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence, stage_radii
 from varsmooth.results import Results
+from varsmooth.typed import Class, Distance, Level, Misfit, NonNegative, exact
 
 GUARANTEES: dict[Method, Guarantee] = {
     "fixed": "sound",
@@ -43,9 +44,9 @@ class Certificate:
         samples: Noisy images shown to f.
     """
 
-    prediction: int
-    radius: float
-    sigma: float
+    prediction: Class
+    radius: Distance
+    sigma: Level
     guarantee: Guarantee
     method: Method
     ledger: Ledger = field(repr=False)
@@ -56,7 +57,7 @@ class Certificate:
     settings: dict[str, Any] = field(repr=False)
     fingerprints: dict[str, str] = field(repr=False)
     stages: Stages | None = field(default=None, repr=False)
-    samples: int = 0
+    samples: NonNegative = 0
 
     @classmethod
     def derive(
@@ -134,21 +135,29 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Certificate":
-        """The inverse of `to_dict`, also after a trip through JSON."""
-        parts = {
-            "ledger": Ledger(**values["ledger"]),
-            "votes": tuple(_read(LevelVotes, level) for level in values["votes"]),
-            "selector": _read(SelectorEvidence, values["selector"]),
-            "stages": _read(Stages, values.get("stages")),
-        }
-        return cls(**values | parts)
+        """The inverse of `to_dict`, also after a trip through JSON; `Misfit` if it is not that.
 
+        From what this returns a radius can be derived.
+        """
+        found: Certificate = exact(cls, values)
+        if found._incomplete():
+            raise Misfit(problem="is not the evidence that its method needs")
+        return found
 
-def _read(kind: type[Any], values: dict[str, Any] | None) -> Any:
-    """A part of the evidence; lists, as JSON has them, are the tuples they were."""
-    if values is None:
-        return None
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    def _incomplete(self) -> bool:
+        """Whether a part that the method reads is missing, or the parts do not fit together."""
+        votes, selector, stages = self.votes, self.selector, self.stages
+        if any(level.candidate >= len(level.counts) or level.n == 0 for level in votes):
+            return True
+        if self.method == "paper":  # a selector without bounds gets no votes
+            return selector is None or not selector.samples or selector.distance is None
+        if self.method == "sound":
+            return not (votes and selector and selector.samples and selector.levels)
+        if self.method != "cascade":
+            return not votes
+        if not votes or stages is None or len(stages.levels) != len(stages.thresholds):
+            return True
+        return votes[-1].sigma not in stages.levels[len(votes) - 1 :]
 
 
 @dataclass(frozen=True)

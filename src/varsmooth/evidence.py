@@ -12,6 +12,7 @@ from varsmooth.cascade import Stages
 from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import require
 from varsmooth.selectors import Grid
+from varsmooth.typed import Distance, Level, NonNegative, Probability, Share
 
 Method = Literal["fixed", "sound", "cascade", "paper", "conditional"]
 
@@ -32,11 +33,11 @@ class Ledger:
             to stop.
     """
 
-    alpha: float
-    alpha_class: float
-    alpha_select: float = 0.0
-    alpha_deploy: float = 0.0
-    n_deploy: int = 0
+    alpha: Probability
+    alpha_class: Probability
+    alpha_select: Share = 0.0
+    alpha_deploy: Share = 0.0
+    n_deploy: NonNegative = 0
     runner_up: bool = False
     anytime: bool = False
 
@@ -89,10 +90,10 @@ class LevelVotes:
     `passes` are votes that the gate of a cascade turned into "pass"; they count for no class.
     """
 
-    sigma: float
-    candidate: int
-    counts: tuple[int, ...]
-    passes: int = 0
+    sigma: Level
+    candidate: NonNegative
+    counts: tuple[NonNegative, ...]
+    passes: NonNegative = 0
 
     @property
     def n(self) -> int:
@@ -136,10 +137,10 @@ class SelectorEvidence:
     """
 
     samples: tuple[float, ...]
-    sigma_m: float
-    clip: tuple[float, float] | None = None
-    levels: tuple[float, ...] | None = None
-    distance: float | None = None
+    sigma_m: Level
+    clip: tuple[Level, Level] | None = None
+    levels: tuple[Level, ...] | None = None
+    distance: Distance | None = None
 
     def settle(self, raw: float) -> float:
         """A raw level, clipped and snapped as deployed; levels are float32 numbers."""

@@ -1,16 +1,29 @@
 """Options as dataclasses whose fields are what their types say, from text, YAML or Python.
 
 A rule beside a type narrows it: `n: Count` is a whole number ≥ 1. Every option is checked when it
-is given, not when it is first used.
+is given, not when it is first used. `exact` is the same for what a file holds, without the help
+that a person gets: nothing is converted.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
 from numbers import Integral, Real
+from operator import eq
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from varsmooth.errors import VarsmoothError
 
@@ -33,6 +46,10 @@ Probability = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 
 Port = Annotated[int, Rule("a whole number from 0 to 65535", lambda value: 0 <= value < 65536)]
 Device = Literal["auto", "cpu", "cuda"]
 Share = Annotated[float, Rule("a number in [0, 1]", lambda value: 0 <= value <= 1)]
+Distance = Annotated[float, Rule("a number from 0 to 10⁹", lambda value: 0 <= value <= 1e9)]
+Level = Annotated[float, Rule("a number > 0, at most 10⁹", lambda value: 0 < value <= 1e9)]
+Class = Annotated[int, Rule("a class, or -1", lambda value: -1 <= value < 2**31)]
+Id = Annotated[int, Rule("a whole number of 64 bits", lambda value: -(2**63) <= value < 2**63)]
 
 
 class OptionError(VarsmoothError):
@@ -138,3 +155,86 @@ def words(hint: Any) -> str:
         return f"{len(inner)} values separated by commas, each {words(inner[0])}"
     named = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}
     return named.get(hint, "text" if hint is str else "a group of options")
+
+
+class Misfit(ValueError):
+    """Where a value is not what its type says, as `votes[0].sigma`, and what is wrong with it."""
+
+    def __init__(self, place: str = "", problem: str = "has a wrong value") -> None:
+        super().__init__(f"{place.lstrip('.') or 'it'} {problem}")
+        self.place, self.problem = place, problem
+
+
+def exact(hint: Any, value: Any) -> Any:
+    """JSON as its type says, with the tuples and dataclasses that the type names; else `Misfit`.
+
+    A TypedDict stays as it is and may have more entries. NaN fits nothing.
+    """
+    origin, inner = get_origin(hint), get_args(hint)
+    if is_dataclass(hint) or is_typeddict(hint):
+        return _exact_object(hint, value)
+    if origin is Annotated:
+        found = exact(inner[0], value)
+        return _fit(all(rule.holds(found) for rule in inner[1:]), found)
+    if origin in (Union, UnionType):  # one type, or None
+        return None if value is None else exact(inner[0], value)
+    if origin is Literal:
+        return _fit(type(value) is str and value in inner, value)
+    if origin in (list, tuple):
+        return origin(_exact_parts(inner, _fit(type(value) in (list, tuple), value)))
+    if hint is dict or origin is dict:
+        for name, part in _fit(type(value) is dict, value).items():
+            _at(f".{name}", inner[1] if inner else Any, part)
+        return value
+    kinds = (int, float) if hint is float else (hint,)
+    small = type(value) is not int or abs(value) < 2**128
+    return _fit(hint is Any or (type(value) in kinds and small and value == value), value)
+
+
+def _exact_parts(kinds: Sequence[Any], value: Sequence[Any]) -> Sequence[Any]:
+    """The parts of a list or tuple; thousands of numbers are checked at once."""
+    if kinds[-1] is not Ellipsis and len(kinds) > 1:
+        parts = zip(kinds, _fit(len(kinds) == len(value), value), strict=True)
+        return [_at(f"[{i}]", kind, part) for i, (kind, part) in enumerate(parts)]
+    kind = kinds[0]
+    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if plain in (int, float) and set(map(type, value)) == {plain}:
+        _fit(all(map(eq, value, value)), value)
+        for end in (min(value), max(value)):  # what a rule says of numbers is an interval
+            exact(kind, end)
+        return value
+    return [_at(f"[{i}]", kind, part) for i, part in enumerate(value)]
+
+
+def _exact_object(hint: Any, value: Any) -> Any:
+    kinds, needed = _entries(hint)
+    names = _fit(type(value) is dict, value).keys()
+    for name in sorted(needed - names):
+        raise Misfit(f".{name}", "is missing")
+    if is_dataclass(hint):
+        for name in sorted(names - kinds.keys()):
+            raise Misfit(f".{name}", "is unknown")
+    found = {name: _at(f".{name}", kinds[name], value[name]) for name in kinds if name in value}
+    return cast(type, hint)(**found) if is_dataclass(hint) else value
+
+
+@cache
+def _entries(hint: Any) -> tuple[dict[str, Any], Set[str]]:
+    """The types of the entries of a dataclass or TypedDict, and those that must be there."""
+    kinds = get_type_hints(hint, include_extras=True)
+    if is_dataclass(hint):
+        return kinds, {field.name for field in fields(hint) if field.default is MISSING}
+    return kinds, hint.__required_keys__
+
+
+def _at(place: str, hint: Any, value: Any) -> Any:
+    try:
+        return exact(hint, value)
+    except Misfit as error:
+        raise Misfit(place + error.place, error.problem) from None
+
+
+def _fit(fits: bool, value: Any) -> Any:
+    if not fits:
+        raise Misfit
+    return value

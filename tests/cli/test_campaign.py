@@ -53,7 +53,7 @@ COMMANDS = {
     "demo": "--images 1",
     "app": "--model nowhere --port 0",  # which would not end
 }
-SECONDS, MEMORY = 2, 12 * 2**30
+SECONDS, MEMORY = 1, 12 * 2**30
 
 
 class Ended(NamedTuple):

@@ -17,13 +17,13 @@ HEAD: dict[str, Any] = {
     "config": {"n": 100, "alpha": 0.001, "batch_size": 128, "device": "cpu"},
     "environment": {"torch": "2"},
     "fingerprints": {"classifier": "2-abc", "selector": "2-def"},
-    "dataset": {"name": "zoo", "size": 5},
+    "dataset": {"name": "zoo", "split": "test", "size": 5, "class_names": []},
     "selector": {"selector": "fixed", "sigma": 0.25},
 }
 
 
 def row(number: int) -> dict[str, Any]:
-    values = {"prediction": 3, "sigma": 0.25, "guarantee": "sound", "evidence": {}}
+    values = {"prediction": 3, "sigma": 0.25, "guarantee": "sound", "evidence": None}
     return {"id": number, "label": None, "radius": number / 3, **values}
 
 
@@ -102,16 +102,13 @@ def test_a_line_that_is_not_a_row_is_named(tmp_path: Path, line: str) -> None:
         run.rows()
 
 
-@pytest.mark.parametrize("change", [{"config": []}, {"verb": None}, {"dataset": "cifar10"}])
+@pytest.mark.parametrize(
+    "change", [{"config": []}, {"config": {"data": 5}}, {"verb": None}, {"dataset": "cifar10"}]
+)
 def test_a_header_of_odd_types_is_a_sentence(tmp_path: Path, change: dict[str, Any]) -> None:
     (tmp_path / HEADER).write_text(json.dumps({"format": 1, **HEAD, **change}))
-    with pytest.raises(VarsmoothError, match=f"{next(iter(change))} missing or of a wrong type"):
+    with pytest.raises(VarsmoothError, match=rf"{next(iter(change))}\S* has a wrong value"):
         Run.open(tmp_path)
-
-
-def test_evidence_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(VarsmoothError, match="the evidence of image 2 in"):
-        Run.create(tmp_path, HEAD).certificate(row(2))
 
 
 @pytest.mark.parametrize("radius", [10**400, float("inf"), float("nan")])

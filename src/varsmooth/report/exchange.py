@@ -98,7 +98,7 @@ def _write_tsv(run: Run, rows: Sequence[Row], out: Path) -> None:
         radius = "0.0" if row["prediction"] == ABSTAIN else rounded(row["radius"], _DIGITS)
         cells = [row["id"], row["label"], row["prediction"], radius, right]
         lines.append(
-            "\t".join(str(cell) for cell in [*cells, timedelta(seconds=row["seconds"] or 0.0)])
+            "\t".join(str(cell) for cell in [*cells, timedelta(seconds=row.get("seconds") or 0.0)])
         )
     out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -13,11 +13,22 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import append_lines, replace_file
 from varsmooth.limits import check_regular
+from varsmooth.typed import (
+    Class,
+    Count,
+    Distance,
+    Id,
+    Level,
+    Misfit,
+    NonNegative,
+    Probability,
+    exact,
+)
 
 if TYPE_CHECKING:
     from varsmooth.certificates import Certificate
@@ -32,26 +43,76 @@ data are compared by their fingerprints instead of by their paths."""
 
 Row = dict[str, Any]
 Key = int | tuple[int, float]
-Kinds = dict[str, type | tuple[type, ...]]
 
-_HEADER: Kinds = {
-    "verb": str,
-    "name": str,
-    "config": dict,
-    "fingerprints": dict,
-    "dataset": dict,
-    "selector": dict,
-}
-_NUMBER = (int, float)
-_NONE = type(None)
-_ROW: Kinds = {"id": int, "label": (int, _NONE), "prediction": int, "sigma": (*_NUMBER, _NONE)}
-_ROWS: dict[str, Kinds] = {
-    "predict": {**_ROW, "counts": list},
-    "certify": {**_ROW, "radius": _NUMBER, "guarantee": str, "evidence": (dict, _NONE)},
-    "attack": {**_ROW, "eps": _NUMBER, "norm": _NUMBER, "counts": list, "clean_prediction": int},
-}
-"""What every reader of a header or of a row relies on; an imported run has no evidence, and
-may not know σ."""
+
+class _Config(TypedDict, total=False):
+    model: str | None
+    data: str | None
+    root: str | None
+    resize: Count | None
+    alpha: Probability | None
+    imported: str
+
+
+class _Dataset(TypedDict):
+    name: str
+    split: str
+    size: NonNegative
+    class_names: list[str]
+
+
+class _Selector(TypedDict, total=False):
+    selector: str
+    sigma: Level | None
+    inner: "_Selector"
+
+
+class _Header(TypedDict):
+    """What every reader of a run relies on. The options of each verb have checks of their own."""
+
+    verb: Literal["certify", "predict", "attack"]
+    name: str
+    config: _Config
+    environment: dict[str, Any]
+    fingerprints: dict[str, str]
+    dataset: _Dataset
+    selector: _Selector
+
+
+class _Costs(TypedDict, total=False):
+    seconds: Distance | None
+    samples: NonNegative | None
+    selector_samples: NonNegative | None
+
+
+class _Answer(_Costs):
+    id: Id
+    label: NonNegative | None
+    prediction: Class
+    sigma: Level | None
+
+
+class _Predicted(_Answer):
+    counts: list[NonNegative]
+
+
+class _Certified(_Answer):
+    """An imported run has no evidence, and may not know σ."""
+
+    radius: Distance
+    guarantee: str
+    evidence: dict[str, Any] | None
+
+
+class _Attacked(_Predicted):
+    eps: Distance
+    norm: Distance
+    clean_prediction: Class
+    clean_counts: list[NonNegative]
+    sigma_clean: Level
+
+
+_ROWS = {"predict": _Predicted, "certify": _Certified, "attack": _Attacked}
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
@@ -111,13 +172,10 @@ class Run:
             isinstance(header, dict) and header.get("format") == FORMAT,
             f"{path} has another format than {FORMAT}, the one this varsmooth reads",
         )
-        wrong = _misfits(header, _HEADER)
-        if not wrong:
-            names = header["dataset"].get("class_names", [])
-            texts = [*names, *header["fingerprints"].values()] if isinstance(names, list) else [0]
-            odd = not all(isinstance(text, str) for text in texts)
-            wrong = "class names or fingerprints are not texts" if odd else ""
-        require(not wrong, f"{path} does not describe a run: {wrong}")
+        try:
+            exact(_Header, header)
+        except Misfit as error:
+            raise VarsmoothError(f"{path} does not describe a run: {error}") from None
         return cls(Path(folder), header, rank)
 
     def rows(self) -> list[Row]:
@@ -137,13 +195,12 @@ class Run:
 
     def stored(self) -> Iterator[Row]:
         """Every complete row as it stands, also one that stands twice."""
-        kinds = _ROWS.get(self.header["verb"], _ROW)
         for path in sorted(self.folder.glob("rows-*.jsonl")):
             check_regular(path)
             with path.open("rb") as file:
                 for number, line in enumerate(file, start=1):
                     if line.endswith(b"\n"):  # what follows the last line end is a torn line
-                        yield _row(line, kinds, f"line {number} of {path}")
+                        yield self._row(line, f"line {number} of {path}")
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to this process's file; they are on the disk when this returns."""
@@ -154,14 +211,28 @@ class Run:
         """The certificate of a `certify` row, whole again."""
         from varsmooth.certificates import Certificate  # a header is read without torch
 
+        settings = self.header["selector"] | {"lattice": self.header["config"].get("lattice")}
+        constant = {"settings": settings, "fingerprints": self.header["fingerprints"]}
+        return Certificate.from_dict({**row["evidence"], **constant})
+
+    def _row(self, line: bytes, where: str) -> Row:
+        """The row of one complete line; lines of older runs have no checksum."""
+        again = "remove that line and run the same command again to compute it anew"
+        text, check, code = line.rpartition(_CHECK)
+        text = text + b"}" if check else line
+        require(
+            not check or code == b'%08x"}\n' % zlib.crc32(text),
+            f"{where} is damaged: its checksum is wrong; {again}",
+        )
         try:
-            settings = {**self.header["selector"], "lattice": self.header["config"]["lattice"]}
-            constant = {"settings": settings, "fingerprints": self.header["fingerprints"]}
-            return Certificate.from_dict({**row["evidence"], **constant})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise VarsmoothError(
-                f"the evidence of image {row['id']} in {self.folder} cannot be read ({error!r})"
-            ) from error
+            row: Row = exact(_ROWS[self.header["verb"]], _parsed(text))
+            if row.get("evidence") is not None:
+                self.certificate(row)
+        except Misfit as error:
+            raise VarsmoothError(f"{where} is not a row of this run: {error}; {again}") from None
+        except ValueError:
+            raise VarsmoothError(f"{where} is damaged; {again}") from None
+        return row
 
 
 _CHECK = b',"check":"'
@@ -173,42 +244,11 @@ def _line(row: Mapping[str, Any]) -> bytes:
     return text[:-1] + _CHECK + b'%08x"}\n' % zlib.crc32(text)
 
 
-def _row(line: bytes, kinds: Kinds, where: str) -> Row:
-    """The row of one complete line; lines of older runs have no checksum."""
-    again = "remove that line and run the same command again to compute it anew"
-    text, check, code = line.rpartition(_CHECK)
-    text = text + b"}" if check else line
-    require(
-        not check or code == b'%08x"}\n' % zlib.crc32(text),
-        f"{where} is damaged: its checksum is wrong; {again}",
-    )
-    try:
-        row = _parsed(text)
-    except ValueError:
-        raise VarsmoothError(f"{where} is damaged; {again}") from None
-    wrong = _misfits(row, kinds) if isinstance(row, dict) else "it is not an object"
-    require(not wrong, f"{where} is not a row of this run: {wrong}; {again}")
-    checked: Row = row
-    return checked
-
-
 def _parsed(text: bytes) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-
-
-def _misfits(values: Mapping[str, Any], kinds: Kinds) -> str:
-    """The entries that are missing or of a wrong kind, in words; empty if there are none."""
-    wrong = [
-        name
-        for name, kind in kinds.items()
-        if not isinstance(values.get(name, ...), kind)
-        or isinstance(values[name], bool)
-        or (isinstance(values[name], _NUMBER) and not abs(values[name]) < 1e300)
-    ]
-    return f"{', '.join(wrong)} missing or of a wrong type" if wrong else ""
 
 
 def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -186,10 +186,8 @@ def _classes(rows: list[Row], built: BuiltModel | None, images: ImageDataset | N
     """The number of classes: that of the model, or else the one that most rows agree on."""
     if built is not None and images is not None:
         return outputs_on(images, built.g)
-    votes = (row["evidence"].get("votes") for row in rows)
-    first = (levels[0] for levels in votes if isinstance(levels, list) and levels)
-    counts = (level.get("counts") for level in first if isinstance(level, dict))
-    sizes = Counter(len(found) for found in counts if isinstance(found, list))
+    votes = (row["evidence"]["votes"] for row in rows if row["evidence"] is not None)
+    sizes = Counter(len(levels[0]["counts"]) for levels in votes if levels)
     return max(sizes, key=lambda size: sizes[size], default=0)
 
 
