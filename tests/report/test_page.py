@@ -148,11 +148,6 @@ def test_whatever_a_run_folder_holds_is_text(tmp_path: Path) -> None:
     evil = '<script>alert(1)</script>\' onerror="x" &amp;'
     dataset = {"name": evil, "split": evil, "subset": evil, "size": 2, "class_names": [evil] * 3}
     rows = [certified(0, 0, 0, 0.5), certified(1, 0, 1, 0.5)]
-    rows[0]["evidence"] = {
-        "ledger": {"alpha": 1e-3, "alpha_select": 0.0},
-        "votes": [{"sigma": 0.25, "counts": [90, 10, 0]}],
-        "seed": evil,
-    }
     harmless = write(tmp_path / "tame", rows, name="tame", selector={"selector": "tame"})
     folder = write(
         tmp_path / "evil",
