@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.small_models import run
+from varsmooth.data import load_dataset
 from varsmooth.models.descriptions import describe
 from varsmooth.runs.records import Run
 
@@ -59,8 +60,10 @@ def test_every_verb_can_be_typed_as_the_one_before_says(
     assert Run.open("runs/certified").header["dataset"]["size"] == 4
     assert run("tune runs/mine --goal cascade --n 60 --trust own_nets:tiny") == 0
     cascade = proposed(capsys.readouterr().out)[-1]
+    assert "--split val --subset 1::2 " in cascade  # the half that tuning has not seen
     monkeypatch.chdir(here / "runs")  # the model knows where its images are
     assert run(cascade.replace("runs/", "") + QUICK) == 0
+    assert Run.open("cascade").header["seen_in_tuning"] == 0
     found = describe("mine")
     assert (found.dataset, found.resize) == (str(here / "photos"), 8)
     (here / "photos").rename(here / "moved")
@@ -81,6 +84,39 @@ def test_training_images_are_never_certified_without_a_word(
     assert "trained on" not in capsys.readouterr().err
     assert run("report runs/all runs/val") == 0
     assert "trained on 16 of its 20 images" in Path("report/report.html").read_text()
+
+
+def test_settings_are_not_certified_on_the_images_that_chose_them_without_a_word(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"{TRAIN} --data photos --resize 8 --batch-size 8") == 0
+    assert run("tune runs/mine --goal cascade --n 60 --trust own_nets:tiny") == 0
+    assert "certified on 2 images of photos" in capsys.readouterr().out
+    words = f"certify --model runs/mine --trust own_nets:tiny --split val{QUICK}"
+    assert run(f"{words} --out runs/val") == 0
+    assert "warning: the model's settings were chosen on 2 of these 4" in capsys.readouterr().err
+    assert run(f"{words} --subset 1::2 --out runs/half") == 0
+    assert "warning" not in capsys.readouterr().err
+    assert run("report runs/val") == 0
+    said = Path("report/report.html").read_text()
+    assert "settings were chosen on 2 of its 4 images" in said
+
+
+def test_some_images_of_a_folder_are_of_all_its_classes(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A constant classifier is right on half of them, not on all of the first class."""
+    (here / "constant.py").write_text(
+        "import torch\n\nclass Constant(torch.nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.bias = torch.nn.Parameter(torch.tensor([1.0, 0.0]))\n\n"
+        "    def forward(self, x):\n        return self.bias.expand(len(x), 2)\n"
+    )
+    trust = "--trust constant:Constant"
+    assert run("adopt constant:Constant --data photos --resize 8 --n 20 --out f") == 0
+    assert run(f"measure f --split test --images 4 --n 20 {trust}") == 0
+    assert describe("f").classifier.metrics["test"]["plain_accuracy"] == 50  # type: ignore[union-attr]
+    assert load_dataset("cifar10-sample").few(3).ids.tolist() == [0, 1, 2]
 
 
 def test_a_search_proposes_what_can_be_reported(

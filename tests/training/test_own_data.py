@@ -124,7 +124,7 @@ def test_more_labels_than_outputs_are_refused(
 
 def test_tune_uses_the_data_of_the_model(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(f"tune {pair} {TUNE}") == 0
-    assert "on 6 images of photos val" in capsys.readouterr().out
+    assert "on 3 images of photos val" in capsys.readouterr().out
 
 
 def contents(folder: Path) -> dict[str, bytes]:

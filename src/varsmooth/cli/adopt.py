@@ -73,8 +73,8 @@ def adopt(
     held_out = load_source(source, split)
     names = tuple(getattr(network, "class_names", ())) or held_out.class_names
     shape = getattr(network, "image_shape", None) or held_out.shape
-    spread = held_out[:: max(1, len(held_out) // images)][:images]
-    chosen = fitted(spread, SmoothedClassifier(network, FixedSelector(levels[0])), names, shape)
+    g = SmoothedClassifier(network, FixedSelector(levels[0]))
+    chosen = fitted(held_out.few(images), g, names, shape)
     began = time.perf_counter()
     metrics, _ = measure_classifier(network, chosen, levels, n, seed)
     pace = (time.perf_counter() - began) / (len(chosen) * n * len(levels))  # seconds per image
@@ -105,22 +105,22 @@ def adopt(
         )
     else:
         advice = f"the classifier stands noise of σ = {best} well as it is"
-    outputs = outputs_on(chosen, SmoothedClassifier(network, FixedSelector(levels[0])))
+    outputs = outputs_on(chosen, g)
     if outputs != len(names):
         advice += f"; note that it has {outputs} outputs for {len(names)} classes"
-    own = {"trust": factory}
+    own, ready = {"trust": factory}, Path(f"{out}-noise") if loss > 5 else out
+    train = command(
+        f"train classifier --network {factory} --initial {out} --sigma {best}",
+        **{"data": data, "root": root, "resize": resize, **own, "out": ready},
+    )
     conclude(
         [
             f"{len(chosen)} images of {chosen.name} {split}, the classifier as it is",
             plain("\n".join(accuracy_table(metrics))),
             f"{advice}; saved in {out}",
         ],
-        command(
-            f"train classifier --network {factory} --initial {out} --sigma {best}",
-            **{"data": data, "root": root, "resize": resize, **own, "out": f"{out}-noise"},
-        )
-        + "  # add --flip false if left and right tell classes apart",
-        command(f"tune {out} --goal cascade", **own),
-        command(f"certify --model {out} --split {split}", **own, out=f"runs/{out.name}"),
-        command(f"report runs/{out.name}"),
+        *[f"{train}  # add --flip false if left and right tell classes apart"] * (ready != out),
+        command(f"certify --model {ready} --split {split}", **own, out=f"runs/{ready.name}"),
+        command(f"report runs/{ready.name}"),
+        command(f"tune {ready} --goal cascade", **own),
     )

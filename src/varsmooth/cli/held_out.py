@@ -11,6 +11,7 @@ from varsmooth.typed import Count, Device, NonNegative
 if TYPE_CHECKING:
     from varsmooth.data import ImageDataset
     from varsmooth.models.checkpoints import Checkpoint
+    from varsmooth.models.descriptions import Tuned
     from varsmooth.models.settings import Settings
     from varsmooth.smoothing import SmoothedClassifier
 
@@ -34,14 +35,25 @@ class HeldOut(Source):
     trust: list[str] | None = None
 
     def certify(self, model: str | Path, **settings: object) -> str:
-        """The command that certifies the model as it was tuned, on the images it was given."""
+        """The command that certifies the tuned model on images that tuning has not seen."""
         from varsmooth.data.catalog import unseen_split
         from varsmooth.models.descriptions import describe
 
-        own = unseen_split(self.filled(describe(model).source))
+        about = describe(model)
+        own = unseen_split(self.filled(about.source))
         given = {"trust": self.trust, "data": self.data, "root": self.root, "resize": self.resize}
-        split = None if own == "test" else own
-        return command(f"certify --model {model}", **given, split=split, **settings)
+        given["split"] = None if own == "test" else own
+        given["subset"] = "1::2" if about.tuned is not None and about.tuned.half else None
+        return command(f"certify --model {model}", **given, **settings)
+
+    def tuned(self, model: str) -> "Tuned":
+        """The images to choose settings on: half of them where there are no others to certify."""
+        from varsmooth.data.catalog import unseen_split
+        from varsmooth.models.descriptions import Tuned, describe
+
+        source = self.filled(describe(model).source).absolute()
+        half = self.split == unseen_split(source) == "val"
+        return Tuned(str(source.data), self.split, self.images, half)
 
     def announce(self, doing: str, model: str, n: int) -> None:
         """Say what will be done, or what is not there."""
@@ -55,10 +67,11 @@ class HeldOut(Source):
         return load_checkpoint(model, self.trust or ())
 
     def fit(
-        self, loaded: "Checkpoint", settings: "Settings"
+        self, loaded: "Checkpoint", settings: "Settings", tuned: "Tuned | None" = None
     ) -> tuple["SmoothedClassifier", "ImageDataset"]:
         """The model smoothed by these settings on the device, and the images in its numbering."""
         from varsmooth.data import load_source
+        from varsmooth.data.catalog import tuned_images
         from varsmooth.data.fitting import fitted
         from varsmooth.models.loading import smoothed
         from varsmooth.processes import choose_device
@@ -66,4 +79,5 @@ class HeldOut(Source):
         about = loaded.description
         g = smoothed(loaded, settings).to(choose_device(self.device))
         images = load_source(self.filled(about.source), self.split)
-        return g, fitted(images[: self.images], g, *about.trained_on)
+        chosen = images.few(self.images) if tuned is None else tuned_images(tuned, images)
+        return g, fitted(chosen, g, *about.trained_on)

@@ -58,16 +58,16 @@ def tune(
     from varsmooth.models.settings import Settings
     from varsmooth.training.tuning import tune as choose
 
-    loaded = images.load(model)
+    loaded, tuned = images.load(model), images.tuned(model)
     if goal == "cascade":
-        g, fitting = images.fit(loaded, Settings(sigma=loaded.description.default_sigma))
+        g, fitting = images.fit(loaded, Settings(sigma=loaded.description.default_sigma), tuned)
         _tune_cascade(model, g, fitting, n, batch_size, images)
         return
     if loaded.selector is None:
         raise VarsmoothError(
             f"{model} has no selector to tune; train one, or tune a cascade with --goal cascade"
         )
-    g, fitting = images.fit(loaded, Settings(protect=False))
+    g, fitting = images.fit(loaded, Settings(protect=False), tuned)
     chosen = choose(
         g,
         fitting,
@@ -86,7 +86,7 @@ def tune(
     source, folder = find(model), own_copy(model, images.out, "tuned")
     carded = has_card(source, describe(source))  # a page of the user's own is left alone
     names = ("lam", "sigma_m", "clip", "levels")
-    about = recommend(folder, {name: getattr(best, name) for name in names})
+    about = recommend(folder, {name: getattr(best, name) for name in names}, tuned)
     if carded:
         write_card(folder, about)
     what = {"clean": "accuracy", "certified": f"accuracy certified at {radius:g}"}
@@ -132,7 +132,7 @@ def _tune_cascade(
     found = list(cascades.rules(table))
     members = cascades.family(cascades.choose(found), table)
     folder = own_copy(model, images.out, "tuned")
-    rewrite(folder, replace(about, cascades=members))
+    rewrite(folder, replace(about, cascades=members, tuned=images.tuned(model)))
     conclude(
         [
             f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius",

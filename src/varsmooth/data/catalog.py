@@ -11,6 +11,7 @@ from varsmooth.data.dataset import ImageDataset
 from varsmooth.data.folders import SUFFIXES, load_folder, load_image, resized
 from varsmooth.data.splitting import has_splits
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.models.descriptions import Tuned
 from varsmooth.models.source import NAMES, Source, path_of
 
 
@@ -56,6 +57,11 @@ def load_dataset(
 def load_source(source: Source, split: str) -> ImageDataset:
     """The images of a source, whose data must be named."""
     return load_dataset(str(source.data), split, source.root, source.resize)
+
+
+def tuned_images(tuned: Tuned, images: ImageDataset) -> ImageDataset:
+    """Those of a split that settings are chosen on."""
+    return (images[::2] if tuned.half else images).few(tuned.images)
 
 
 def check_source(source: Source) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.models.source import NAMES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,6 +106,15 @@ class ImageDataset:
             ids=self.ids[indices],
             files=tuple(np.array(self.files, dtype=object)[indices]) if self.files else (),
         )
+
+    def few(self, count: int) -> "ImageDataset":
+        """At most so many images, evenly from all: folders are ordered by class.
+
+        CIFAR-10 is in random order, and its first images are what others report on.
+        """
+        if count >= len(self) or (self.name in NAMES and not self.files):
+            return self[:count]
+        return self[np.arange(count) * len(self) // count]
 
     def batch(self, indices: Indices) -> Batch:
         """The chosen images (indices may repeat) as tensors: one copy, of this batch alone."""

@@ -17,7 +17,7 @@ from varsmooth.limits import check_limit, check_regular
 from varsmooth.models.hub import PREFIX, fetch
 from varsmooth.models.settings import Settings, TunedStages
 from varsmooth.models.source import SAMPLE, Source
-from varsmooth.typed import OptionError, Positive, Typed
+from varsmooth.typed import Count, OptionError, Positive, Typed
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -45,6 +45,21 @@ class Part(Typed):
 
 
 @dataclass(frozen=True)
+class Tuned(Typed):
+    """The images that a model's settings were chosen on.
+
+    Attributes:
+        images: At most so many of the split, evenly from all.
+        half: Of the split's images at even places alone; the others are left to certify.
+    """
+
+    data: str
+    split: str
+    images: Count
+    half: bool
+
+
+@dataclass(frozen=True)
 class Description(Typed):
     """What a user needs to know about a model before using it.
 
@@ -57,6 +72,7 @@ class Description(Typed):
         lam_range: The λ that h was trained with.
         recommended: Settings chosen on held-out images, any of sigma, lam, sigma_m, clip, levels.
         cascades: The stages chosen there, by rising λ from 0 on.
+        tuned: Which images these were, where `varsmooth tune` has chosen.
         image_shape: (channels, height, width) of the training images.
     """
 
@@ -77,6 +93,7 @@ class Description(Typed):
     format: int = FORMAT
     root: Path | None = None
     resize: int | None = None
+    tuned: Tuned | None = None
 
     @property
     def source(self) -> Source:
@@ -156,9 +173,12 @@ def describe(name_or_path: str | Path) -> Description:
     return parse(values, path)
 
 
-def recommend(folder: str | Path, settings: Mapping[str, Any]) -> Description:
+def recommend(
+    folder: str | Path, settings: Mapping[str, Any], tuned: Tuned | None = None
+) -> Description:
     """Write settings (any of lam, sigma_m, clip, levels) into the description of a model."""
-    return rewrite(folder, replace(describe(folder), recommended=dict(settings)))
+    about = replace(describe(folder), recommended=dict(settings), tuned=tuned)
+    return rewrite(folder, about)
 
 
 def rewrite(folder: str | Path, description: Description) -> Description:

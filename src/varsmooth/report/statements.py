@@ -11,7 +11,7 @@ from varsmooth.report.outcomes import Envelope, Flags, Outcomes, shared_images
 from varsmooth.report.statistics import certified_counts, false_certificates, share_intervals
 from varsmooth.report.summaries import baseline_of, radius_difference
 from varsmooth.rounding import percent, rounded
-from varsmooth.runs.records import Row, Run
+from varsmooth.runs.records import SEEN, Row, Run
 
 MEANINGS = {
     "sound": "within the radius no attack on the image changes the smoothed classifier's "
@@ -149,10 +149,11 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
         if run.images < run.expected
     ]
     said += [
-        f"{run.name}: the model was trained on {seen} of its {run.expected} images, so its numbers "
-        "say little about new ones."
+        f"{run.name}: {what.format(seen)} of its {run.expected} images, so its numbers say little "
+        "about new ones."
         for run in runs
-        if isinstance(seen := run.header.get("seen_in_training"), int) and seen > 0
+        for name, what in SEEN.items()
+        if isinstance(seen := run.header.get(name), int) and seen > 0
     ]
     said += [
         f"Envelope of {best.label}: the best of {len(best.runs)} runs at each radius, chosen "

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from varsmooth.data import ImageDataset, load_source
+from varsmooth.data.catalog import tuned_images
 from varsmooth.data.fitting import fitted, renumbered
 from varsmooth.data.splitting import has_splits
 from varsmooth.errors import require
+from varsmooth.models.descriptions import Tuned
 from varsmooth.models.source import NAMES
 from varsmooth.runs.building import BuiltModel
 from varsmooth.runs.options import DataOptions
@@ -33,16 +35,35 @@ def load_images(
     return fitted(images, model.g, model.class_names, model.image_shape)
 
 
-def seen_in_training(images: ImageDataset, data: DataOptions, model: BuiltModel) -> int:
-    """How many of the images the model's classifier was trained on."""
-    part = model.about.classifier if model.about is not None else None
-    split = part.training.get("train_split") if part is not None else None
-    if model.about is None or split is None:
+def seen_before(images: ImageDataset, data: DataOptions, model: BuiltModel) -> dict[str, int]:
+    """How many of the images the classifier was trained on, and its settings were chosen on."""
+    about = model.about
+    training = {} if about is None or about.classifier is None else about.classifier.training
+    tuned = None if about is None else about.tuned
+    trained, chosen = 0, 0
+    if about is not None and "train_split" in training:
+        there = about.source.absolute().data
+        trained = _shared(images, data, there, training["train_split"])
+    if tuned is not None:
+        chosen = _shared(images, data, tuned.data, tuned.split, tuned)
+    return {"seen_in_training": trained, "seen_in_tuning": chosen}
+
+
+def _shared(
+    images: ImageDataset,
+    data: DataOptions,
+    there: str | None,
+    split: str,
+    tuned: Tuned | None = None,
+) -> int:
+    """How many of the images are among those of a split, or among the tuned ones of it."""
+    here = data.absolute().data
+    apart = here in NAMES or has_splits(Path(str(here)))  # each split has its own ids
+    if here != there or (apart and split != data.split):
         return 0
-    here, there = data.absolute().data, model.about.source.absolute().data
-    if here != there or here in NAMES or has_splits(Path(str(here))):
-        return len(images) if here == there and data.split == split else 0
-    return int(np.isin(images.ids, load_source(data, split).ids).sum())
+    used = load_source(data, split)
+    used = used if tuned is None else tuned_images(tuned, used)
+    return int(np.isin(images.ids, used.ids).sum())
 
 
 def slice_of(text: str) -> slice:

@@ -41,6 +41,12 @@ EXECUTION = (*PLACES, "batch_size", "device", "devices")
 """Options that change where and how fast, never what: a run may be resumed with others. Model and
 data are compared by their fingerprints instead of by their paths."""
 
+SEEN = {
+    "seen_in_training": "the model was trained on {}",
+    "seen_in_tuning": "the model's settings were chosen on {}",
+}
+"""Entries of a header that count images which the model knew before the run."""
+
 Row = dict[str, Any]
 Key = int | tuple[int, float]
 

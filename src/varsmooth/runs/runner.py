@@ -25,10 +25,10 @@ from varsmooth.identity import fingerprints, matches
 from varsmooth.models.descriptions import CONFIG
 from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.runs.building import build
-from varsmooth.runs.images import described, load_images, seen_in_training
+from varsmooth.runs.images import described, load_images, seen_before
 from varsmooth.runs.options import DataOptions, ModelOptions, RunOptions
 from varsmooth.runs.progress import Progress
-from varsmooth.runs.records import Key, Row, Run, key_of, other_settings
+from varsmooth.runs.records import SEEN, Key, Row, Run, key_of, other_settings
 from varsmooth.smoothing import SmoothedClassifier
 
 
@@ -114,7 +114,7 @@ def prepare(
         "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
         "environment": environment(device),
         "dataset": described(images, data),
-        "seen_in_training": seen_in_training(images, data, built),
+        **seen_before(images, data, built),
         **identity(g),
     }
     return Setup(
@@ -141,12 +141,9 @@ def _share(
     total, left = sum(len(ids[b]) for b in mine), sum(len(ids[b]) for b in todo)
     several = f" (process 1 of {engine.processes})" if engine.processes > 1 else ""
     shown = engine.rank == 0
-    if shown and (seen := setup.record.header.get("seen_in_training")):
-        print(
-            f"warning: the model was trained on {seen} of these {len(ids)} images; "
-            "its held-out images are --split val",
-            file=sys.stderr,
-        )
+    for name, what in SEEN.items():
+        if shown and (seen := setup.record.header.get(name)):
+            print(f"warning: {what.format(seen)} of these {len(ids)} images", file=sys.stderr)
     with Progress(total, total - left, evaluation.verb + several, shown) as progress:
         for block in todo:
             batch = setup.images.batch(block)

@@ -82,7 +82,7 @@ def _train(config: ClassifierConfig, loggers: tuple[Logger, ...], engine: Engine
     if engine.rank != 0:
         return
     levels = measured_levels(config.sigma, config.universal)
-    images = held_out[: config.held_out_images]
+    images = held_out.few(config.held_out_images)
     metrics, _ = measure_classifier(module, images, levels, config.n, config.seed)
     description = Description(
         **config.entries(),

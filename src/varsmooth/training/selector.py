@@ -103,7 +103,7 @@ def _train(config: SelectorConfig, loggers: tuple[Logger, ...], engine: Engine) 
         classifier,
         module,
         sigma_a,
-        held_out[: config.held_out_images],
+        held_out.few(config.held_out_images),
         LAMBDAS if config.lam is None else (config.lam,),
         seed=config.seed,
     )
