@@ -10,6 +10,7 @@ from typing import Any
 from reproduce.ablation import ABLATION
 from reproduce.cascade import CASCADE
 from reproduce.cascade_attack import CASCADE_ATTACK
+from reproduce.cascade_gate import CASCADE_GATE
 from reproduce.certification import CERTIFIED, TRADEOFF
 from reproduce.context import Context
 from reproduce.experiment import Experiment
@@ -39,6 +40,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         ABLATION,
         CASCADE,
         CASCADE_ATTACK,
+        CASCADE_GATE,
     )
 }
 """By name, in the order of the paper."""

@@ -106,16 +106,16 @@ def least_regret(table: ConfidentVotes, found: Sequence[Rule], gated: bool) -> R
     """The rule nearest to the envelope of all single σ whose average radius beats the best one."""
     single = [rule for rule in found if len(rule.columns) == 1 and rule.gate == 0]
     best = max(rule.radius for rule in single)
-    fixed = envelope([_reach(table, rule) for rule in single], RADII)
+    fixed = envelope([reach(table, rule) for rule in single], RADII)
 
     def regret(rule: Rule) -> float:
-        return float((fixed - certified_accuracy(_reach(table, rule), RADII)).max())
+        return float((fixed - certified_accuracy(reach(table, rule), RADII)).max())
 
     some = [rule for rule in found if rule.radius >= 1.02 * best and (rule.gate > 0) == gated]
     return min(some or single, key=regret)
 
 
-def _reach(table: ConfidentVotes, rule: Rule) -> Any:
+def reach(table: ConfidentVotes, rule: Rule) -> Any:
     """Certified radius of every image, −1 where wrong or abstaining: (N,)."""
     radius, answer = table.outcomes(rule.columns, rule.thresholds, rule.gate)
     return np.where((answer == table.labels) & (radius > 0), radius, -1.0)
