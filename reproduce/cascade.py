@@ -393,7 +393,7 @@ def claims_of(found: Comparison) -> list[Claim]:
             f"ours, N = {found.n}",
             {name: gap(found.rules[name], found.best)},
             "average radius minus that of the best σ",
-            f"{found.ratio(found.rules[name]):.3f} of the best σ",
+            f"{rounded(found.ratio(found.rules[name]), 3)} of the best σ",
             digits=3,
         )
         for label, name in (("the same N", TOP), ("the same total of samples", FRUGAL))
