@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -16,6 +17,7 @@ from varsmooth.data import load_dataset
 from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
+from varsmooth.models.descriptions import describe, recommend
 from varsmooth.models.networks import Conv4, build
 from varsmooth.processes import Engine
 from varsmooth.training import (
@@ -331,19 +333,52 @@ def test_a_state_with_former_names_is_the_same_run(tmp_path: Path) -> None:
     values = json.loads(state["config"])
     values |= {"dataset": values.pop("data"), "accelerator": values.pop("device")}
     torch.save(state | {"config": json.dumps(values)}, path)
+    (tmp_path / "config.json").unlink()  # killed before the model was written
     assert weights(train_classifier(config)) == before
-    with pytest.raises(VarsmoothError, match="another data"):
+    with pytest.raises(VarsmoothError, match=r"other settings \(data\)"):
         train_classifier(replace(config, data="cifar10"))
 
 
 def test_resuming_another_run_is_refused(tmp_path: Path) -> None:
     train_classifier(classifier_config(tmp_path, epochs=1))
-    with pytest.raises(VarsmoothError, match="another epochs, seed"):
+    with pytest.raises(VarsmoothError, match=r"other settings \(epochs, seed\)"):
         train_classifier(classifier_config(tmp_path, seed=5))
     (tmp_path / "state.pt").write_bytes(b"no state")
+    (tmp_path / "config.json").unlink()
     with pytest.raises(VarsmoothError, match="not a training state"):
         train_classifier(classifier_config(tmp_path, epochs=1))
     train_classifier(classifier_config(tmp_path, epochs=1, resume=False))
+
+
+def test_a_finished_run_leaves_its_model_as_it_is(tmp_path: Path) -> None:
+    """What `tune` has written since, for one."""
+    config = classifier_config(tmp_path / "f", epochs=1)
+    folder = train_classifier(config)
+    recommend(folder, {"sigma": 0.1})
+    train_classifier(config)
+    assert describe(folder).recommended == {"sigma": 0.1}
+    pair = selector_config(tmp_path / "h", folder)
+    recommend(train_selector(pair), {"lam": 0.3})
+    train_selector(pair)
+    assert describe(tmp_path / "h").recommended == {"lam": 0.3}
+
+
+def test_a_model_of_other_origin_is_not_overwritten(tmp_path: Path) -> None:
+    folder = train_classifier(classifier_config(tmp_path, epochs=1))
+    (folder / "state.pt").unlink()  # as in a model that was adopted or exported
+    before = (folder / "model.safetensors").read_bytes()
+    for changes in ({"epochs": 2}, {"epochs": 2, "resume": False}):
+        with pytest.raises(VarsmoothError, match="did not train; choose another output folder"):
+            train_classifier(classifier_config(folder, **changes))
+    assert (folder / "model.safetensors").read_bytes() == before
+
+
+def test_a_single_class_is_refused_before_training(tmp_path: Path) -> None:
+    images = np.zeros((8, 16, 16, 3), np.uint8)
+    np.savez(tmp_path / "one.npz", images=images, labels=np.zeros(8, np.int64))
+    config = classifier_config(tmp_path / "f", data=str(tmp_path / "one.npz"), train_split="train")
+    with pytest.raises(VarsmoothError, match="has one class"):
+        train_classifier(config)
 
 
 def test_diverging_loss_and_small_batches_are_explained(
@@ -356,7 +391,9 @@ def test_diverging_loss_and_small_batches_are_explained(
             )
         )
     train_classifier(classifier_config(tmp_path / "few", images_per_epoch=20, epochs=1))
-    assert "an epoch has 20 images, so a batch has 20" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "an epoch has 20 images, so a batch has 20" in said
+    assert "training steps in all: 1, which may be too few" in said
 
 
 def test_unsuitable_networks_are_refused(tmp_path: Path) -> None:

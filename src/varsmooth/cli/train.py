@@ -42,7 +42,13 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
             f"the classifier is in {out}",
         ],
         command(f"certify --model {out}", split=split, trust=trust, out="runs/certified"),
-        command(f"train selector --classifier {out}", trust=trust, out=f"{out}-h"),
+        command(
+            f"train selector --classifier {out}",
+            trust=trust,
+            crop=None if config.crop == SelectorConfig.crop else config.crop,
+            flip=None if config.flip else "false",
+            out=f"{out}-h",
+        ),
     )
 
 

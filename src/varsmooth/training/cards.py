@@ -6,6 +6,7 @@ h: which levels it chooses for each λ, how much they differ between images, and
 each image's own best level, the one with the largest certified radius.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -43,6 +44,8 @@ def measure_classifier(
 ) -> tuple[Metrics, VoteTable]:
     """Accuracy in percent, without noise and of the vote at each level, without abstention."""
     g = SmoothedClassifier(classifier, FixedSelector(levels[0]))
+    plan = f"measuring {len(data):,} images, {votes} votes each at {len(levels)} noise levels"
+    print(plan, file=sys.stderr, flush=True)
     table = tabulate_votes(g, data, levels, votes, seed)
     right = table.counts.argmax(axis=2) == table.labels[:, None]  # (N, levels)
     metrics = {

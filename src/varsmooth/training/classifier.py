@@ -19,7 +19,7 @@ from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.training.cards import measure_classifier, measured_levels
 from varsmooth.training.configuration import ClassifierConfig
 from varsmooth.training.loop import Logger, fit
-from varsmooth.training.state import finished, seeded
+from varsmooth.training.state import already_trained, finished, seeded
 
 
 class ClassifierTask:
@@ -70,8 +70,15 @@ def train_classifier(config: ClassifierConfig, *loggers: Logger) -> Path:
 
 
 def _train(config: ClassifierConfig, loggers: tuple[Logger, ...], engine: Engine) -> None:
+    if already_trained(config, "classifier"):
+        return
     data, held_out = (
         load_source(config, split) for split in (config.train_split, config.held_out_split)
+    )
+    require(
+        len(data.class_names) > 1,
+        f"{data.name} has one class; a classifier needs two or more (in a folder of images, a "
+        "subfolder for each)",
     )
     options = _network_options(config, data)
     module = seeded(config.network, options, config.seed)

@@ -21,7 +21,7 @@ from varsmooth.processes import Engine
 from varsmooth.training.augmentation import crop_and_flip
 from varsmooth.training.configuration import TrainingConfig
 from varsmooth.training.optimizers import optimizers
-from varsmooth.training.state import Progress, restore_state, save_state
+from varsmooth.training.state import STATE, Progress, restore_state, save_state
 
 
 class Task(Protocol):
@@ -43,6 +43,9 @@ class Task(Protocol):
 SAVE_EVERY = 120.0
 """Seconds between two states saved within an epoch; its end is saved in any case."""
 
+
+FEW_STEPS = 500
+"""Fewer steps in all are worth a warning: a small data set in large batches."""
 
 Entry = dict[str, float]
 """What one epoch reported: its number, its seconds, and means over its batches."""
@@ -74,8 +77,11 @@ def fit(
     progress = run.restore(batches.steps) if config.resume else Progress()
     if engine.rank == 0:
         shown = batches.steps * config.batch_size
-        plan = f"{config.epochs} epochs of {shown:,} images, {batches.steps:,} steps each"
+        plan = f"epochs: {config.epochs}, each of {shown:,} images in batches of {config.batch_size}"
         print(f"{plan}; the time left follows the first epoch", file=sys.stderr, flush=True)
+        if (steps := config.epochs * batches.steps) < FEW_STEPS:
+            few = f"training steps in all: {steps}, which may be too few"
+            print(f"{few}; try smaller batches or more epochs", file=sys.stderr, flush=True)
         loggers = (terminal(config.epochs), *loggers)
         loggers += (tensorboard(config.out),) if config.tensorboard else ()
     for epoch in range(len(progress.history), config.epochs):
@@ -107,7 +113,7 @@ class _Run:
 
     def __init__(self, task: Task, config: TrainingConfig, engine: Engine) -> None:
         self.task, self.config, self.engine = task, config, engine
-        self.path = config.out / "state.pt"
+        self.path = config.out / STATE
         self.optimizers = optimizers(task.module, config)
         self.parts: dict[str, Any] = {"module": task.module}
         self.parts |= {type(part).__name__: part for part in self.optimizers}

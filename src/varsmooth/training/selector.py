@@ -21,7 +21,7 @@ from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.cards import LAMBDAS, measure_selector
 from varsmooth.training.configuration import SelectorConfig
 from varsmooth.training.loop import Logger, fit
-from varsmooth.training.state import finished, seeded
+from varsmooth.training.state import already_trained, finished, seeded
 
 
 class SelectorTask:
@@ -85,6 +85,8 @@ def _train(config: SelectorConfig, loggers: tuple[Logger, ...], engine: Engine) 
         raise VarsmoothError(f"{config.classifier} holds no classifier")
     about, classifier = model.description, model.classifier.to(engine.device)
     config = config.filled(about.source)
+    if already_trained(config, "selector"):
+        return
     sigma_a = about.trained_sigma
     g = SmoothedClassifier(classifier, FixedSelector(sigma_a))
     data, held_out = (

@@ -5,14 +5,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import replace_file
-from varsmooth.models.descriptions import Part
+from varsmooth.models.descriptions import CONFIG, Part, describe
 from varsmooth.models.networks import build
 from varsmooth.training.cards import Metrics
 from varsmooth.training.configuration import (
@@ -21,6 +21,8 @@ from varsmooth.training.configuration import (
     TrainingConfig,
     renamed,
 )
+
+STATE = "state.pt"
 
 
 @dataclass
@@ -55,6 +57,20 @@ def save_state(
     replace_file(path, content.getvalue())
 
 
+def already_trained(config: TrainingConfig, network: Literal["classifier", "selector"]) -> bool:
+    """Whether this very run has left its model in the folder; any other model there is refused."""
+    if not (config.out / CONFIG).is_file():
+        return False
+    part: Part | None = getattr(describe(config.out), network)
+    if config.resume and part is not None and part.training == identity(config):
+        return True
+    require(
+        (config.out / STATE).is_file(),
+        f"{config.out} holds a model that this command did not train; choose another output folder",
+    )
+    return False
+
+
 def restore_state(
     path: Path, parts: Mapping[str, Any], config: TrainingConfig, device: torch.device
 ) -> Progress:
@@ -72,7 +88,7 @@ def restore_state(
     different = [key for key in now if key in then and then[key] != now[key]]
     require(
         not different,
-        f"{path} belongs to a run with another {', '.join(different)}; "
+        f"{path} belongs to a run with other settings ({', '.join(different)}); "
         "choose another output folder, or start anew with resume=False",
     )
     for name, part in parts.items():
