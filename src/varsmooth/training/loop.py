@@ -77,7 +77,7 @@ def fit(
     progress = run.restore(batches.steps) if config.resume else Progress()
     if engine.rank == 0:
         shown = batches.steps * config.batch_size
-        plan = f"epochs: {config.epochs}, each of {shown:,} images in batches of {config.batch_size}"
+        plan = f"{shown:,} images an epoch in batches of {config.batch_size}"
         print(f"{plan}; the time left follows the first epoch", file=sys.stderr, flush=True)
         if (steps := config.epochs * batches.steps) < FEW_STEPS:
             few = f"training steps in all: {steps}, which may be too few"
