@@ -1,10 +1,8 @@
 """predict, certify and certify_at against closed forms; the evidence and its arithmetic."""
 
 import itertools
-import json
 import math
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,6 @@ from varsmooth import (
     certify,
     certify_as_paper,
     certify_at,
-    pgd,
     predict,
 )
 from varsmooth.errors import VarsmoothError
@@ -441,24 +438,6 @@ def test_sound_without_a_grid_is_refused() -> None:
 # --- evidence ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["fixed", "sound", "paper", "conditional"])
-def test_evidence_survives_json_and_gives_the_radius_again(kind: str) -> None:
-    g = fixed(Linear(), 0.25) if kind == "fixed" else dual(Linear())
-    if kind == "paper":
-        certificate = certify_as_paper(g, point(0.7, 0.5), distance=0.05, seed=9)[0]
-    else:
-        method: Any = "conditional" if kind == "conditional" else "sound"
-        certificate = certify(g, point(0.7, 0.5), method=method, seed=9)[0]
-    stored = Certificate.from_dict(json.loads(json.dumps(certificate.to_dict())))
-    assert stored == certificate
-    assert stored.recompute(1e-3) == certificate
-    assert stored.recompute(1e-2).radius >= certificate.radius
-    assert stored.recompute(1e-4).radius <= certificate.radius
-    assert set(certificate.fingerprints) == {"classifier", "selector"}
-    with pytest.raises(FrozenInstanceError):
-        certificate.radius = 1.0  # type: ignore[misc]
-
-
 def test_recompute_counts_unvisited_levels_as_unknown() -> None:
     """Ten unanimous votes allow little at α = 10⁻³ and much at ½, beyond levels never visited."""
     g, x = dual(WrongAbove(9.0)), point(0.5, 0.5)
@@ -474,65 +453,6 @@ def test_recompute_counts_unvisited_levels_as_unknown() -> None:
     assert selective.ledger.alpha_class == pytest.approx(0.1)
     entry = certificate.selector.entry_distances(selective.ledger)
     assert looser.radius < selective.radius == min(entry[j] for j in unseen)
-
-
-def test_results_do_not_depend_on_batching() -> None:
-    g = dual(Linear(), n=101)
-    x = torch.cat([point(0.5 + 0.05 * i, 0.5 - 0.02 * i) for i in range(6)])
-    ids = [10, 11, 12, 13, 14, 15]
-    whole = certify(g, x, n=200, n_select=301, seed=1, ids=ids)
-    parts = [
-        certify(g, x[i : i + 1], n=200, n_select=301, seed=1, ids=[ids[i]], batch_size=16)[0]
-        for i in reversed(range(6))
-    ]
-    assert list(whole) == parts[::-1]
-
-
-def test_the_users_model_is_left_as_it_was() -> None:
-    f = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(2), nn.Dropout(), nn.Linear(2, 2))
-    f[2].eval()
-    f[3].weight.requires_grad_(False)
-    before = {k: v.clone() for k, v in f.state_dict().items()}
-    x = point(0.6, 0.4, copies=3)
-    for g in (fixed(f, 0.25), dual(f, n=11)):
-        predict(g, x, n=50)
-        certify(g, x, n=50, n_select=101)
-        certify_at(g, x, 0.01, n_max=100, n_select=101)
-    assert [m.training for m in f] == [True, True, False, True]
-    assert [p.requires_grad for p in f.parameters()] == [True, True, False, True]
-    assert all(p.grad is None for p in f.parameters())
-    assert all(torch.equal(v, before[k]) for k, v in f.state_dict().items())
-
-
-def test_training_mode_changes_nothing() -> None:
-    """Batch statistics and dropout, in f and in h, are those of evaluation everywhere."""
-
-    def network(outputs: int) -> nn.Sequential:
-        layers = nn.Flatten(), nn.BatchNorm1d(2), nn.Dropout(), nn.Linear(2, outputs)
-        with torch.no_grad():
-            layers[3].weight.fill_(1.0)
-            layers[3].bias.copy_(torch.linspace(0.5, 0.2, outputs) - 1)
-        return nn.Sequential(*layers)
-
-    f, h, x = network(2), network(1), point(0.6, 0.8, copies=3)
-    state = {k: v.clone() for k, v in h.state_dict().items()}
-    selector = MedianSelector(h, 0.25, n=11, clip=(0.1, 2.0), levels=8)
-    g = SmoothedClassifier(f, selector)
-    calls: list[Callable[[], object]] = [
-        lambda: predict(g, x, n=50, seed=1),
-        lambda: certify(g, x, n=50, n_select=101, seed=1),
-        lambda: certify_as_paper(g, x, n=50, n_select=101, distance=0.1, seed=1),
-        lambda: certify(g, x, n=50, method="conditional", seed=1),
-        lambda: certify_at(g, x, 0.01, n_max=100, n_select=101, seed=1),
-        lambda: pgd(g, x, torch.zeros(3, dtype=torch.long), 0.1, 2, seed=1).tolist(),
-    ]
-    for call in calls:
-        g.eval()
-        expected = call()
-        g.train()
-        assert call() == expected
-        assert all(part.training for part in g.modules())
-    assert all(torch.equal(v, state[k]) for k, v in h.state_dict().items())
 
 
 # --- certify_at ----------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Selectors and the one smoothed classifier: contracts, gradients, independence of batching."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -41,40 +40,6 @@ def small_network() -> nn.Module:
 @pytest.fixture
 def x() -> Tensor:
     return torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-
-
-def brightness(x: Tensor) -> Tensor:
-    return x.mean(dim=(1, 2, 3))
-
-
-SELECTORS: dict[str, Callable[[], NoiseSelector]] = {
-    "fixed": lambda: FixedSelector(0.25),
-    "learned": lambda: LearnedSelector(TinySelector(), 0.25, 0.2),
-    "median": lambda: MedianSelector(LearnedSelector(TinySelector(), 0.25, 0.2), 0.25, n=51),
-    "callable": lambda: MedianSelector(brightness, 0.25, n=51),
-    "clipped": lambda: MedianSelector(brightness, 0.25, n=51, clip=(0.2, 0.3)),
-    "grid": lambda: MedianSelector(brightness, 0.25, n=51, clip=(0.1, 1), levels=8),
-}
-
-
-@pytest.mark.parametrize("make", SELECTORS.values(), ids=SELECTORS)
-def test_every_selector_keeps_the_contract(make: Callable[[], NoiseSelector], x: Tensor) -> None:
-    g = SmoothedClassifier(small_network(), make())
-    with torch.no_grad():
-        sigma = g.selector(x, g.noise(6, seed=1))
-        assert sigma.shape == (6,)
-        assert (sigma > 0).all()
-        shuffled = g.selector(x[[3, 1]], g.noise(2, seed=1, ids=[3, 1]), batch_size=16)
-        torch.testing.assert_close(shuffled, sigma[[3, 1]])
-    assert g.selector.describe()["selector"] in ("fixed", "learned", "median")
-    votes = g.votes(x, 40, noise=g.noise(6, seed=2))
-    assert votes.dtype == torch.int64
-    assert votes.sum(dim=1).tolist() == [40] * 6
-    for batch_size in (1, 48, 4096):
-        assert torch.equal(votes, g.votes(x, 40, noise=g.noise(6, seed=2), batch_size=batch_size))
-    reordered = g.votes(x[[5, 0, 2]], 40, noise=g.noise(3, seed=2, ids=[5, 0, 2]))
-    assert torch.equal(reordered, votes[[5, 0, 2]])
-    assert g(x).exp().sum(dim=1).tolist() == pytest.approx([1.0] * 6, abs=1e-5)
 
 
 def test_a_constant_selector_gives_exactly_the_fixed_counts(x: Tensor) -> None:
