@@ -1,6 +1,7 @@
-"""Contracts that every network keeps, whatever its architecture."""
+"""The contract of a network, through which every registered one passes; then what each adds."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.errors import VarsmoothError
+from varsmooth.identity import fingerprint
+from varsmooth.models.checkpoints import load_checkpoint, save
+from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.names import NETWORKS
 from varsmooth.models.networks import (
     AttentionSelector,
@@ -23,10 +27,18 @@ from varsmooth.models.networks.selector import RANGE
 from varsmooth.smoothing import constant_weights
 
 SMALL: dict[str, dict[str, Any]] = {
-    "conv4": {"widths": (8, 8, 8, 8)},
+    "conv4": {"widths": [8, 8, 8, 8]},
     "resnet20": {"width": 8, "blocks": 1},
-    "resnet9": {"widths": (8, 8, 16)},
+    "resnet9": {"widths": [8, 8, 16]},
 }
+CONTRACT: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, options) for name, options in SMALL.items()},
+    **{f"{name}, σ": (name, {**o, "conditional": True}) for name, o in SMALL.items()},
+    "cifar-resnet": ("cifar-resnet", {"depth": 8}),
+    "attention": ("attention", {"width": 16, "heads": 2}),
+    "confidence": ("confidence", {"width": 16, "highest": 2}),
+}
+"""A registered name and options as JSON has them."""
 
 
 def images(batch: int = 4, seed: int = 0) -> Tensor:
@@ -39,6 +51,67 @@ def selector(name: str) -> nn.Module:
     if isinstance(network, ConfidenceSelector):
         network.attach(Conv4(widths=(8, 8, 8, 8)).eval())
     return network
+
+
+def answer(network: nn.Module, x: Tensor) -> Tensor:
+    """What a network says of images, whichever arguments it takes."""
+    sigma = torch.linspace(0.1, 0.9, 4)[: len(x)]
+    if isinstance(network, AttentionSelector | ConfidenceSelector):
+        found = network(x, sigma, sigma)
+    else:
+        found = network(x, sigma) if getattr(network, "conditional", False) else network(x)
+    assert isinstance(found, Tensor)
+    return found
+
+
+@pytest.fixture(params=CONTRACT)
+def network(request: pytest.FixtureRequest) -> nn.Module:
+    torch.manual_seed(0)
+    made = build(*CONTRACT[request.param])
+    with torch.no_grad():  # scales and shifts start at zero and would hide what they see
+        for parameter in made.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape))
+    if isinstance(made, ConfidenceSelector):
+        made.attach(Conv4(widths=(8, 8, 8, 8)).eval())
+    return made.eval()
+
+
+def test_the_contract_names_every_registered_network() -> None:
+    assert {name for name, _ in CONTRACT.values()} == {*NETWORKS}
+
+
+def test_an_image_does_not_depend_on_those_beside_it(network: nn.Module) -> None:
+    together = answer(network, images())
+    assert len(together) == 4
+    assert together.isfinite().all()
+    torch.testing.assert_close(answer(network, images()[:2]), together[:2], rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(together[0], together[1])
+
+
+def test_gradients_reach_every_pixel_of_every_image(network: nn.Module) -> None:
+    x = images().requires_grad_()
+    (gradient,) = torch.autograd.grad(answer(network, x).square().sum(), x)
+    assert gradient.isfinite().all()
+    assert ((gradient != 0).flatten(1).float().mean(dim=1) > 0.9).all()
+
+
+def test_the_layout_in_memory_changes_nothing(network: nn.Module) -> None:
+    x = images().to(memory_format=torch.channels_last)
+    torch.testing.assert_close(answer(network, x), answer(network, images()), rtol=1e-4, atol=1e-5)
+
+
+def test_saved_and_loaded_it_is_the_same(
+    network: nn.Module, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    part = Part(*CONTRACT[request.node.callspec.params["network"]])
+    role = "selector" if part.network in ("attention", "confidence") else "classifier"
+    about = Description("toy", ("a", "b"), 0.25, **{role: part})  # type: ignore[arg-type]
+    save(tmp_path, about, **{role: network})  # type: ignore[arg-type]
+    loaded = getattr(load_checkpoint(tmp_path), role)
+    assert fingerprint(loaded) == fingerprint(network)
+    if isinstance(loaded, ConfidenceSelector):
+        loaded.attach(network._classifier)  # type: ignore[arg-type]
+    torch.testing.assert_close(answer(loaded, images()), answer(network, images()))
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -215,10 +288,6 @@ def test_encoding_tells_neighbours_apart_smoothly() -> None:
     codes = SinusoidalEncoding(32)(values)
     step = (codes[1:] - codes[:-1]).norm(dim=1)
     assert 0.005 < step.min() <= step.max() < 0.3
-
-
-def test_every_registered_network_builds() -> None:
-    assert all(isinstance(build(name), nn.Module) for name in NETWORKS)
 
 
 def test_own_network_by_import_path() -> None:

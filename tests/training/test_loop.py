@@ -18,7 +18,7 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import describe, recommend
-from varsmooth.models.networks import Conv4, build
+from varsmooth.models.networks import ConfidenceSelector, Conv4, build
 from varsmooth.processes import Engine
 from varsmooth.training import (
     ClassifierConfig,
@@ -172,9 +172,15 @@ def test_selector_learns_the_target_and_leaves_f_alone(
     assert model.description.sigma_t == 0.5
 
 
-def test_radius_objective_trains(tmp_path: Path, trained: Path) -> None:
-    config = selector_config(tmp_path, trained, objective="radius", network="confidence")
-    assert load_checkpoint(train_selector(config)).selector is not None
+def test_the_objective_decides_what_a_selector_learns(tmp_path: Path, trained: Path) -> None:
+    biases = []
+    for name in ("radius", "variational"):
+        changes = {"objective": name, "network": "confidence", "lam": 1.0}
+        config = selector_config(tmp_path / name, trained, **changes)
+        network = load_checkpoint(train_selector(config)).selector
+        assert isinstance(network, ConfidenceSelector)
+        biases.append(network.output.bias.item())
+    assert biases[0] != pytest.approx(biases[1], rel=0.05)
 
 
 def test_selector_of_a_universal_classifier_is_told_the_middle(tmp_path: Path) -> None:
@@ -420,7 +426,7 @@ def test_crops_and_flips_only_move_pixels() -> None:
         assert any(torch.equal(result[..., 0], candidate) for candidate in shifted)
 
 
-def test_conv4_is_what_presets_train() -> None:
+def test_conv4_is_trained_by_default() -> None:
     assert isinstance(build(ClassifierConfig(out=Path("here"), sigma=1.0).network), Conv4)
 
 
