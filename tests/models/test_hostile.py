@@ -97,8 +97,8 @@ def test_deep_and_long_descriptions_are_refused(
     (folder / "config.json").write_text("[" * 100_000)
     with pytest.raises(VarsmoothError, match="not readable as JSON"):
         describe(folder)
-    monkeypatch.setenv("VARSMOOTH_MAX_DESCRIPTION", "100")
-    with pytest.raises(VarsmoothError, match="raise it with VARSMOOTH_MAX_DESCRIPTION"):
+    monkeypatch.setenv("VARSMOOTH_MAX_TEXT", "100")
+    with pytest.raises(VarsmoothError, match="raise it with VARSMOOTH_MAX_TEXT"):
         describe(model)
 
 

@@ -119,6 +119,19 @@ def test_a_number_that_is_none_is_refused(tmp_path: Path, radius: float) -> None
         run.rows()
 
 
+def test_long_lines_and_headers_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run.create(tmp_path, HEAD)
+    run.append([row(0), row(1) | {"note": "x" * 5000}])
+    monkeypatch.setenv("VARSMOOTH_MAX_TEXT", "2000")
+    with pytest.raises(VarsmoothError, match=r"line 2 of .* 2,001 bytes, .* VARSMOOTH_MAX_TEXT"):
+        run.rows()
+    monkeypatch.setenv("VARSMOOTH_MAX_TEXT", "100")
+    with pytest.raises(VarsmoothError, match=r"run\.json has .* bytes, above the limit of 100"):
+        Run.open(tmp_path)
+
+
 def test_a_folder_that_vanished_is_a_sentence(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", HEAD)
     shutil.rmtree(tmp_path / "run")

@@ -26,7 +26,10 @@ MAX_BYTES = 2**30
 
 def open_run(folder: str | Path) -> "OpenRun":
     """The run in a folder, read once for everybody who looks at it, and again when it grew."""
-    folder = Path(folder).expanduser().resolve()
+    try:
+        folder = Path(folder).expanduser().resolve()
+    except (RuntimeError, ValueError) as error:  # nobody's home, links in a circle, a zero byte
+        raise VarsmoothError(f"{str(folder)!r} is not the path of a folder: {error}") from None
     files = [folder / HEADER, *sorted(folder.glob("rows-*.jsonl"))]
     for path in files:
         require(not path.exists() or path.is_file(), f"{path} is not a regular file")

@@ -101,7 +101,7 @@ def plot_radius_curve(
 
 def plot_draws(axes: "Axes", levels: SelectorDraws) -> None:
     """h under noise: a histogram, the median, and how far an attacker can move it."""
-    samples = np.array(levels.samples)
+    samples = np.clip(levels.samples, -1e9, 1e9)  # h may say infinity, which has no place
     least, most = float(samples.min()), float(samples.max())
     room = max(0.15 * (most - least), 0.002 * levels.median)
     left, right = least - room, most + room

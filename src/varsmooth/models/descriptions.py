@@ -158,8 +158,7 @@ def _released() -> Path:
 def describe(name_or_path: str | Path) -> Description:
     """The description of a model, without reading its weights."""
     path = find(name_or_path) / CONFIG
-    check_regular(path)
-    check_limit("DESCRIPTION", path.stat().st_size, f"{path} has {path.stat().st_size:,} bytes")
+    check_regular(path, "TEXT")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -125,7 +125,7 @@ def _check_attainable(file: Path, rows: Sequence[Row], alpha: float, n: int, sla
 def _read(file: Path, rounded: str) -> list[Row]:
     """The rows of a file; the first line that is not one is quoted."""
     try:
-        check_regular(file)
+        check_regular(file, "TEXT")
         lines = file.read_text(encoding="utf-8").rstrip().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise VarsmoothError(f"{file} cannot be read as text: {error}") from None

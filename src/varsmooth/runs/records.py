@@ -12,12 +12,13 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import append_lines, replace_file
-from varsmooth.limits import check_regular
+from varsmooth.limits import check_limit, check_regular, limit_of
 from varsmooth.typed import (
     Class,
     Count,
@@ -166,7 +167,7 @@ class Run:
         """The run in a folder."""
         path = Path(folder) / HEADER
         try:
-            check_regular(path)
+            check_regular(path, "TEXT")
             header = _parsed(path.read_bytes())
         except FileNotFoundError:
             raise VarsmoothError(
@@ -204,7 +205,11 @@ class Run:
         for path in sorted(self.folder.glob("rows-*.jsonl")):
             check_regular(path)
             with path.open("rb") as file:
-                for number, line in enumerate(file, start=1):
+                lines = iter(partial(file.readline, limit_of("TEXT") + 1), b"")
+                for number, line in enumerate(lines, start=1):
+                    check_limit(
+                        "TEXT", len(line), f"line {number} of {path} has {len(line):,} bytes"
+                    )
                     if line.endswith(b"\n"):  # what follows the last line end is a torn line
                         yield self._row(line, f"line {number} of {path}")
 
