@@ -1,5 +1,6 @@
 """Small models on disk, and modules of a user's own, for tests of whole runs."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ QUICK = "--n 60 --n0 20 --n-select 61 --n-median 21 --alpha 0.05 --alpha-select 
 def run(words: str, *more: object) -> int:
     """The exit code of one command line."""
     return main([*words.split(), *map(str, more)])
+
+
+def proposed(text: str) -> list[str]:
+    """The commands that follow, as a command has printed them."""
+    return re.findall(r"next: varsmooth ([^#\n]*)", text)
 
 
 def table(folder: Path) -> list[dict[str, Any]]:

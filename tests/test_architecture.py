@@ -37,6 +37,7 @@ ROOMS = [
     "sequential",
     "attacks",
     "objectives",
+    "progress",
     "processes",
     "models",
     "data",

@@ -1,6 +1,7 @@
 """Runs from the command line as a user meets them: help, mistakes, exit codes, the shell."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from PIL import Image
 
 import varsmooth
-from tests.small_models import run, table, write_pair
+from tests.small_models import proposed, run, table, write_pair
 
 OWN = """
 import torch
@@ -137,8 +138,8 @@ def test_the_plan_names_the_device_that_is_used(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     plan = capsys.readouterr().err.splitlines()[0]
     assert plan == (
-        "certify photos test with own_models:smoothed: method sound, n 50, alpha 0.001, out x, "
-        f"device {device}"
+        "certify photos test with own_models:smoothed: σ by the model, method sound, n 50, "
+        f"alpha 0.001, out x, device {device}"
     )
 
 
@@ -177,7 +178,9 @@ def test_one_photograph_with_a_released_model(
     assert "trained on images of 32×32 pixels, but day.png has 9×6" in capsys.readouterr().err
     assert run(f"{command} --data photos/day.png --resize 32") == 0
     captured = capsys.readouterr()
-    assert "next: varsmooth report runs/photo" in captured.out
+    assert "σ 0.25," in captured.err.splitlines()[0]
+    assert re.search(r"^day.png  \w+  σ 0.25  radius \d.\d{3}$", captured.out, re.MULTILINE)
+    assert run(proposed(captured.out)[0]) == 0  # an export: a report needs labels
     (row,) = table(Path("runs/photo"))
     assert (row["label"], row["sigma"]) == (None, 0.25)
 

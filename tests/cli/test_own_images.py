@@ -1,13 +1,12 @@
 """A newcomer's path: photographs of many sizes and a network of one's own, by the printed words."""
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.small_models import run
+from tests.small_models import proposed, run
 from varsmooth.data import load_dataset
 from varsmooth.models.descriptions import describe
 from varsmooth.runs.records import Run
@@ -36,10 +35,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             pixels = rng.integers(base, base + 40, shape, dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.png")
     return tmp_path
-
-
-def proposed(text: str) -> list[str]:
-    return re.findall(r"next: varsmooth ([^#\n]*)", text)
 
 
 def test_every_verb_can_be_typed_as_the_one_before_says(
@@ -83,7 +78,7 @@ def test_training_images_are_never_certified_without_a_word(
     assert run(f"{words} --subset ::2 --split val --out runs/val") == 0
     assert "trained on" not in capsys.readouterr().err
     assert run("report runs/all runs/val") == 0
-    assert "trained on 16 of its 20 images" in Path("report/report.html").read_text()
+    assert "trained on 16 of its 20 images" in Path("report/all/report.html").read_text()
 
 
 def test_settings_are_not_certified_on_the_images_that_chose_them_without_a_word(
@@ -98,7 +93,7 @@ def test_settings_are_not_certified_on_the_images_that_chose_them_without_a_word
     assert run(f"{words} --subset 1::2 --out runs/half") == 0
     assert "warning" not in capsys.readouterr().err
     assert run("report runs/val") == 0
-    said = Path("report/report.html").read_text()
+    said = Path("report/val/report.html").read_text()
     assert "settings were chosen on 2 of its 4 images" in said
 
 
@@ -130,3 +125,48 @@ def test_a_search_proposes_what_can_be_reported(
     assert run(search) == 0
     (report,) = proposed(capsys.readouterr().out)
     assert run(report) == 0
+
+
+def test_a_finished_model_is_left_as_it_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = f"{TRAIN} --data photos --resize 8 --batch-size 8"
+    assert run(train) == 0
+    assert "training steps in all: 2, which may be too few" in capsys.readouterr().err
+    assert run("tune runs/mine --goal cascade --n 60 --trust own_nets:tiny") == 0
+    assert "votes: " in capsys.readouterr().err  # a log shows how far it is
+    tuned = Path("runs/mine/config.json").read_bytes()
+    assert run(train) == 0
+    assert run(f"{train} --epochs 2") == 1
+    assert "(--epochs 1 there, 2 now); " in capsys.readouterr().err
+    Path("runs/mine/state.pt").unlink()  # as a model that was adopted or copied
+    assert run(f"{train} --epochs 2") == 1
+    assert "runs/mine holds a model that this command did not train" in capsys.readouterr().err
+    assert Path("runs/mine/config.json").read_bytes() == tuned
+    assert run(f"{train.replace('runs/mine', 'runs/new')} --flip false") == 0
+    assert any("--flip false" in words for words in proposed(capsys.readouterr().out))
+
+
+def test_results_do_not_go_into_a_folder_of_other_things(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "--model cifar10-0.25 --sigma 0.25 --subset :2 --n 20 --alpha 0.1 --out photos"
+    assert run(f"certify {words}") == 1
+    assert "photos holds other files (bright, dark); choose a new folder" in capsys.readouterr().err
+    assert sorted(path.name for path in Path("photos").glob("*")) == ["bright", "dark"]
+    assert run("models export cifar10-0.25 --out photos") == 1
+    assert "photos holds other files already" in capsys.readouterr().err
+
+
+def test_odd_images_are_one_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.new("L", (32, 32)).save("grey.png")
+    assert run("predict grey.png --model cifar10-0.25") == 1
+    said = capsys.readouterr().err
+    assert "trained on images with 3 channels, but grey.png has 1" in said
+    (here / "photos" / "dark").rename(here / "one")
+    assert run(f"{TRAIN} --data photos --resize 8") == 1
+    assert "photos has one class; a classifier" in capsys.readouterr().err
+    for name in ("a b.png", "c.png"):
+        (here / "photos" / "bright" / name).write_bytes(b"no image")
+    assert run("data info photos --resize 8") == 1
+    said = capsys.readouterr().err
+    assert "a b.png cannot be read as an image" in said
+    assert "(and 1 more: photos/bright/c.png); repair or remove" in said

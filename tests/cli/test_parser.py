@@ -227,6 +227,8 @@ def test_lists_are_separated_by_commas() -> None:
         ("try a lower learning_rate", "try a lower --learning-rate"),
         ("runs/batch_size.json holds no my_model", "runs/batch_size.json holds no my_model"),
         ("σ=0.3, and p ≥ 1/2", "σ=0.3, and p ≥ 1/2"),
+        ("Given groups=1, weight of", "Given groups=1, weight of"),
+        ("start anew with resume=False", "start anew with --resume false"),
     ],
 )
 def test_errors_name_options_as_they_are_typed(python: str, typed: str) -> None:

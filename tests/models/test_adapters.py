@@ -88,6 +88,8 @@ def test_a_model_of_transformers_sees_what_its_processor_makes() -> None:
         theirs = model(**processor(list(PIXELS), return_tensors="pt")).logits
         torch.testing.assert_close(f(IMAGES), theirs, rtol=1e-3, atol=1e-4)
     assert (f.class_names, f.image_shape) == (("cat", "dog", "owl"), (3, 32, 32))
+    config.id2label = {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}  # placeholders
+    assert from_transformers(model, processor).class_names == ()
 
 
 def test_a_model_of_timm_is_normalised_as_its_configuration_says() -> None:

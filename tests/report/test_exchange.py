@@ -18,6 +18,7 @@ from varsmooth.report.exchange import export, recompute
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.tsv import import_tsv, seconds_of
 from varsmooth.runs.records import Run
+from varsmooth.runs.verifying import verify_run
 
 RADII = (0.1 + 0.2, 0.0, 1.9999999)  # 0.30000000000000004: a digit more than six
 
@@ -78,6 +79,8 @@ def test_tsv_is_the_format_of_the_community(run: Path) -> None:
 
 def test_tsv_round_trip(run: Path, tmp_path: Path) -> None:
     made = import_tsv(export(run, "tsv"), tmp_path / "back", sigma=0.25, alpha=1e-3, rounded="down")
+    with pytest.raises(VarsmoothError, match="imported without evidence, so there is nothing to"):
+        verify_run(made.folder)
     before, after = Outcomes.open(run), Outcomes.open(made.folder)
     assert after.ids.tolist() == before.ids.tolist()
     assert after.predictions.tolist() == before.predictions.tolist()

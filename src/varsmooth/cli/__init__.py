@@ -52,6 +52,8 @@ VERBS: Verbs = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     return exit_code(lambda: parse(VERBS, words)())
 
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from varsmooth.cli.feedback import check_here, check_runs
+from varsmooth.cli.feedback import announce, check_here, check_runs
+from varsmooth.defaults import MODEL
 from varsmooth.models.source import Source
 from varsmooth.typed import Port
 
@@ -26,7 +27,7 @@ def app(
       varsmooth app --run runs/first
 
     Args:
-        model: a released name or a model folder to begin with (default: cifar10-0.25)
+        model: a released name or a model folder to begin with (default: cifar10-universal-1.00)
         run: the folder of a run to open
         data: where the sample images come from: a name from `varsmooth data list`, or a path
             (default: the data set of the model)
@@ -39,6 +40,7 @@ def app(
     check_here(model, Source(data=data))
     if run is not None:
         check_runs(run)
+    announce("serve the page", model=model or MODEL, run=run)
     from varsmooth.app.desk import Desk
     from varsmooth.app.server import is_local, serve
 

@@ -9,6 +9,7 @@ from varsmooth.cli.feedback import announce, check_here, check_runs, command, co
 from varsmooth.cli.parser import WrongUsage, as_typed
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError
+from varsmooth.models.names import callers_own
 from varsmooth.runs.options import (
     AttackOptions,
     CertifyOptions,
@@ -56,13 +57,13 @@ def predict(
     if len(chosen) > 1:
         raise WrongUsage("a run has one data set; put the images into one folder")
     data = _here(model, *chosen)
-    from varsmooth.report.statements import result
+    from varsmooth.report.statements import next_command, result
     from varsmooth.runs.predicting import predict_dataset
 
     options = RunOptions(out, name, batch_size, device, devices)
     _announce("predict", model, data, options, n=settings.n, alpha=settings.alpha)
     found = predict_dataset(model, data, settings, options)
-    conclude(result(found), f"varsmooth report {out}")
+    conclude(result(found), next_command(found))
 
 
 def _print_predictions(
@@ -110,14 +111,13 @@ def certify(
     names = ("method", "at", "until", "n_max") if settings.n_max else ("method", "n")
     asked = {name: getattr(settings, name) for name in (*names, "alpha")}
     _announce("certify", model, data, run, **asked)
-    from varsmooth.models.names import callers_own
-    from varsmooth.report.statements import result
+    from varsmooth.report.statements import next_command, result
     from varsmooth.runs.certifying import certify_dataset
 
     found = certify_dataset(model, data, settings, run)
     named = model.model if callers_own(model.model) else None
     verify = command(f"verify {run.out}", model=named, trust=model.trust)
-    conclude(result(found), f"varsmooth report {run.out}", verify)
+    conclude(result(found), next_command(found), verify)
 
 
 def attack(
@@ -152,11 +152,11 @@ def attack(
     _announce(
         "attack", model, data, run, eps=settings.eps, kind=settings.kind, steps=settings.steps
     )
-    from varsmooth.report.statements import result
+    from varsmooth.report.statements import next_command, result
     from varsmooth.runs.attacking import attack_dataset
 
     found = attack_dataset(model, data, settings, run)
-    conclude(result(found), f"varsmooth report {run.out}")
+    conclude(result(found), next_command(found))
 
 
 def _search(
@@ -267,4 +267,24 @@ def _announce(
     verb: str, model: ModelOptions, data: DataOptions, run: RunOptions, **settings: object
 ) -> None:
     images = f"{data.data or 'its own data,'} {data.split} {data.subset or ''}".rstrip()
+    settings = {"σ": _level(model), **settings}
     announce(f"{verb} {images} with {model.model}", run.device, **settings, out=run.out)
+
+
+def _level(model: ModelOptions) -> str:
+    """Who chooses the noise level, in a few words."""
+    from varsmooth.models.descriptions import describe
+
+    lam = "" if model.lam is None else f" at λ = {model.lam:g}"
+    if model.sigma is not None:
+        return f"{model.sigma:g}"
+    if model.cascade is not None:
+        return f"by cascade {model.cascade}{lam}"
+    if callers_own(model.model):
+        return "by the model"
+    about = describe(str(model.model))
+    unused = " (--cascade tuned is there too)" if about.cascades else ""
+    if about.selector is None:
+        return f"{about.default_sigma:g}{unused}"
+    chosen = about.recommended.get("lam", 0) if model.lam is None else model.lam
+    return f"by selector at λ = {chosen:g}{unused}"

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from varsmooth.cli.feedback import say
+from varsmooth.errors import require
 
 HEADER = """\
 ---
-license: {licence}
-library_name: varsmooth
+{licence}library_name: varsmooth
 pipeline_tag: image-classification
 tags: [randomized-smoothing, certified-robustness]
 ---
@@ -41,7 +41,7 @@ def show(names: list[str], /, log: bool = False) -> None:
         say("\nnext: varsmooth models NAME shows a card, varsmooth demo certifies with a model")
 
 
-def export(name: str, /, *, out: Path, licence: str = "mit") -> None:
+def export(name: str, /, *, out: Path, licence: str | None = None) -> None:
     """Write a model into a folder that can be uploaded to the Hugging Face Hub.
 
     Weights stay as they are, and so does the description, but of your folders it keeps the names,
@@ -54,7 +54,8 @@ def export(name: str, /, *, out: Path, licence: str = "mit") -> None:
     Args:
         name: a released name or the folder of a model
         out: the new folder
-        licence: the licence you give it, as the Hub spells it
+        licence: the licence you give it, as the Hub spells it (default: none is stated; of a
+            released model mit)
     """
     from varsmooth.models.cards import CARD, card
     from varsmooth.models.descriptions import (
@@ -67,13 +68,18 @@ def export(name: str, /, *, out: Path, licence: str = "mit") -> None:
         write,
     )
 
+    require(
+        not any(out.glob("*")), f"{out} holds other files already; choose a new folder for --out"
+    )
     folder = own_copy(name, out, "export")
+    given = licence or ("mit" if is_released(find(name)) else None)
     stored = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     if stored != (shared := _without_folders(stored)):
         write(folder, parse(shared, folder / CONFIG))
     about = describe(folder)
     text = card(folder.resolve().name, about, is_released(find(name)))
-    (folder / CARD).write_text(HEADER.format(licence=licence) + text, encoding="utf-8")
+    header = HEADER.format(licence="" if given is None else f"license: {given}\n")
+    (folder / CARD).write_text(header + text, encoding="utf-8")
     say(f"{folder} holds {', '.join(sorted(path.name for path in folder.iterdir()))}")
     say(f"next: hf upload OWNER/{folder.resolve().name} {folder}")
 

@@ -248,8 +248,11 @@ def as_typed(sentence: str, verbs: Verbs) -> str:
     spelled["trusted"] = spelled["trust"]
 
     def option(found: re.Match[str]) -> str:
-        return spelled.get(found[1], found[1]) + found[2].replace("=", " ")
+        if found[1] not in spelled:  # of another library's sentence
+            return found[0]
+        return spelled[found[1]] + found[2].replace("=", " ")
 
+    sentence = re.sub(r"=(True|False)\b", lambda found: found[0].lower(), sentence)
     named = re.sub(r"(?<![\w.-])([a-z]\w*)(=| ≥ )", option, sentence)
     named = re.sub(r"(?<![\w./:-])([a-z]+_\w+)(?![\w./:])()", option, named)
     return re.sub(r"\['([^',]*)'\]", r"\1", named)

@@ -13,7 +13,7 @@ def make(
     runs: list[str],
     /,
     *,
-    out: Path = Path("report"),
+    out: Path | None = None,
     radii: list[Weight] | None = None,
     envelope: str | None = None,
     common: bool = False,
@@ -30,7 +30,8 @@ def make(
 
     Args:
         runs: folders of runs
-        out: the folder of the report; files of the same names are replaced
+        out: the folder of the report (default: report/NAME, after the first run); files of the
+            same names are replaced
         radii: where tables show certified accuracy (default: round numbers)
         envelope: "label=run1,run2,...": the best of a sweep at each radius as one curve, chosen
             with hindsight; a run may be a pattern, several envelopes are separated by ;
@@ -51,7 +52,8 @@ def make(
     if common:
         opened, sweeps = on_common_images(opened, sweeps)
     envelopes = [Envelope(label, swept) for label, swept in sweeps]
-    say(f"wrote {write_report(opened, out, envelopes, radii)}")
+    folder = out or Path("report", Path(runs[0]).resolve().name)
+    say(f"wrote {write_report(opened, folder, envelopes, radii)}")
 
 
 def export(

@@ -43,10 +43,11 @@ def load_arrays(path: Path, split: str) -> ImageDataset:
 
 def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """The arrays of a zip archive, each held against what the archive says of its size."""
-    if not is_zipfile(path):
-        with path.open("rb") as file:
-            np.load(file, allow_pickle=False)  # says what is wrong, unless it is a single array
-        raise VarsmoothError(f"{path} should hold the arrays images and labels, not one array")
+    require(
+        is_zipfile(path),
+        f"{path} cannot be read as plain arrays: it is not an archive; write the two arrays "
+        "images and labels with numpy.savez, not one array",
+    )
     with ZipFile(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         require(

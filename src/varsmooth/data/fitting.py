@@ -30,8 +30,13 @@ def fitted(
         size = f"{wanted[1]}×{wanted[0]}"
         raise VarsmoothError(
             f"the model was trained on images of {size} pixels, but {images.name} has "
-            f"{width}×{height}; scale them to {size}"
+            f"{width}×{height}; scale to {size}"
             + (f", or add --resize {wanted[0]}" if wanted[0] == wanted[1] else "")
+        )
+    if image_shape is not None and image_shape[0] != images.shape[0]:
+        raise VarsmoothError(
+            f"the model was trained on images with {image_shape[0]} channels, but {images.name} "
+            f"has {images.shape[0]}; convert them"
         )
     images = renumbered(images, class_names)
     outputs = outputs_on(images, g)

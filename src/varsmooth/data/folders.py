@@ -76,11 +76,15 @@ def _images_in(folder: Path) -> list[Path]:
 
 def _read_all(paths: list[Path], resize: int | None = None) -> Pixels:
     """(N,H,W,3), or (N,H,W,1) if every image is grey."""
-    images = []
+    images, broken = [], {}
     for path in paths:
         check_regular(path)
-        with path.open("rb") as file:
-            image = read_image(file, str(path))
+        try:
+            with path.open("rb") as file:
+                image = read_image(file, str(path))
+        except VarsmoothError as error:
+            broken[str(path)] = str(error)
+            continue
         images.append(image if resize is None else scaled(image, resize))
         if len(images) == 1:
             total = 3 * len(paths) * images[0].shape[0] * images[0].shape[1]
@@ -91,6 +95,10 @@ def _read_all(paths: list[Path], resize: int | None = None) -> Pixels:
             f"{path} is {w}×{h} pixels but {paths[0].name} is {w0}×{h0}; "
             "scale them all to one size, for example with resize=32",
         )
+    if broken:
+        first, *others = broken
+        more = f" (and {len(others)} more: {', '.join(others[:10])})" if others else ""
+        raise VarsmoothError(f"{broken[first]}{more}; repair or remove what cannot be read")
     if all(image.ndim == 2 for image in images):
         return np.stack(images)[..., None]
     return np.stack([np.repeat(i[..., None], 3, axis=2) if i.ndim == 2 else i for i in images])

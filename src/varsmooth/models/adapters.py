@@ -70,6 +70,8 @@ def from_transformers(model: nn.Module, processor: Any) -> NormalisedClassifier:
     height, width = (getattr(size, k, None) or dict(size).get(k) for k in ("height", "width"))
     shape = (channels, int(height), int(width)) if height and width else None
     names = [str(labels[key]) for key in sorted(labels, key=int)]
+    if all(name == f"LABEL_{i}" for i, name in enumerate(names)):  # placeholders say nothing
+        names = []
     return NormalisedClassifier(model, mean, std, scale, names, shape)
 
 

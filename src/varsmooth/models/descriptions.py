@@ -11,7 +11,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, nearest, require
 from varsmooth.files import replace_file
 from varsmooth.limits import check_limit, check_regular
 from varsmooth.models.hub import PREFIX, fetch
@@ -136,8 +136,8 @@ def find(name_or_path: str | Path) -> Path:
     if (_released() / str(name_or_path) / CONFIG).is_file():
         return _released() / str(name_or_path)
     raise VarsmoothError(
-        f"{name_or_path} is neither a folder with a {CONFIG} nor a released model; "
-        f"released are: {', '.join(released_names()) or 'none'}"
+        f"{name_or_path} is neither a folder with a {CONFIG} nor a released model"
+        + nearest(str(name_or_path), released_names())
     )
 
 

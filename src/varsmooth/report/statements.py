@@ -7,7 +7,7 @@ import numpy as np
 
 from varsmooth.bounds import Floats
 from varsmooth.defaults import ABSTAIN
-from varsmooth.report.outcomes import Envelope, Flags, Outcomes, shared_images
+from varsmooth.report.outcomes import Envelope, Flags, Outcomes, class_name, shared_images
 from varsmooth.report.statistics import certified_counts, false_certificates, share_intervals
 from varsmooth.report.summaries import baseline_of, radius_difference
 from varsmooth.rounding import percent, rounded
@@ -190,7 +190,8 @@ def result(run: Run) -> list[str]:
         chosen = ([row for row in rows if row["eps"] == eps] for eps in budgets)
         return [counted, *(_attack(run, some, labelled) for some in chosen)]
     if not labelled:
-        return [f"{counted}: unlabelled, {abstains}"]
+        each = [_answer(run, row) for row in rows] if len(rows) <= SHOWN else []
+        return [f"{counted}: unlabelled, {abstains}", *each]
     found = Outcomes.of(run.header, rows)
     if (at := run.header["config"].get("at")) is not None:
         samples = found.samples
@@ -201,6 +202,27 @@ def result(run: Run) -> list[str]:
         mean = rounded(found.average_radius)
         right = f"certified {right}, average certified radius {mean} (0 where wrong)"
     return [f"{counted}: {right}, {abstains}"]
+
+
+SHOWN = 20
+"""Images without labels that a terminal shows one by one."""
+
+
+def _answer(run: Run, row: Row) -> str:
+    """Class, level and radius of one image."""
+    about = run.header["dataset"]
+    who = str(about["name"]) if about["size"] == 1 else f"image {row['id']}"
+    names = run.header.get("class_names") or about.get("class_names", [])
+    words = [who, class_name(row["prediction"], names), f"σ {row['sigma']:.3g}"]
+    if "radius" in row:
+        words.append(f"radius {rounded(row['radius'])}")
+    return "  ".join(words)
+
+
+def next_command(run: Run) -> str:
+    """What to type after a run: a report needs labels."""
+    labelled = all(row["label"] is not None for row in run.rows())
+    return f"varsmooth report {run.folder}" if labelled else f"varsmooth report export {run.folder}"
 
 
 def _curve(reached: Floats, radii: Floats) -> list[str]:

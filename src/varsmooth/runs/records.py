@@ -159,6 +159,12 @@ class Run:
                 not any(folder.glob("rows-*.jsonl")),
                 f"{folder} has rows but no {HEADER}; choose another folder, or restore that file",
             )
+            others = [path.name for path in folder.glob("[!.]*") if HEADER not in path.name]
+            require(
+                not others,
+                f"{folder} holds other files ({', '.join(sorted(others)[:3])}); choose a new "
+                "folder for --out",
+            )
         replace_file(folder / HEADER, (json.dumps(wanted, indent=1) + "\n").encode())
         return cls(folder, wanted, rank)
 

@@ -24,10 +24,10 @@ from varsmooth.data import Batch, ImageDataset
 from varsmooth.identity import fingerprints, matches
 from varsmooth.models.descriptions import CONFIG
 from varsmooth.processes import Engine, launch, writing_to
+from varsmooth.progress import Progress
 from varsmooth.runs.building import build
 from varsmooth.runs.images import described, load_images, seen_before
 from varsmooth.runs.options import DataOptions, ModelOptions, RunOptions
-from varsmooth.runs.progress import Progress
 from varsmooth.runs.records import SEEN, Key, Row, Run, key_of, other_settings
 from varsmooth.smoothing import SmoothedClassifier
 
@@ -114,6 +114,7 @@ def prepare(
         "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
         "environment": environment(device),
         "dataset": described(images, data),
+        "class_names": list(built.class_names),
         **seen_before(images, data, built),
         **identity(g),
     }
@@ -144,7 +145,7 @@ def _share(
     for name, what in SEEN.items():
         if shown and (seen := setup.record.header.get(name)):
             print(f"warning: {what.format(seen)} of these {len(ids)} images", file=sys.stderr)
-    with Progress(total, total - left, evaluation.verb + several, shown) as progress:
+    with Progress(total, evaluation.verb + several, total - left, shown) as progress:
         for block in todo:
             batch = setup.images.batch(block)
             setup = replace(setup, undecided=partial(progress.wait, len(batch.ids)))

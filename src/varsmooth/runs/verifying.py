@@ -93,6 +93,10 @@ def verify_run(
     run = Run.open(folder)
     verb = run.header["verb"]
     require(verb == "certify", f"{folder} is a run of {verb}; only certificates can be verified")
+    require(
+        all(row["evidence"] is not None for row in run.rows()),
+        f"{folder} was imported without evidence, so there is nothing to verify",
+    )
     found = Verification()
     built = _model(run, found, model, trust, choose_device(device))
     images = _images(run, found, built)

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from varsmooth.bounds import Floats
 from varsmooth.cascade import Stages, cascade_radii, expected_quantiles, vote_quantiles
@@ -23,6 +22,7 @@ from varsmooth.defaults import ALPHA, N0
 from varsmooth.models.descriptions import Description
 from varsmooth.models.settings import TunedStages
 from varsmooth.noise import NoiseStream
+from varsmooth.progress import Progress
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
 Integers = NDArray[np.int64]
@@ -108,7 +108,7 @@ def tabulate(
     wanted = (("votes", n), ("class-selection", n0))
     needed, tables = torch.tensor(confidences, device=device), []
     total = len(data) * len(levels) * (n + n0)
-    bar = tqdm(total=total, desc="votes", unit="votes", unit_scale=True, disable=None)
+    bar = Progress(total, "votes", unit="votes")
     with bar, torch.no_grad(), evaluation_mode(g):
         for x, _, ids in data.batches(5):
             noise, x = g.noise(len(x), seed, ids), x.to(device)
@@ -117,7 +117,7 @@ def tabulate(
                 level = torch.full((len(x),), sigma, device=device)
                 batches = noise.batches(x, purpose, draws, batch_size)
                 counts.append(_count(g, x, level, noise, batches, needed))
-                bar.update(len(x) * draws)
+                bar.add(len(x) * draws)
             tables.append(torch.stack(counts, dim=1))  # levels and purposes in turn
     both = torch.cat(tables).numpy()  # (N, 2L, classes, C)
     votes, selection = both[:, ::2], both[:, 1::2]

@@ -98,11 +98,12 @@ def fit(
 
 
 def suited(config: TrainingConfig, images: int, engine: Engine) -> TrainingConfig:
-    """The configuration with batches no larger than an epoch."""
+    """The configuration with batches that leave out little of a short epoch."""
     most = min(images, config.subset or images, config.images_per_epoch or images)
-    if most >= config.batch_size:
+    steps = -(-most // config.batch_size)
+    size = most // steps // config.devices * config.devices
+    if steps >= 10 or size == config.batch_size:
         return config
-    size = most // config.devices * config.devices
     if engine.rank == 0:
         print(f"an epoch has {most} images, so a batch has {size}", file=sys.stderr, flush=True)
     return replace(config, batch_size=size)

@@ -85,10 +85,14 @@ def restore_state(
         raise VarsmoothError(
             f"{path} is not a training state; delete it, or start anew with resume=False"
         ) from error
-    different = [key for key in now if key in then and then[key] != now[key]]
+    different = [
+        f"{key}={then[key]} there, {now[key]} now"
+        for key in now
+        if key in then and then[key] != now[key]
+    ]
     require(
         not different,
-        f"{path} belongs to a run with other settings ({', '.join(different)}); "
+        f"{path} belongs to a run with other settings ({'; '.join(different)}); "
         "choose another output folder, or start anew with resume=False",
     )
     for name, part in parts.items():

@@ -19,6 +19,7 @@ from varsmooth import bounds
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N_SELECT
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.progress import Progress
 from varsmooth.selectors import FixedSelector, Grid, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
@@ -162,7 +163,7 @@ def tabulate_votes(
     """n votes of f for every image of `data` at every level."""
     labels, columns = data.known_labels, []
     total = len(data) * len(levels) * n
-    bar = tqdm(total=total, desc="votes", unit="votes", unit_scale=True, disable=None)
+    bar = Progress(total, "votes", unit="votes")
     with bar:
         for sigma in levels:
             at = SmoothedClassifier(g.classifier, FixedSelector(sigma), lattice=g.lattice)
@@ -170,7 +171,7 @@ def tabulate_votes(
             for x, _, ids in data.batches(10):
                 noise = at.noise(len(x), seed, ids)
                 counts.append(at.votes(_on_device(g, x), n, noise=noise, batch_size=batch_size))
-                bar.update(len(x) * n)
+                bar.add(len(x) * n)
             columns.append(torch.cat(counts).cpu())
     return VoteTable(tuple(levels), torch.stack(columns, dim=1).numpy(), labels)
 

@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, a plain line now and then in a log."""
+"""How far a long command is: a bar on a terminal, a plain line now and then in a log."""
 
 import sys
 import time
@@ -10,17 +10,20 @@ SECONDS = 30.0  # between two lines of a log
 
 
 class Progress:
-    """Counts images; shows images, images per second and the time left on standard error."""
+    """Counts images or votes; shows how many, how fast and the time left on standard error."""
 
-    def __init__(self, total: int, done: int, label: str, shown: bool) -> None:
+    def __init__(
+        self, total: int, label: str, done: int = 0, shown: bool = True, unit: str = "images"
+    ) -> None:
         terminal = sys.stderr.isatty()
-        self.total, self.label = total, label
+        self.total, self.label, self.unit = total, label, unit
         self.logging = shown and not terminal
         self.bar = tqdm(
             total=total,
             initial=done,
             desc=label,
-            unit="img",
+            unit={"images": "img"}.get(unit, unit),
+            unit_scale=unit != "images",
             dynamic_ncols=True,
             disable=not (shown and terminal),
         )
@@ -30,10 +33,10 @@ class Progress:
     def add(
         self, images: int, shares: Mapping[str, float] | None = None, samples: float | None = None
     ) -> None:
-        """So many images more.
+        """So many more.
 
         Args:
-            images: their number
+            images: images, or votes
             shares: what to show of the rows so far, by name
             samples: noisy images that each of the last ones took
         """
@@ -63,8 +66,8 @@ class Progress:
         speed = (self.count - self.first) / max(self.told - self.started, 1e-9)
         left = tqdm.format_interval((self.total - self.count) / speed) if speed else "?"
         print(
-            f"{self.label}: {self.count}/{self.total} images, {speed:.3g} images/s, {left} left"
-            + (f"; {details}" if (details := self._details()) else ""),
+            f"{self.label}: {self.count}/{self.total} {self.unit}, {speed:{',.0f' if speed >= 100 else '.3g'}} {self.unit}/s, "
+            f"{left} left" + (f"; {details}" if (details := self._details()) else ""),
             file=sys.stderr,
             flush=True,
         )
