@@ -65,8 +65,9 @@ class Progress:
         self.told, self.said = time.monotonic(), self.count
         speed = (self.count - self.first) / max(self.told - self.started, 1e-9)
         left = tqdm.format_interval((self.total - self.count) / speed) if speed else "?"
+        fast = f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
         print(
-            f"{self.label}: {self.count}/{self.total} {self.unit}, {speed:{',.0f' if speed >= 100 else '.3g'}} {self.unit}/s, "
+            f"{self.label}: {self.count}/{self.total} {self.unit}, {fast} {self.unit}/s, "
             f"{left} left" + (f"; {details}" if (details := self._details()) else ""),
             file=sys.stderr,
             flush=True,
