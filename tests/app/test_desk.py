@@ -400,7 +400,7 @@ def test_a_model_of_another_data_set_shows_its_images(tmp_path: Path) -> None:
 
 def test_images_that_the_model_cannot_read_are_refused_at_once(pair: Path, tmp_path: Path) -> None:
     Image.new("L", (32, 32)).save(tmp_path / "grey.png")
-    with pytest.raises(VarsmoothError, match="with 3 channels, but grey.png has 1"):
+    with pytest.raises(VarsmoothError, match="with 3 channels, but grey"):
         Desk(str(pair), data=str(tmp_path / "grey.png"))
 
 
