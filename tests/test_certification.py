@@ -675,6 +675,24 @@ def test_bad_selectors_are_refused() -> None:
         MedianSelector(lambda x: -x.mean(dim=(1, 2, 3)), 0.01, n=3)(point(0.5, 0.5))
 
 
+def test_a_query_that_the_last_radii_do_not_cover_is_a_warning() -> None:
+    selector = MedianSelector(LinearSelector(0.4, 1.0), 0.25, 51, (0.1, 1.0), 4)
+    g, x = SmoothedClassifier(Linear(), selector), point(0.9, 0.5)
+    predict(g, x, n=400, alpha=0.05)  # nothing is certified yet
+    certify(g, x, n=400, n_select=401, alpha=0.05, alpha_select=0.045, seed=1)
+    with pytest.warns(UserWarning, match=r"predict with alpha_select=0\.045"):
+        predict(g, x, n=400, alpha=0.05)
+    predict(g, x, n=400, alpha=0.05, alpha_select=0.045)
+    predict(g, x, n=400, alpha=None)  # which promises nothing
+    selector.n = 41
+    with pytest.warns(UserWarning, match="n=51 draws of the median"):
+        predict(g, x, n=400, alpha=0.05, alpha_select=0.045)
+    selector.n = 51
+    certify(g, x, n=400, n_select=401, alpha=0.05, seed=1)
+    predict(g, x, n=400, alpha=0.05)  # the defaults cover each other
+
+
+@pytest.mark.filterwarnings("ignore:the radii that this selector")
 def test_a_dual_radius_covers_queries_that_set_its_share_aside() -> None:
     """Measured: 2.6 % wrong answers at α = 1 % inside a radius made with α_p = 4.5 %."""
     selector = MedianSelector(LinearSelector(0.4, 1.0), 0.25, 51, (0.1, 1.0), 4)

@@ -116,6 +116,8 @@ def begin(
     kind = certificate_method(g.selector, method)
     deployed = g.selector.n if band and isinstance(g.selector, MedianSelector) else 0
     ledger = Ledger.of(kind, alpha, alpha_select, deployed, runner_up, anytime)
+    if isinstance(g.selector, MedianSelector) and ledger.n_deploy:
+        g.selector.covered = (ledger.n_deploy, ledger.alpha_deploy)
     return kind, ledger, Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
 
 

@@ -1,5 +1,6 @@
 """predict: the deployed answer of a smoothed classifier, or ABSTAIN."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -34,7 +35,8 @@ def predict(
     answer is g's most likely class or ABSTAIN. With a `MedianSelector` the test gets
     α − alpha_select; alpha_select is for the deployed median, so that inside a `sound` radius a
     wrong class is answered with probability ≤ α per query, if alpha_select is at least that of
-    the certificate (`Certificate.covers` checks it).
+    the certificate: `Certificate.covers` checks it, and a query that the last radii of this
+    selector do not cover is a warning.
 
     With a `CascadeSelector` of L stages each stage gets n votes and α' = α/(2L+1): it answers if
     CP⁻ of its top class reaches τ_j, passes on if CP⁺ stays below τ_j, and abstains otherwise.
@@ -63,6 +65,7 @@ def predict(
         ledger = Ledger.of("fixed", alpha)
         if isinstance(selector, MedianSelector):  # a query spends on its median, not on bounds of h
             ledger = replace(Ledger.of("sound", alpha, alpha_select, selector.n), alpha_select=0.0)
+            _warn_if_uncovered(selector, ledger)
     sampler = Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
     if isinstance(selector, CascadeSelector):
         found = _by_stages(sampler, selector.stages, n, ledger)
@@ -75,6 +78,19 @@ def predict(
             for id, (answer, level, counts) in zip(noise.ids, found, strict=True)
         )
     )
+
+
+def _warn_if_uncovered(selector: MedianSelector, ledger: Ledger) -> None:
+    n, share = selector.covered or (0, 0.0)
+    if ledger.n_deploy < n or ledger.alpha_deploy < share:
+        warnings.warn(
+            f"the radii that this selector was last certified with cover queries with n={n} draws "
+            f"of the median and alpha_select={share:g}, not n={ledger.n_deploy} and "
+            f"alpha_select={ledger.alpha_deploy:g}: inside them this query may err more often "
+            f"than alpha={ledger.alpha:g}; predict with alpha_select={share:g}, or certify with "
+            "the alpha_select of the queries",
+            stacklevel=3,
+        )
 
 
 Found = tuple[int, float, Sequence[int]]

@@ -170,6 +170,7 @@ class MedianSelector(NoiseSelector):
         )
         self.n, self.clip = n, check_clip(clip)
         self.grid = None if levels is None else Grid.make(levels, self.clip)
+        self.covered: tuple[int, float] | None = None  # (N_p, α_p) of the last radii, for `predict`
 
     def respond(self, x: Tensor) -> Tensor:
         return self.selector.respond(x)

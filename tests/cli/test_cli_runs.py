@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 import varsmooth
-from tests.small_models import proposed, run, table, write_pair
+from tests.small_models import QUICK, proposed, run, table, write_pair
 
 OWN = """
 import torch
@@ -266,3 +266,21 @@ def test_models_are_listed_and_described(
     assert "clip [0.1, 0.5]" in out
     assert "conv4" in out
     assert run("models nowhere") == 1
+
+
+def test_predictions_that_a_radius_does_not_cover_are_noticed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Inside a dual radius a query errs with probability ≤ α if it sets α_p of the radius aside."""
+    model = write_pair(tmp_path / "model")
+    certify = f"certify {QUICK} --subset 0:3 --model {model}"
+    assert run(f"{certify} --out {tmp_path / 'certified'}") == 0
+    assert "inside these radii predict with --alpha-select 0.01" in capsys.readouterr().out
+    predict = f"predict --n 60 --n-median 21 --alpha 0.05 --subset 0:3 --model {model}"
+    assert run(f"{predict} --out {tmp_path / 'default'}") == 0
+    assert run(f"{predict} --alpha-select 0.01 --out {tmp_path / 'matching'}") == 0
+    caution = "may err more often than their α = 0.05"
+    for name, noticed in (("default", True), ("matching", False)):
+        report = f"report {tmp_path / 'certified'} {tmp_path / name}"
+        assert run(f"{report} --out {tmp_path / 'report'}") == 0
+        assert (caution in (tmp_path / "report" / "report.html").read_text()) is noticed

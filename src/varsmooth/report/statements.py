@@ -6,7 +6,7 @@ from decimal import ROUND_CEILING
 import numpy as np
 
 from varsmooth.bounds import Floats
-from varsmooth.defaults import ABSTAIN
+from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
 from varsmooth.report.outcomes import Envelope, Flags, Outcomes, class_name, shared_images
 from varsmooth.report.statistics import certified_counts, false_certificates, share_intervals
 from varsmooth.report.summaries import baseline_of, radius_difference
@@ -155,6 +155,7 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
         for name, what in SEEN.items()
         if isinstance(seen := run.header.get(name), int) and seen > 0
     ]
+    said += [text for one in runs for other in runs if (text := _uncovered(one, other))]
     said += [
         f"Envelope of {best.label}: the best of {len(best.runs)} runs at each radius, chosen "
         "with hindsight. No single classifier attains it, and it has no interval."
@@ -173,6 +174,23 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
                     "are on these alone."
                 )
     return list(dict.fromkeys(said))
+
+
+def _uncovered(certified: Outcomes, predicted: Outcomes) -> str:
+    """Whether the queries of one run err more often than their α inside the radii of another."""
+    evidence = certified.rows[0].get("evidence")
+    header, asked = predicted.header, predicted.header["config"]
+    same = header["fingerprints"] == certified.header["fingerprints"] != {}
+    if not (evidence and same and predicted.verb == "predict" and asked.get("alpha")):
+        return ""
+    n, share = (evidence["ledger"].get(name, 0) for name in ("n_deploy", "alpha_deploy"))
+    if header["selector"].get("n", 0) >= n and asked.get("alpha_select", 0) >= share:
+        return ""
+    return (
+        f"Inside the radii of {certified.name} the predictions of {predicted.name} may err more "
+        f"often than their α = {asked['alpha']:g}: the radii cover queries with --alpha-select "
+        f"{share:g} and --n-median {n} or more."
+    )
 
 
 def result(run: Run) -> list[str]:
@@ -201,7 +219,16 @@ def result(run: Run) -> list[str]:
     if verb == "certify":
         mean = rounded(found.average_radius)
         right = f"certified {right}, average certified radius {mean} (0 where wrong)"
-    return [f"{counted}: {right}, {abstains}"]
+    return [f"{counted}: {right}, {abstains}", *_deployment(found)]
+
+
+def _deployment(found: Outcomes) -> list[str]:
+    """The option that `predict` needs inside these radii, where it is not the default."""
+    evidence = found.rows[0].get("evidence")
+    share = evidence["ledger"].get("alpha_deploy", 0) if evidence else 0
+    if share <= ALPHA_SELECT:
+        return []
+    return [f"inside these radii predict with --alpha-select {share:g}, or it may err more often"]
 
 
 SHOWN = 20

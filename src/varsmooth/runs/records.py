@@ -58,6 +58,7 @@ class _Config(TypedDict, total=False):
     root: str | None
     resize: Count | None
     alpha: Probability | None
+    alpha_select: Probability
     imported: str
 
 
@@ -71,6 +72,7 @@ class _Dataset(TypedDict):
 class _Selector(TypedDict, total=False):
     selector: str
     sigma: Level | None
+    n: NonNegative
     inner: "_Selector"
 
 
