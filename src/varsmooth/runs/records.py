@@ -76,7 +76,11 @@ class _Selector(TypedDict, total=False):
     inner: "_Selector"
 
 
-class _Header(TypedDict):
+class _Names(TypedDict, total=False):
+    class_names: list[str]
+
+
+class _Header(_Names):
     """What every reader of a run relies on. The options of each verb have checks of their own."""
 
     verb: Literal["certify", "predict", "attack"]
