@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.small_models import run, table, write_pair
-from varsmooth import certify_at, load, load_dataset
-from varsmooth.runs import certifying, progress
+from varsmooth import certify_at, load, load_dataset, progress
+from varsmooth.runs import certifying
 from varsmooth.runs.options import CertifyOptions
 from varsmooth.runs.records import Run
 from varsmooth.runs.verifying import _stopped_p_value, verify_run
