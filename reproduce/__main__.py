@@ -12,8 +12,7 @@ from reproduce.cascade import CASCADE
 from reproduce.cascade_attack import CASCADE_ATTACK
 from reproduce.cascade_gate import CASCADE_GATE
 from reproduce.certification import CERTIFIED, TRADEOFF
-from reproduce.context import Context
-from reproduce.experiment import Experiment
+from reproduce.harness import Context, Experiment
 from reproduce.memorisation import MEMORISATION
 from reproduce.results import judge_again, run_experiment, write_pages
 from reproduce.robustness import ATTACK_CONVERGENCE, STRONG_ATTACK, WEAK_ATTACK

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from reproduce.certification import TABLE_1
-from reproduce.context import Context
-from reproduce.experiment import Claim, Experiment, Figure, Need, Result, Verdict, size
-from reproduce.levels import CPU, Certified, CertifyScale, medians_of, outcomes
+from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, Verdict, size
 from reproduce.plots import Curve, Levels, plot_curves, plot_levels
+from reproduce.replay import CPU, Certified, CertifyScale, medians_of, outcomes
 from reproduce.verdicts import MARGIN, MeanDifference, judged
 from varsmooth.bounds import Floats
 from varsmooth.models.descriptions import CONFIG, describe
@@ -197,7 +196,7 @@ def soundness_claims(found: Sequence[Soundness]) -> list[Claim]:
                 for one, (sound, free) in zip(found, radii, strict=True)
             },
             f"average radius, sound minus {SHARE:g} times unattacked",
-            f"{'; '.join(kept)}; held where all lie above 0",
+            f"{'; '.join(kept)}; confirmed where all lie above 0",
             margin=0.0,
             digits=3,
         ),
@@ -207,7 +206,7 @@ def soundness_claims(found: Sequence[Soundness]) -> list[Claim]:
             f"{total.k} of {total.n} cases",
             f"larger than the exhaustive radius in {total.k} of {total.n} cases (image × λ × D)"
             + (f"; most at {most}: {exceeded[most].k} of {exceeded[most].n}" if total.k else ""),
-            "held" if total.k else "undecided",
+            "confirmed" if total.k else "undecided",
             "same votes, samples and α; larger than supported need not be false, but nothing "
             "covers it"
             if total.k
@@ -398,7 +397,7 @@ class Variants:
         ]
         means = [f"{a.mean:.3f} against {b.mean:.3f} at λ = {a.lam:g}" for a, b in pairs]
         return judged(
-            "One selector trained with random λ serves every λ as one trained for it does",
+            "One selector trained with random λ does as well at each λ as one trained for that λ",
             "ours, on §3.1, universal λ training",
             {
                 f"λ = {a.lam:g}": PairedDifference.of(a.outcomes.correct, b.outcomes.correct)
@@ -410,14 +409,14 @@ class Variants:
         )
 
     def _conditioning(self) -> Claim:
-        """How far λ moves σ_s when h is told."""
+        """How far λ moves σ_s when h is conditioned on it."""
         mine = {name: [c for c in self.chosen if c.variant == name] for name in (UNIVERSAL, HIDDEN)}
         means = "; ".join(
             f"{name}: " + ", ".join(f"{c.mean:.3f}" for c in each) for name, each in mine.items()
         )
         first, *others = mine[UNIVERSAL]
         return judged(
-            "Telling h its λ makes the noise adjustable at test time without retraining",
+            "Conditioning h on λ makes the noise level adjustable at test time without retraining",
             "§3.1, stochastic regularization",
             {
                 f"λ = {c.lam:g} − {first.lam:g}": MeanDifference(
@@ -440,7 +439,7 @@ class Variants:
         verdict: Verdict = "untested"
         if off:
             forced, free = max(off) + error < FORCED, max(off) - error > FORCED
-            verdict = "held" if forced else "not" if free else "undecided"
+            verdict = "confirmed" if forced else "refuted" if free else "undecided"
         return Claim(
             "With the KL as written, summed over 3072 dimensions, any λ > 0.01 forces σ_s = σ_t",
             "ours, on the KL term of the loss",
@@ -460,9 +459,10 @@ class Variants:
             for one in self.chosen
             if one.variant == variant and (reference := self._find(UNIVERSAL, one.lam)) is not None
         ]
+        how = "reads f's output" + " and is rewarded for radius" * (variant == REWARDED)
         stds = "; ".join(f"{a.std:.3f} against {b.std:.3f} at λ = {a.lam:g}" for a, b in pairs)
         return judged(
-            f"A selector that {variant} certifies a larger average radius than the paper's h",
+            f"A selector that {how} certifies a larger average radius than the paper's h",
             "ours, on the network of h",
             {f"λ = {a.lam:g}": MeanDifference((_radii(a) - _radii(b)).tolist()) for a, b in pairs},
             "average radius minus that of the paper's h, h unattacked",

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from reproduce.context import Context
-from reproduce.experiment import Claim, Figure, Need, Scale, size
+from reproduce.harness import Claim, Context, Figure, Need, Scale, size
 from reproduce.plots import Line, plot_tradeoff
 from reproduce.verdicts import MeanDifference, judged, shown_gap
 from varsmooth.report.figures import colours
@@ -409,7 +408,7 @@ def chosen_claim(arenas: Sequence[Arena], method: str, source: str) -> Claim:
     """A method against g, both at the setting that held-out images chose."""
     known = [each for each in arenas if each.chosen]
     return judged(
-        f"With λ and σ_s fixed beforehand, {method} is more robust than g",
+        f"With λ and σ_s chosen in advance, {method} is more robust than g",
         f"ours, on {source}",
         {
             f"{each.title}, γ = {each.eps:g}, {each.chosen[method].knob} against "

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from reproduce.cascade_votes import Certified, VoteScale, at_equal_total, certify_with, votes_of
-from reproduce.context import Context
-from reproduce.experiment import Claim, Experiment, Figure, Result, size
-from reproduce.levels import outcomes
+from reproduce.harness import Claim, Context, Experiment, Figure, Result, size
 from reproduce.plots import Curve, plot_curves
+from reproduce.replay import outcomes
 from reproduce.verdicts import MARGIN, MeanDifference, judged
 from varsmooth.defaults import ALPHA, N0
 from varsmooth.models.settings import TunedStages
@@ -401,7 +400,7 @@ def claims_of(found: Comparison) -> list[Claim]:
     reach = found.rules[TOP].reach
     paired = {f"r = {r:g}": PairedDifference.of(reach >= r, found.best.reach >= r) for r in RADII}
     what = f"certified accuracy of {TOP} minus that of the best σ"
-    below = "It is below that σ at no radius"
+    below = "At no radius does a cascade certify fewer images than that σ"
     return [*claims, judged(below, f"ours, N = {found.n}", paired, what, margin=MARGIN)]
 
 

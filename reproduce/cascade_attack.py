@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from reproduce.cascade_votes import BLOCK, VoteScale, certify_with, votes_of
-from reproduce.context import Context
-from reproduce.experiment import Claim, Experiment, Result, size
+from reproduce.harness import Claim, Context, Experiment, Result, size
 from varsmooth import ABSTAIN, CascadeSelector, FixedSelector, SmoothedClassifier, pgd, predict
 from varsmooth.data import load_dataset
 from varsmooth.files import replace_file
@@ -172,7 +171,7 @@ def claims_of(groups: dict[tuple[str, float], list[bool]]) -> list[Claim]:
             "ours",
             f"{inside} violations",
             f"{inside} violations on {images} images; beyond R: {found}",
-            "untested" if not any(beyond.values()) else "not" if inside else "held",
+            "untested" if not any(beyond.values()) else "refuted" if inside else "confirmed",
             "an attack that finds nothing beyond R would be too weak to count",
         )
     ]

@@ -22,8 +22,7 @@ from tqdm import tqdm
 
 from reproduce.cascade import RADII, least_regret, reach
 from reproduce.cascade_votes import CONFIDENCES, VoteScale, keep, kept
-from reproduce.context import Context
-from reproduce.experiment import Claim, Experiment, Result, size
+from reproduce.harness import Claim, Context, Experiment, Result, size
 from varsmooth import FixedSelector, SmoothedClassifier
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.defaults import N0

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from reproduce.context import Context
-from reproduce.experiment import Need, Scale, size
+from reproduce.harness import Context, Need, Scale, size
 from varsmooth.cascade import Stages, can_improve, make_plan
 from varsmooth.certificates import Certificate
 from varsmooth.data import load_dataset

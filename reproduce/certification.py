@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from reproduce.context import Context
-from reproduce.experiment import Claim, Experiment, Figure, Need, Result, size
-from reproduce.levels import (
+from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, size
+from reproduce.plots import Curve, plot_curves
+from reproduce.replay import (
     CLIP_PERCENTILES,
     CPU,
     Certified,
@@ -19,7 +19,6 @@ from reproduce.levels import (
     outcomes,
     sweep,
 )
-from reproduce.plots import Curve, plot_curves
 from reproduce.verdicts import MeanDifference, judged, verdict_of, weakest
 from varsmooth.bounds import Floats
 from varsmooth.report.figures import colours
@@ -319,14 +318,14 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
     first, last = ({m.sigma_a: _budgets(m, scale)[i] for m in methods} for i in (0, -1))
     return [
         judged(
-            "g_v* without attack on h is better than the baseline σ_s = σ_a",
+            "Without an attack on h, g_v* certifies more images than the baseline σ_s = σ_a",
             "Fig. 5",
             _gaps(methods, lambda m: m.radii, lambda m, r: gap_at(m.unattacked, m.equal, r)),
             f"certified accuracy of g_v* minus that of g {multiples}",
             hindsight,
         ),
         judged(
-            "g_v* without attack on h is better than the envelope of the σ_s sweep",
+            "Without an attack on h, g_v* certifies more images than the best σ_s at each radius",
             "Fig. 5",
             _gaps(methods, lambda m: m.radii, lambda m, r: gap_at(m.unattacked, m.swept, r)),
             f"certified accuracy of g_v* minus that of g {multiples}",
@@ -334,7 +333,7 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
         ),
         chosen_claim(methods),
         judged(
-            "With attack on h, g_v* is close to the baseline if D is small",
+            "With an attack on h, g_v* is close to the baseline if D is small",
             "Fig. 5",
             _gaps(methods, lambda m: [first[m.sigma_a]], _attack_gap),
             "g_v* with attack on h minus g at σ_s = σ_a, at r = D for the smallest D",
@@ -342,7 +341,7 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
             margin=CLOSE,
         ),
         judged(
-            "With attack on h, g_v* falls behind the baseline as the radius grows",
+            "With an attack on h, g_v* falls behind the baseline as the radius grows",
             "Fig. 5",
             _gaps(
                 methods, lambda m: [last[m.sigma_a]], lambda m, r: gap_at(m.equal, m.attacked, r)
@@ -351,7 +350,7 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
             f"{hindsight}; beyond the largest D nothing is certified, by definition",
         ),
         clipping_claim(methods, scale),
-        larger_average(methods, "without attack on h", lambda m: m.unattacked),
+        larger_average(methods, "without an attack on h", lambda m: m.unattacked),
         larger_average(methods, "certified soundly", lambda m: m.sound),
     ]
 
@@ -380,7 +379,7 @@ def chosen_claim(methods: Sequence[Methods]) -> Claim:
     """λ and σ_s fixed beforehand."""
     known = [(m, *m.chosen) for m in methods if m.chosen is not None]
     return judged(
-        "With λ and σ_s fixed beforehand, g_v* without attack on h is better than g",
+        "With λ and σ_s chosen in advance, g_v* without an attack on h certifies more than g",
         "ours, on Fig. 5",
         {
             f"{learned.name} against σ_s = {fixed.sigmas[0]:.3g}, r = {r:g}": gap_at(
@@ -404,7 +403,7 @@ def clipping_claim(methods: Sequence[Methods], scale: CertifiedScale) -> Claim:
         lambda m, r: gap_at(m.clipped, m.attacked, r),
     )
     return judged(
-        "Clipping alleviates what the attack on h costs",
+        "Clipping reduces the loss from the attack on h",
         "Fig. 5",
         gaps,
         "certified accuracy of g_v* with attack on h, clipped minus not clipped, at r = D",
@@ -427,7 +426,7 @@ def larger_average(
             f"right against {others.mean():.3f} with {100 * theirs.correct.mean():.1f} %"
         )
     return judged(
-        f"With one λ, g_v* {how} has a larger average radius than any one σ_s",
+        f"At a single λ, g_v* {how} has a larger average radius than any single σ_s",
         "ours, on Fig. 5",
         gaps,
         "average radius of g_v* minus that of g, wrong images 0",

@@ -20,8 +20,7 @@ from torch import Tensor
 from reproduce.attainable import Table as Tabulated
 from reproduce.attainable import tabulate
 from reproduce.certification import TABLE_2, relative_width
-from reproduce.context import Context
-from reproduce.experiment import Claim, Experiment, Figure, Need, Result, Scale, Verdict, size
+from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, Scale, Verdict, size
 from varsmooth.bounds import Floats
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.files import replace_file
@@ -355,9 +354,9 @@ def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
             numbers[name] = {"width": width(other), "gain": [trained["gain"][0], other["gain"][0]]}
     verdict: Verdict = "undecided"
     if True in verdicts and False not in verdicts:
-        verdict = "held"
+        verdict = "confirmed"
     elif False in verdicts and True not in verdicts:
-        verdict = "not"
+        verdict = "refuted"
     elif True in verdicts:
         verdict = "partly"
     return Claim(
@@ -367,8 +366,8 @@ def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
         shown[0],
         f"after {scale.passes} passes over {scale.subset} images: " + "; ".join(shown),
         verdict,
-        "gain over the best single level, paired by image; held where it is above 0 on training "
-        "images and below 0 on held-out ones, not where it is above 0 on held-out ones",
+        "gain over the best single level, paired by image; confirmed where it is above 0 on "
+        "training images and below 0 on held-out ones, refuted where it is above 0 on those",
         numbers,
     )
 

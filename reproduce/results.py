@@ -14,8 +14,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from reproduce.context import Context, Evidence
-from reproduce.experiment import Experiment, Result, Scale, ScaleName, reductions, resized
+from reproduce.harness import (
+    Context,
+    Evidence,
+    Experiment,
+    Result,
+    Scale,
+    ScaleName,
+    reductions,
+    resized,
+)
 from reproduce.plots import draw
 from reproduce.verdicts import RULES
 from varsmooth.errors import require
@@ -252,7 +260,7 @@ def _row(*cells: str) -> str:
 
 
 def _bold(claim: dict[str, Any]) -> str:
-    decided = claim["verdict"] in ("held", "not", "partly")
+    decided = claim["verdict"] in ("confirmed", "refuted", "partly")
     return f"**{claim['verdict']}**" if decided else str(claim["verdict"])
 
 

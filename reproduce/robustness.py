@@ -35,8 +35,7 @@ from reproduce.attacks import (
     robust_gap,
     spread,
 )
-from reproduce.context import Context
-from reproduce.experiment import Claim, Experiment, Figure, Need, Result, pair_needs, size
+from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, pair_needs, size
 from reproduce.plots import Points, plot_points
 from reproduce.verdicts import MARGIN, MeanDifference, judged, shown_gap
 from varsmooth.report.tables import Cell, Table
@@ -132,7 +131,7 @@ def attack_convergence(context: Context, scale: ConvergenceScale) -> Result:
         height=3.6,
     )
     claim = judged(
-        "The attacks have converged: more steps or draws find no more",
+        "The attacks have converged: more steps or draws do not lower robust accuracy",
         "ours",
         {
             f"{study.title}, {what}": robust_gap(point, study.chosen)
@@ -386,8 +385,8 @@ def strong_claims(models: Sequence[Model], own: str) -> list[Claim]:
     )
     return [
         judged(
-            "Under the strong attack g_v loses what it kept under the weak one, because h is "
-            "attacked",
+            "Under the strong attack g_v loses the robustness that it has under the weak one, "
+            "because h is attacked",
             "Fig. 7",
             drops,
             f"robust accuracy under the weak attack minus that under the strong one at γ = "

@@ -7,9 +7,9 @@ from itertools import product
 
 import numpy as np
 
-from reproduce.context import Context
-from reproduce.experiment import (
+from reproduce.harness import (
     Claim,
+    Context,
     Experiment,
     Figure,
     Need,
@@ -18,8 +18,8 @@ from reproduce.experiment import (
     pair_needs,
     size,
 )
-from reproduce.levels import CPU, Certified, CertifyScale, outcomes, raw_samples
 from reproduce.plots import Points, plot_percentile_bounds, plot_points, plot_selector_bounds
+from reproduce.replay import CPU, Certified, CertifyScale, outcomes, raw_samples
 from reproduce.verdicts import judged
 from varsmooth import bounds
 from varsmooth.bounds import Floats

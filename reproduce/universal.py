@@ -42,11 +42,10 @@ from reproduce.certification import (
     clip_cells,
     relative_width,
 )
-from reproduce.context import Context
-from reproduce.experiment import Claim, Experiment, Need, Result, Verdict, pair_needs, size
-from reproduce.levels import CLIP_PERCENTILES, CertifyScale, clip_of
-from reproduce.levels import CPU as CERTIFY_CPU
+from reproduce.harness import Claim, Context, Experiment, Need, Result, Verdict, pair_needs, size
 from reproduce.plots import Line
+from reproduce.replay import CLIP_PERCENTILES, CertifyScale, clip_of
+from reproduce.replay import CPU as CERTIFY_CPU
 from reproduce.verdicts import MARGIN, Gaps, judged, shown_gap, verdict_of, weakest
 from varsmooth.bounds import Floats
 from varsmooth.report.figures import colours
@@ -183,15 +182,15 @@ def table_2_claim(
         low, high = (float(q) for q in np.percentile(ratios, [2.5, 97.5]))
         inside = 1 - tolerance < low and high < 1 + tolerance
         outside = high < 1 - tolerance or low > 1 + tolerance
-        verdicts.append("held" if inside else "not" if outside else "undecided")
+        verdicts.append("confirmed" if inside else "refuted" if outside else "undecided")
         name = f"σ_a = {sigma_a:g}, λ = {lam:g}"
         numbers[name] = float(ours)
         shown.append(
             f"{name}: {ours:.3g} against {measure(theirs):.3g}, ratio [{low:.2f}, {high:.2f}]"
         )
-    held, other = verdicts.count("held"), verdicts.count("not")
+    held, other = verdicts.count("confirmed"), verdicts.count("refuted")
     return Claim(
-        f"Table 2: for every σ_a and λ, σ_s of h has the {what} of the paper's range",
+        f"Table 2: for every σ_a and λ, the range of σ_s has the paper's {what}",
         "Table 2",
         f"{held} rows of {len(verdicts)} agree, {other} differ",
         f"{what} of the 5–95 % range of σ_s over test images against the paper's: "
@@ -422,7 +421,7 @@ def universal_extended(context: Context, scale: ExtendedScale) -> Result:
         every,
     )
     better = judged(
-        "For each σ_a′ g_v* on f_u beats g of the mid-range σ_a",
+        "For each σ_a′, g_v* on f_u beats g on the f of the mid-range σ_a",
         "App. C",
         dominance(every, G_V_STAR),
         "g_v* on f_u minus g on f at σ_s = σ_a",

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from reproduce.experiment import Claim, Verdict
+from reproduce.harness import Claim, Verdict
 from varsmooth.report.statistics import LEVEL, Interval, mean_interval
 
 MARGIN = 0.02
@@ -20,15 +20,15 @@ each difference has its own 95 % interval.
 
 | verdict | when |
 |---|---|
-| **held** | at least one interval lies on the claimed side of 0, none on the other |
-| **not** | at least one interval lies on the other side of 0, none on the claimed side |
+| **confirmed** | at least one interval lies on the claimed side of 0, none on the other |
+| **refuted** | at least one interval lies on the other side of 0, none on the claimed side |
 | **partly** | both |
 | undecided | no interval excludes 0; the number of images that would decide at this difference |
 | trivial | true by arithmetic, or nothing could differ |
 | untested | not run |
 
-A claim of *not worse* names its margin: held if every interval lies above −margin, not if one lies
-below it. A claim with several parts gets the verdict of its weakest part.
+A claim of *not worse* names its margin: confirmed if every interval lies above −margin, refuted if
+one lies below it. A claim with several parts gets the verdict of its weakest part.
 """
 
 
@@ -79,8 +79,8 @@ def verdict_of(gaps: Iterable[Difference], margin: float | None = None) -> Verdi
     above = [interval.low > line for interval in intervals]
     below = any(interval.high < line for interval in intervals)
     if below:
-        return "partly" if any(above) else "not"
-    return "held" if (all(above) if margin is not None else any(above)) else "undecided"
+        return "partly" if any(above) else "refuted"
+    return "confirmed" if (all(above) if margin is not None else any(above)) else "undecided"
 
 
 def _level(gaps: Sequence[Difference]) -> float:
@@ -94,7 +94,7 @@ def _intervals(gaps: Sequence[Difference]) -> list[Interval]:
 
 def weakest(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict on all of several parts together."""
-    order: tuple[Verdict, ...] = ("untested", "not", "partly", "undecided", "trivial", "held")
+    order = ("untested", "refuted", "partly", "undecided", "trivial", "confirmed")
     return min(verdicts, key=order.index, default="untested")
 
 
@@ -106,7 +106,7 @@ def images_needed(gaps: Iterable[Difference], margin: float | None = None) -> in
     """
     found, line, needed = list(gaps), -(margin or 0.0), list[float]()
     for gap, (low, high) in zip(found, _intervals(found), strict=True):
-        if low <= line <= high:
+        if low <= line <= high and low < high:  # no width: the two never differed
             distance = max(abs(gap.value - line), 1e-9)
             needed.append(gap.n * ((high - low) / 2 / distance) ** 2)
     count = (max if margin is not None else min)(needed, default=math.inf)
@@ -160,14 +160,13 @@ def _clearest(gaps: Gaps, margin: float | None, verdict: Verdict) -> tuple[str, 
         title = min(among, key=lambda t: ends[t].low)
     else:
         half = {t: max((ends[t].high - ends[t].low) / 2, 1e-12) for t in among}
-        side = -1 if verdict == "not" else 1
-        title = max(
-            among,
-            key=lambda t: (
-                (side * gaps[t].value if verdict in ("held", "not") else abs(gaps[t].value))
-                / half[t]
-            ),
-        )
+        sides = {"confirmed": 1, "refuted": -1}
+
+        def clear(title: str) -> float:
+            value = gaps[title].value
+            return (sides[verdict] * value if verdict in sides else abs(value)) / half[title]
+
+        title = max(among, key=clear)
     return title, gaps[title]
 
 

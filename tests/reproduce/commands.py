@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.__main__ import build_parser, main, sizes_of
-from reproduce.experiment import S, resized
+from reproduce.harness import S, resized
 
 
 def run(words: str, *more: object) -> int:

@@ -9,7 +9,7 @@ import pytest
 from reproduce.__main__ import main
 from reproduce.cascade import CASCADE, CascadeScale
 from reproduce.cascade_votes import at_equal_total, certify_with, votes_of
-from reproduce.context import Context
+from reproduce.harness import Context
 from reproduce.results import judge_again
 from varsmooth import certify, load, load_dataset
 from varsmooth.models.settings import TunedStages
@@ -63,4 +63,4 @@ def test_the_attack_finds_points_beyond_the_radius_and_none_inside(tmp_path: Pat
     assert {row["wrong"] for row in rows if row["factor"] > 1} == {True}
     assert all(row["share"] <= row["factor"] * (1 + 1e-5) for row in rows)
     (claim,) = json.loads((tmp_path / "out" / "claims.json").read_text())
-    assert claim["verdict"] == "held"
+    assert claim["verdict"] == "confirmed"

@@ -10,10 +10,15 @@ import pytest
 import torch
 
 from reproduce.__main__ import EXPERIMENTS
-from reproduce.context import Context
-from reproduce.experiment import Need, Scale, resized
-from reproduce.levels import Certified, CertifyScale, levels_between, selector_options
-from reproduce.replay import Replay, VoteTable
+from reproduce.harness import Context, Need, Scale, resized
+from reproduce.replay import (
+    Certified,
+    CertifyScale,
+    Replay,
+    VoteTable,
+    levels_between,
+    selector_options,
+)
 from tests.reproduce.commands import results, run, sized
 from tests.small_models import write_pair
 from varsmooth.errors import VarsmoothError
@@ -235,7 +240,7 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
     for claim, part in zip(claims[-2:], ("no attack", "sound, clipped"), strict=True):
         gap = average(part) - average("g, ")
         assert claim["numbers"]["σ_a = 0.25"] == pytest.approx(gap)
-    chosen = next(claim for claim in claims if "fixed beforehand" in claim["statement"])
+    chosen = next(claim for claim in claims if "chosen in advance" in claim["statement"])
     assert chosen["verdict"] != "untested"  # held-out images chose a λ and a σ_s
 
 

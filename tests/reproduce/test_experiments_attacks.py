@@ -11,8 +11,7 @@ from PIL import Image
 from torch import nn
 
 from reproduce.attacks import Arena, Attacks, AttackScale, Point
-from reproduce.context import Context
-from reproduce.experiment import Need
+from reproduce.harness import Context, Need
 from reproduce.robustness import Model, strong_claims
 from tests.reproduce.commands import results, run, sized
 from tests.small_models import write_pair

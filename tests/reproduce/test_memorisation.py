@@ -64,7 +64,12 @@ def seen(train: float, other: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("train", "other", "verdict"),
-    [(0.1, -0.1, "held"), (0.1, 0.05, "not"), (0.1, 0.0, "undecided"), (0.0, -0.1, "undecided")],
+    [
+        (0.1, -0.1, "confirmed"),
+        (0.1, 0.05, "refuted"),
+        (0.1, 0.0, "undecided"),
+        (0.0, -0.1, "undecided"),
+    ],
 )
 def test_memory_gains_on_its_own_images_only(train: float, other: float, verdict: str) -> None:
     scale = MemorisationScale(passes=100, lams=(0.0,))

@@ -11,27 +11,27 @@ AGAINST, NONE = PairedDifference(5, 30, 100), PairedDifference(0, 0, 100)
 
 
 def test_a_verdict_needs_an_interval_that_excludes_zero() -> None:
-    assert verdict_of([CLEAR]) == "held"
-    assert verdict_of([AGAINST]) == "not"
+    assert verdict_of([CLEAR]) == "confirmed"
+    assert verdict_of([AGAINST]) == "refuted"
     assert verdict_of([UNCLEAR]) == verdict_of([NONE, NONE]) == "undecided"
-    assert verdict_of([CLEAR, UNCLEAR]) == "held"
+    assert verdict_of([CLEAR, UNCLEAR]) == "confirmed"
     assert verdict_of([CLEAR, AGAINST]) == "partly"
-    assert verdict_of([UNCLEAR, AGAINST]) == "not"
+    assert verdict_of([UNCLEAR, AGAINST]) == "refuted"
     assert verdict_of([]) == "untested"
 
 
 def test_looking_often_does_not_make_a_claim_hold() -> None:
     barely = PairedDifference(9, 1, 100)
-    assert verdict_of([barely]) == "held"
+    assert verdict_of([barely]) == "confirmed"
     assert verdict_of([barely, *[NONE] * 9]) == "undecided"
 
 
 def test_not_worse_means_every_interval_above_the_margin() -> None:
     alike, worse = PairedDifference(5, 5, 1000), PairedDifference(10, 80, 1000)
-    assert verdict_of([alike], margin=0.02) == "held"
+    assert verdict_of([alike], margin=0.02) == "confirmed"
     assert verdict_of([UNCLEAR], margin=0.02) == "undecided"
     assert verdict_of([alike, UNCLEAR], margin=0.02) == "undecided"
-    assert verdict_of([worse], margin=0.02) == "not"
+    assert verdict_of([worse], margin=0.02) == "refuted"
     assert verdict_of([alike, worse], margin=0.02) == "partly"
 
 
@@ -40,7 +40,7 @@ def test_the_images_that_it_would_take_do_decide() -> None:
     needed = images_needed([gap])
     assert needed is not None
     more = needed / 100
-    assert verdict_of([PairedDifference(round(6 * more), round(4 * more), needed)]) == "held"
+    assert verdict_of([PairedDifference(round(6 * more), round(4 * more), needed)]) == "confirmed"
     half = needed / 200
     fewer = PairedDifference(round(6 * half), round(4 * half), needed // 2)
     assert verdict_of([fewer]) == "undecided"
@@ -50,7 +50,7 @@ def test_the_images_that_it_would_take_do_decide() -> None:
 
 def test_a_claim_shows_the_difference_that_decides() -> None:
     claim = judged("s", "Fig. 0", {"a": UNCLEAR, "b": CLEAR}, "accuracy of one minus the other")
-    assert claim.verdict == "held"
+    assert claim.verdict == "confirmed"
     assert claim.number.startswith("b: +25.0 [")
     assert claim.measured.startswith("accuracy of one minus the other, points: a: +2.0 [")
     assert claim.numbers == {"a": 0.02, "b": 0.25}
@@ -61,9 +61,9 @@ def test_a_claim_shows_the_difference_that_decides() -> None:
 
 
 def test_parts_are_as_good_as_the_weakest() -> None:
-    assert weakest(["held", "undecided"]) == "undecided"
-    assert weakest(["held", "not", "undecided"]) == "not"
-    assert weakest(["held", "untested", "not"]) == weakest([]) == "untested"
+    assert weakest(["confirmed", "undecided"]) == "undecided"
+    assert weakest(["confirmed", "refuted", "undecided"]) == "refuted"
+    assert weakest(["confirmed", "untested", "refuted"]) == weakest([]) == "untested"
 
 
 def test_a_mean_difference_has_the_interval_of_its_values() -> None:
