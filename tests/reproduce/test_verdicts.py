@@ -71,3 +71,10 @@ def test_a_mean_difference_has_the_interval_of_its_values() -> None:
     low, high = MeanDifference(values.tolist()).interval()
     assert low < 0.3 < high
     assert high - low == pytest.approx(2 * 1.966 * values.std(ddof=1) / 20, rel=1e-3)
+
+
+def test_two_that_never_differ_do_not_hide_how_many_images_the_others_need() -> None:
+    never, unclear = MeanDifference((0.0,) * 50), MeanDifference((1.0, -1.0, 0.2) * 20)
+    assert images_needed([never]) is None
+    assert images_needed([never, unclear]) == images_needed([unclear, unclear])
+    assert "no difference seen" in judged("a", "b", {"c": never}, "d").number
