@@ -157,7 +157,8 @@ class Certificate:
             return not votes
         if not votes or stages is None or len(stages.levels) != len(stages.thresholds):
             return True
-        return votes[-1].sigma not in stages.levels[len(votes) - 1 :]
+        last = votes[-1].sigma
+        return last not in stages.levels or stages.levels.index(last) < len(votes) - 1
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ LIMITS = {
     "PIXELS": 50_000_000,  # of one image; a small file may claim to be a huge picture
     "BYTES": 8 * 2**30,  # of one file, or of the images of a data set in memory
     "CLASSES": 100_000,
-    "SIZE": 100_000,  # of any one option of a network: classes, channels, widths
+    "SIZE": 100_000,  # of an option of a network (classes, widths), of the batches of a replay
     "TEXT": 32 * 2**20,  # bytes of a config.json, a run.json, one row of a run, a table
 }
 

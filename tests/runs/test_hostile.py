@@ -164,6 +164,32 @@ def test_odd_entries_at_every_place(
     tally("hostile runs", len(chosen))
 
 
+@pytest.mark.parametrize("size", [..., "many", 0, None, [1], 2.5, 10**7])
+def test_the_batch_size_of_a_stranger(
+    size: Any, stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A replay repeats the batches of the run, if they are numbers that memory can bear."""
+    header, rows = parts(stored)
+    odd = changed(header, ("config", "batch_size"), size)
+    code = run(f"verify {copy(stored, tmp_path / 'run', odd, rows)} --replay 1")
+    assert code == (0 if size is ... else 1)
+    assert (size is ...) == ("varsmooth: " not in capsys.readouterr().err)
+
+
+def test_a_cascade_with_a_level_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, good = write_pair(tmp_path / "model"), tmp_path / "good"
+    certify = "certify --cascade 0.5,0.25 --n 60 --alpha 0.1 --subset 0:2"
+    assert run(f"{certify} --model {model} --out {good}") == 0
+    header, rows = parts(good)
+    evidence = rows[0]["evidence"]
+    votes = evidence["votes"][0]
+    evidence["stages"] = {"levels": [0.5, 0.25, 0.5], "thresholds": [0.5, 0.5, 0.5]}
+    evidence["votes"] = [votes | {"sigma": sigma} for sigma in (0.25, 0.3, 0.5)]
+    copied = copy(good, tmp_path / "run", header, rows)
+    for reader in ("verify", "recompute"):
+        assert read(reader, copied, tmp_path / reader, capsys) == 1
+
+
 def pipe(path: Path) -> None:
     os.mkfifo(path)
 

@@ -59,6 +59,7 @@ class _Config(TypedDict, total=False):
     resize: Count | None
     alpha: Probability | None
     alpha_select: Probability
+    batch_size: Count
     imported: str
 
 

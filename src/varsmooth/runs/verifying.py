@@ -20,6 +20,7 @@ from varsmooth.data.fitting import outputs_on
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.identity import covers_architecture
+from varsmooth.limits import check_limit
 from varsmooth.processes import choose_device
 from varsmooth.runs.auditing import mistakes
 from varsmooth.runs.building import BuiltModel, build, stored_model
@@ -220,7 +221,8 @@ class _Again:
         """Compute whole blocks of images as the run did, until `count` images are done."""
         config = self.run.header["config"]
         evaluation = Certifying(replace(read_options(CertifyOptions, config), vote_cache=None))
-        size = config["batch_size"]
+        size = config.get("batch_size", BATCH_SIZE)
+        check_limit("SIZE", size, f"the run was computed in batches of {size:,} images")
         setup = Setup(self.built.g, self.images, self.run, size)
         block = evaluation.block(size)
         stored = {row["id"]: row for row in self.rows}
