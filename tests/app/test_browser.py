@@ -381,7 +381,7 @@ def test_another_model_brings_its_own_knobs(page: Any) -> None:
     page.select_option("#model", name)
     wanted = f"{describe(name).recommended['lam']:g}"
     page.wait_for_function(
-        "(lam) => document.querySelector('input[type=number][data-knob=lam]').value === lam",
+        "(lam) => document.querySelector('input[type=number][data-knob=lam]')?.value === lam",
         arg=wanted,
     )
     page.wait_for_selector("#sigma")

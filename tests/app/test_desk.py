@@ -2,6 +2,7 @@
 
 import io
 import random
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -396,6 +397,22 @@ def test_a_model_of_another_data_set_shows_its_images(tmp_path: Path) -> None:
     desk.worker.close()
     with pytest.raises(VarsmoothError, match="classes"):
         Desk(str(tmp_path / "f"), data="cifar10-sample")
+
+
+def test_the_first_view_shows_a_radius() -> None:
+    """Not the first sample, on which this model abstains, but the first that it is sure of."""
+    desk = Desk()
+    first = desk.first_sample(desk.first_model)
+    page = page_html(desk, desk.first_model)
+    assert re.findall(r'data-sample="(\d+)"[^>]*aria-pressed="true"', page) == [str(first)]
+    radii = {}
+    for sample in (0, first):
+        asked = body(desk, image={"sample": sample}, n=1000, n_select=1001)
+        q = desk.question(asked)
+        radii[sample] = desk._preview(q.model.in_use, q).radius
+    desk.worker.close()
+    assert radii[first] > 0
+    assert first == 0 or radii[0] == 0
 
 
 def test_images_that_the_model_cannot_read_are_refused_at_once(pair: Path, tmp_path: Path) -> None:

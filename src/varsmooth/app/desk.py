@@ -27,6 +27,8 @@ Answer = dict[str, Any]
 Body = Mapping[str, Any]
 MANY = 12
 """Images of the view of several."""
+AGREE = 16
+"""Votes that choose the sample of the first view."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,14 @@ class Desk:
         self.worker = Worker()
         self.model = lru_cache(maxsize=4)(self._load)
         self.samples = lru_cache(maxsize=4)(self._samples)
+        self.first_sample = lru_cache(maxsize=4)(self._first_sample)
         self.image = lru_cache(maxsize=32)(self._image)
         self.many = lru_cache(maxsize=4)(self._many)
         self.certificates = lru_cache(maxsize=32)(self._certificates)
         self.fixed_levels = lru_cache(maxsize=32)(self._fixed_levels)  # do not depend on λ
-        self.samples(self.first_model)  # what cannot be loaded or does not fit is refused at once
+        self.first_sample(
+            self.first_model
+        )  # what cannot be loaded or does not fit is refused at once
         if run is not None:
             open_run(run)
         self.answers: dict[str, Callable[[Body, Job], Answer]] = {
@@ -110,6 +115,20 @@ class Desk:
         side = shape[1] if shape is not None and shape[1] == shape[2] else source.resize
         images = few_of_each(load_source(replace(source, resize=side), split))
         return fitted(images, model.at(model.about.default_sigma), model.class_names, shape)
+
+    def _first_sample(self, name: str) -> int:
+        """The first sample whose votes agree on its class, so that the first view shows a radius.
+
+        A few votes at the model's own level decide; they take no time beside those of an answer.
+        """
+        model, samples = self.model(name), self.samples(name)
+        g = model.at(model.about.default_sigma)
+        for i in range(len(samples)):
+            x, labels, ids = samples.batch([i])
+            votes = g.votes(x, AGREE, noise=g.noise(1, 0, ids))[0]
+            if int(votes.max() if labels is None else votes[labels[0]]) == AGREE:
+                return i
+        return 0
 
     def _many(self, name: str) -> ImageDataset:
         """Sample images to stand side by side, evenly from all."""

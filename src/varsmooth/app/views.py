@@ -81,6 +81,7 @@ def page_html(desk: "Desk", model: str) -> str:
             (pages.picture(image, THUMBNAIL), caption)
             for image, caption in zip(samples.images, captions, strict=True)
         ],
+        first_sample=desk.first_sample(model),
         run=desk.run or "",
         any_run=desk.any_run,
         view="run" if desk.run is not None else "one",

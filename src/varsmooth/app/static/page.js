@@ -5,7 +5,8 @@ const find = (selector) => document.querySelector(selector);
 const all = (selector) => [...document.querySelectorAll(selector)];
 const slot = (name) => find(`[data-slot="${name}"]`);
 
-const state = { image: { sample: 0 }, seed: 0 };
+const first = find("#samples [aria-pressed=true]");
+const state = { image: { sample: Number(first.dataset.sample) }, seed: 0 };
 const running = {}; // what is being asked, by name: an AbortController each
 
 // Asking
