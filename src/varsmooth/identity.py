@@ -1,4 +1,4 @@
-"""What tells one network from another: a hash of what it is built of and what it computes with."""
+"""What distinguishes networks: a hash of the architecture and the weights."""
 
 import hashlib
 import inspect

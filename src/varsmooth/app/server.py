@@ -1,7 +1,7 @@
-"""Who may ask the page, how much, and what a browser that shows it may load.
+"""Who may send requests to the page, how large, and what a browser that shows it may load.
 
-A request passes `Guard`, which looks at where it comes from and how large it is. The page reads
-no path of an upload, keeps nothing of a visitor, and has no inline script or style.
+A request passes `Guard`, which checks its origin and its size. The page never reads an upload by
+its path, stores nothing about a visitor, and has no inline script or style.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from varsmooth.app.worker import Cancelled, Job
 from varsmooth.errors import VarsmoothError, require
 
 MAX_QUESTION = 2 * 2**20
-"""Bytes of a request that is no upload: a picture in the model's size, and some numbers."""
+"""Bytes of a request that is not an upload: a picture in the model's size, and some numbers."""
 PATIENCE = 30.0
 """Seconds that the body of a request may take to arrive."""
 TICK = 0.25
@@ -113,7 +113,7 @@ async def body_of(request: Request, limit: int) -> bytes:
 async def progress(desk: Desk, work: Callable[[Job], dict[str, Any]]) -> AsyncIterator[str]:
     """One JSON line for each report of progress, and one with the answer.
 
-    A client that leaves cancels its job, at work or in line.
+    A client that leaves cancels its job, running or queued.
     """
     try:
         job, future = desk.worker.begin(work)

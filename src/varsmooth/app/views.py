@@ -26,7 +26,7 @@ THUMBNAIL = 160
 
 
 def kind(prediction: int, label: int | None) -> str:
-    """A CSS class: right, wrong or abstains; without a label every answer is right."""
+    """A CSS class: right, wrong or abstains; without a label a prediction counts as right."""
     return outcome({"prediction": prediction, "label": prediction if label is None else label})
 
 

@@ -11,15 +11,15 @@ from torch import nn
 from varsmooth.errors import require
 
 WAITING = 16
-"""Requests that may wait for the worker."""
+"""Requests that may be queued."""
 
 
 class Cancelled(Exception):
-    """Whoever asked no longer wants the answer."""
+    """The client no longer wants the answer."""
 
 
 class Job:
-    """Work that passes images through networks; before each pass it counts them and looks up.
+    """Work that passes images through networks; each pass counts them and may be cancelled.
 
     images: passed so far; most: how many there will be at most.
     """
@@ -39,28 +39,28 @@ class Job:
 
     @contextmanager
     def watching(self, most: int, *networks: nn.Module | None) -> Iterator[None]:
-        """Look up whenever one of these networks is called."""
+        """Count images, and stop if cancelled, at every call of these networks."""
         self.images, self.most = 0, most
         with ExitStack() as hooks:
             for network in filter(None, networks):
-                hooks.enter_context(network.register_forward_pre_hook(self._look_up))
+                hooks.enter_context(network.register_forward_pre_hook(self._count))
             yield
 
-    def _look_up(self, network: nn.Module, inputs: Any) -> None:
+    def _count(self, network: nn.Module, inputs: Any) -> None:
         if self._cancelled.is_set():
             raise Cancelled("cancelled")
         self.images += len(inputs[0])
 
 
 class Worker:
-    """A thread that does one job after the other; a cancelled job gives up its place."""
+    """A thread that does one job after another; a cancelled job leaves the queue."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
         self._jobs: dict[Future[Any], Job] = {}
 
     def begin(self, work: Callable[[Job], Any]) -> tuple[Job, "Future[Any]"]:
-        """Put work in line; the job tells how far it is and cancels it."""
+        """Queue work; the job reports its progress and can cancel it."""
         require(len(self._jobs) < WAITING, "the page is busy; try again in a moment")
         job = Job()
         future = self._thread.submit(work, job)
@@ -70,7 +70,7 @@ class Worker:
 
     @property
     def waiting(self) -> int:
-        """Jobs at work or in line."""
+        """Jobs running or queued."""
         return len(self._jobs)
 
     def close(self) -> None:

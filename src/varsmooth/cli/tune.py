@@ -1,11 +1,11 @@
 """`varsmooth tune`: settings of a protected selector, chosen on held-out images."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from varsmooth.cli.feedback import conclude
 from varsmooth.cli.held_out import HeldOut
-from varsmooth.typed import Count, Few, Positive, Share, Weight
+from varsmooth.training.configuration import TuneOptions
 
 if TYPE_CHECKING:
     from varsmooth.data import ImageDataset
@@ -13,21 +13,7 @@ if TYPE_CHECKING:
     from varsmooth.training.tuning import Tuning
 
 
-def tune(
-    model: str,
-    /,
-    *,
-    goal: Literal["clean", "certified", "radius", "cascade"] = "radius",
-    radius: Weight = 0.0,
-    lams: list[Share] | None = None,
-    sigma_ms: list[Positive] | None = None,
-    levels: Few = 9,
-    n: Count = 500,
-    n_select: Count = 301,
-    unclipped: Share = 0.9,
-    batch_size: Count | None = None,
-    images: HeldOut,
-) -> None:
+def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
     """Choose λ, σ_m, clip and grid for a model and write them into its description.
 
     The choice is made on held-out images, never on test images. The best single σ for the same
@@ -41,17 +27,8 @@ def tune(
 
     Args:
         model: folder or released name of a classifier with its selector
-        goal: of the selector: clean accuracy, accuracy certified soundly at a radius, or average
-            certified radius; cascade: the stages of a cascade, for every λ
-        radius: the radius of goal `certified`
-        lams: values of λ to try, 0,0.1,0.2
-        sigma_ms: values of σ_m to try (default: half, once and twice the selector's σ_a)
-        levels: levels of the ladder from which grids are cut
-        n: votes of f per image and level
-        n_select: samples of h per image and setting
-        unclipped: share of the images whose level must lie within the clip range
     """
-    images.announce(f"tune {model} for {goal}", model, n)
+    images.announce(f"tune {model} for {settings.goal}", model, settings.n)
     from varsmooth.errors import VarsmoothError
     from varsmooth.models.cards import has_card, write_card
     from varsmooth.models.descriptions import describe, find, own_copy, recommend
@@ -59,29 +36,16 @@ def tune(
     from varsmooth.training.tuning import tune as choose
 
     loaded, tuned = images.load(model), images.tuned(model)
-    if goal == "cascade":
+    if settings.goal == "cascade":
         g, fitting = images.fit(loaded, Settings(sigma=loaded.description.default_sigma), tuned)
-        _tune_cascade(model, g, fitting, n, batch_size, images)
+        _tune_cascade(model, g, fitting, settings, images)
         return
     if loaded.selector is None:
         raise VarsmoothError(
             f"{model} has no selector to tune; train one, or tune a cascade with --goal cascade"
         )
     g, fitting = images.fit(loaded, Settings(protect=False), tuned)
-    chosen = choose(
-        g,
-        fitting,
-        goal,
-        radius,
-        lams=lams or (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
-        sigma_ms=sigma_ms,
-        levels=levels,
-        n=n,
-        n_select=n_select,
-        unclipped=unclipped,
-        seed=images.seed,
-        batch_size=batch_size,
-    )
+    chosen = choose(g, fitting, **vars(settings), seed=images.seed)
     best = chosen.best
     source, folder = find(model), own_copy(model, images.out, "tuned")
     carded = has_card(source, describe(source))  # a page of the user's own is left alone
@@ -89,11 +53,11 @@ def tune(
     about = recommend(folder, {name: getattr(best, name) for name in names}, tuned)
     if carded:
         write_card(folder, about)
-    what = {"clean": "accuracy", "certified": f"accuracy certified at {radius:g}"}
+    what = {"clean": "accuracy", "certified": f"accuracy certified at {chosen.radius:g}"}
     grid = ", ".join(f"{level:.4g}" for level in best.levels)
     conclude(
         [
-            f"{what.get(goal, 'average certified radius')} on {chosen.images} images of "
+            f"{what.get(chosen.goal, 'average certified radius')} on {chosen.images} images of "
             f"{fitting.name} {images.split}",
             f"  selector  {best.score:.4f}  --lam {best.lam:g} --sigma-m {best.sigma_m:g}, "
             f"levels {grid}",
@@ -116,8 +80,7 @@ def _tune_cascade(
     model: str,
     g: "SmoothedClassifier",
     data: "ImageDataset",
-    n: int,
-    batch_size: int | None,
+    settings: TuneOptions,
     images: HeldOut,
 ) -> None:
     """Write the best stages for every λ into the description, and print them beside one σ."""
@@ -128,7 +91,8 @@ def _tune_cascade(
 
     about = describe(model)
     levels = cascades.ladder(about)
-    table = cascades.tabulate(g, data, levels, n, seed=images.seed, batch_size=batch_size)
+    given: dict[str, Any] = {"seed": images.seed, "batch_size": settings.batch_size}
+    table = cascades.tabulate(g, data, levels, settings.n, **given)
     found = list(cascades.rules(table))
     members = cascades.family(cascades.choose(found), table)
     folder = own_copy(model, images.out, "tuned")

@@ -17,7 +17,7 @@ Indices = slice | Sequence[int] | NDArray[np.integer]
 
 
 class Batch(NamedTuple):
-    """What a model eats: `images, labels, ids = batch`."""
+    """What a model takes: `images, labels, ids = batch`."""
 
     images: "Tensor"  # (B,C,H,W) float32 in [0,1], contiguous
     labels: "Tensor | None"  # (B,) int64, None when the data set has no labels
@@ -29,8 +29,8 @@ class ImageDataset:
     """N images of one size with labels, ids that survive sub-setting, and class names.
 
     `images` (N,H,W,C) stays uint8; only the images of one batch are ever floats, x = byte / 255.
-    `labels` (N,) is None when nobody has said what the images show. It is never −1, which is
-    ABSTAIN: an unlabelled image must not count as correct because the classifier abstained.
+    `labels` (N,) is None for unlabelled images. It is never −1, which is ABSTAIN: an unlabelled
+    image must not count as correct because the classifier abstained.
     `ids` (N,) name the images, and with them their noise: no two images share an id.
     `files` holds the file each image came from, or nothing if they did not come one by one.
 

@@ -45,7 +45,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Evaluation(ABC):
-    """What is done with each block of images. A plain value, so that processes can be sent it."""
+    """What is done with each block of images: a plain value, which can be sent to processes."""
 
     settings: Any
     verb: ClassVar[str]
@@ -165,7 +165,7 @@ def _share(
 
 
 def labels_of(batch: Batch) -> list[int | None]:
-    """One label per image, None where nobody has said."""
+    """One label per image, None where it is unknown."""
     return [None] * len(batch.ids) if batch.labels is None else batch.labels.tolist()
 
 
@@ -179,7 +179,7 @@ def other_model(header: Mapping[str, Any], g: SmoothedClassifier) -> list[str]:
 
 
 def identity(g: SmoothedClassifier) -> dict[str, Any]:
-    """What tells one smoothed classifier from another."""
+    """What distinguishes one smoothed classifier from another."""
     return {"fingerprints": fingerprints(g), "selector": g.selector.describe()}
 
 

@@ -22,6 +22,7 @@ from varsmooth.typed import (
     OptionError,
     Positive,
     Share,
+    Typed,
     Weight,
 )
 
@@ -168,6 +169,39 @@ class SelectorConfig(TrainingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_network(self.network, SELECTORS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions(Typed):
+    """What is tried, and what for.
+
+    Args:
+        goal: of the selector: clean accuracy, accuracy certified soundly at a radius, or average
+            certified radius; cascade: the stages of a cascade, for every λ
+        radius: the radius of goal `certified`
+        lams: values of λ to try (default: 0,0.1,0.2,0.3,0.4,0.5)
+        sigma_ms: values of σ_m to try (default: half, once and twice the selector's σ_a)
+        levels: levels of the ladder from which grids are cut
+        n: votes of f per image and level
+        n_select: samples of h per image and setting
+        unclipped: share of the images whose level must lie within the clip range, so that h
+            chooses σ, not the clip
+    """
+
+    goal: Literal["clean", "certified", "radius", "cascade"] = "radius"
+    radius: Weight = 0.0
+    lams: list[Share] = field(default_factory=lambda: [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
+    sigma_ms: list[Positive] | None = None
+    levels: Few = 9
+    n: Count = 500
+    n_select: Count = 301
+    unclipped: Share = 0.9
+    batch_size: Count | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.goal == "certified") != (self.radius > 0):
+            raise OptionError("radius", "> 0 belongs to `goal` certified, which needs one")
 
 
 def preset_names() -> list[str]:

@@ -7,7 +7,7 @@ The votes of f are tabulated once over a fine grid of levels, and the raw sample
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from varsmooth.errors import VarsmoothError, require
 from varsmooth.progress import Progress
 from varsmooth.selectors import FixedSelector, Grid, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+from varsmooth.training.configuration import TuneOptions
 
 Goal = Literal["clean", "certified", "radius"]
 Integers = NDArray[np.int64]
@@ -81,14 +82,8 @@ def tune(
     goal: Goal,
     radius: float = 0.0,
     *,
-    lams: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
-    sigma_ms: Sequence[float] | None = None,
-    levels: int = 9,
-    n: int = 500,
-    n_select: int = 301,
-    unclipped: float = 0.9,
     seed: int = 0,
-    batch_size: int | None = None,
+    **settings: Any,
 ) -> Tuning:
     """Choose λ, σ_m and the grid of levels for a goal, on held-out images of `data`.
 
@@ -101,35 +96,28 @@ def tune(
         goal: `clean`, accuracy of the plain vote; `certified`, accuracy certified soundly at
             `radius`; `radius`, average certified radius (wrong and abstaining images count 0).
         radius: The radius of goal `certified`.
-        lams: Values of λ to try.
-        sigma_ms: Values of σ_m to try; by default σ_a/2, σ_a and 2σ_a.
-        levels: Levels from which grids are cut.
-        n: Votes of f per image and level.
-        n_select: Samples of h per image and setting.
-        unclipped: Share of the images whose level must lie within the clip range, so that h chooses
-            σ, not the clip.
         seed: Of the noise.
-        batch_size: Noisy images per forward pass.
+        settings: See `varsmooth.training.configuration.TuneOptions`.
     """
+    asked = TuneOptions(goal=goal, radius=radius, **settings)
+    lams, levels, n_select, batch_size = asked.lams, asked.levels, asked.n_select, asked.batch_size
     learned = g.selector
     if not isinstance(learned, LearnedSelector):
         raise VarsmoothError(
             "tune needs a classifier with a learned selector; load the pair with protect=False"
         )
-    require(goal in ("clean", "certified", "radius"), f"goal {goal!r} is not known")
-    require((goal == "certified") == (radius > 0), "a radius > 0 belongs to goal 'certified'")
     require(len(lams) > 0 and levels >= 2, "tune needs at least one lam and two levels")
     sigma_a = learned.sigma_a
     ladder = Grid.make(levels, (sigma_a / 4, 2 * sigma_a)).levels
-    table = tabulate_votes(g, data, ladder, n, seed, batch_size)
+    table = tabulate_votes(g, data, ladder, asked.n, seed, batch_size)
     best: Setting | None = None
-    settings = list(itertools.product(sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a), lams))
-    for sigma_m, lam in tqdm(settings, desc="selector", unit="setting", disable=None):
+    tried = list(itertools.product(asked.sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a), lams))
+    for sigma_m, lam in tqdm(tried, desc="selector", unit="setting", disable=None):
         raw = sample_selector(g, learned, data, lam, sigma_m, n_select, seed, batch_size)
         median = raw[:, (n_select - 1) // 2]
         for columns in _runs(len(ladder)):
             low, high = ladder[columns[0]], ladder[columns[-1]]
-            if ((low <= median) & (median <= high)).mean() < unclipped:
+            if ((low <= median) & (median <= high)).mean() < asked.unclipped:
                 continue
             score = score_setting(table, raw, sigma_m, columns, goal, radius)
             if best is None or score > best.score:
@@ -137,7 +125,7 @@ def tune(
     if best is None:
         raise VarsmoothError(
             f"no grid between {ladder[0]:.3g} and {ladder[-1]:.3g} holds the levels of "
-            f"{100 * unclipped:g} % of the images; try other lams, or a smaller unclipped"
+            f"{100 * asked.unclipped:g} % of the images; try other lams, or a smaller unclipped"
         )
     fixed = [_score_fixed(table, column, goal, radius) for column in range(len(ladder))]
     top = int(np.argmax(fixed))

@@ -104,7 +104,7 @@ class NormalisedConvolution(nn.Module):
 def scale_pixels(x: Tensor, sigma: Tensor | None) -> Tensor:
     """Pixels in [0,1] to numbers of order one: (x − ½) / √(v + σ²), v = 1/16 (pixel variance).
 
-    σ (B,) is what a conditional network is told; others divide by √v. This happens inside the
+    σ (B,) is the input of a conditional network; others divide by √v. This happens inside the
     classifier, so that noise is always in pixel units.
     """
     if sigma is None:
