@@ -388,7 +388,7 @@ def test_images_that_the_model_cannot_read(
 ) -> None:
     np.savez(tmp_path / "grey.npz", images=np.zeros((2, 32, 32, 1), np.uint8))
     assert run(f"predict --model {model} --data {tmp_path}/grey.npz") == 1
-    assert "32×32 pixels with 1 channel" in capsys.readouterr().err
+    assert "images with 3 channels, but grey has 1" in capsys.readouterr().err
     labels = np.array([3, 12])
     np.savez(tmp_path / "many.npz", images=np.zeros((2, 32, 32, 3), np.uint8), labels=labels)
     assert run(f"predict --model {model} --data {tmp_path}/many.npz") == 1
