@@ -32,6 +32,9 @@ SOFTNESS = 0.05
 PRICE = 0.05
 """The share of the radius that may be lost for n votes saved at an early stage."""
 
+HEADROOM = 1.2
+"""Early stages aim this far beyond the expected radius: the deciding votes may turn out better."""
+
 
 @dataclass(frozen=True)
 class Stages:
@@ -176,7 +179,7 @@ def make_plan(stages: Stages, selection: Integers, n0: int, n: int, a: float) ->
     """
     radius = cascade_radii(stages, *expected_quantiles(selection, n0, n, a))
     stage, candidate = (int(i) for i in np.unravel_index(radius.argmax(), radius.shape))
-    goal = float(radius[stage, candidate])
+    goal = HEADROOM * float(radius[stage, candidate])
     others = np.delete(selection, candidate, axis=1).max(axis=1, initial=0)
     early = [
         _early_votes(int(others[j]), n0, n, stages.levels[j], a, stages.thresholds[j], goal)
