@@ -206,12 +206,12 @@ def test_planned_early_votes_lose_little_radius() -> None:
             continue
         few, many = (rng.multinomial(m, shares[0]) for m in (plan.votes[0], n))
         last = rng.multinomial(n, shares[1])[plan.candidate]
-        held = bounds.class_radius(last, n, 0.25, 1e-3, 0.5)
+        held = float(bounds.class_radius(last, n, 0.25, 1e-3, 0.5))
 
         def radius(votes: Integers, held: float = held, of: int = plan.candidate) -> float:
             other = np.delete(votes, of).max()
-            kept = bounds.exclusion_radius(other, votes.sum(), 0.5, 1e-3, 0.8)
-            return max(float(min(held, kept)), 0.0)
+            kept = float(bounds.exclusion_radius(other, votes.sum(), 0.5, 1e-3, 0.8))
+            return max(min(held, kept), 0.0)
 
         radii.append((radius(few), radius(many)))
     planned, every = np.mean(radii, axis=0)
