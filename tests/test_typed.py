@@ -9,6 +9,8 @@ import pytest
 
 from varsmooth.typed import (
     Count,
+    Level,
+    Misfit,
     NonNegative,
     Odd,
     OptionError,
@@ -17,6 +19,7 @@ from varsmooth.typed import (
     Share,
     Typed,
     Weight,
+    exact,
     read,
 )
 
@@ -104,3 +107,45 @@ def test_a_dataclass_reads_its_fields_when_it_is_made() -> None:
     assert Example(**given) == Example(Path("here"), 7)
     with pytest.raises(OptionError, match="n must be a whole number from 1 to 10⁸, not 0"):
         Example(Path("here"), 0)
+
+
+@dataclass(frozen=True)
+class Inner:
+    sigma: Level
+    counts: tuple[NonNegative, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outer:
+    kind: Literal["a", "b"]
+    parts: tuple[Inner, ...]
+    best: Inner | None = None
+    flag: bool = False
+
+
+def test_json_becomes_what_its_type_says() -> None:
+    stored = {"kind": "a", "parts": [{"sigma": 1, "counts": [3, 4]}], "best": None}
+    assert exact(Outer, stored) == Outer("a", (Inner(1, (3, 4)),))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"kind": "c"}, "kind has a wrong value"),
+        ({"kind": []}, "kind has a wrong value"),
+        ({"parts": None}, "parts has a wrong value"),
+        ({"parts": [{"sigma": 0.0}]}, "parts[0].sigma has a wrong value"),
+        ({"parts": [{"sigma": True}]}, "parts[0].sigma has a wrong value"),
+        ({"parts": [{"sigma": "0.5"}]}, "parts[0].sigma has a wrong value"),
+        ({"parts": [{"sigma": float("nan")}]}, "parts[0].sigma has a wrong value"),
+        ({"parts": [{"sigma": 1, "counts": [1, -1]}]}, "parts[0].counts has a wrong value"),
+        ({"parts": [{"sigma": 1, "counts": [1, 1.5]}]}, "parts[0].counts[1] has a wrong value"),
+        ({"parts": [{"counts": []}]}, "parts[0].sigma is missing"),
+        ({"best": {"sigma": 1, "other": 2}}, "best.other is unknown"),
+        ({"flag": 1}, "flag has a wrong value"),
+    ],
+)
+def test_json_that_is_otherwise_is_named(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Misfit) as caught:
+        exact(Outer, {"kind": "a", "parts": []} | change)
+    assert str(caught.value) == sentence
