@@ -153,6 +153,7 @@ def test_odd_entries_at_every_place(
     chosen = cases(stored)
     if reader in ("report", "attack"):  # which take seconds each
         chosen = random.Random(0).sample(chosen, 150)
+    tally("hostile runs", len(chosen))
     for number, (name, header, rows) in enumerate(chosen):
         folder = copy(stored, tmp_path / "run", header, rows)
         try:
@@ -161,7 +162,16 @@ def test_odd_entries_at_every_place(
             raise AssertionError(name) from error
         if reader == "verify" and name.startswith("row") and not name.startswith(FREE):
             assert code == 1, f"verify accepts {name}"
-    tally("hostile runs", len(chosen))
+
+
+@pytest.mark.parametrize("reader", ["verify", "recompute", "attack"])
+def test_a_row_without_its_evidence(
+    reader: str, stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, (first, second) = parts(stored)
+    bare = changed(first, ("evidence",), None) | {"prediction": 0, "radius": 0.1}
+    copied = copy(stored, tmp_path / "run", header, [bare, second])
+    assert read(reader, copied, tmp_path / "out", capsys) == 1
 
 
 @pytest.mark.parametrize("size", [..., "many", 0, None, [1], 2.5, 10**7])

@@ -65,6 +65,10 @@ def search_run(
     named, data = stored_model(config, model, trust), options_in(config)[1]
     balls = {row["id"]: row for row in certified.rows() if row["radius"] > 0}
     require(bool(balls), f"{against} has no certified image yet; there is nothing to search")
+    require(
+        all(row["evidence"] for row in balls.values()),
+        f"{against} has rows without evidence, so its certificates cannot be searched",
+    )
     evaluation = Searching(settings, str(Path(against).resolve()), certified.header, balls)
     return run(evaluation, named, data, options)
 
