@@ -71,8 +71,8 @@ def child(words: list[str], write: int) -> NoReturn:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         signal.signal(signal.SIGPROF, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of computing, however busy the machine is
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.alarm(60)  # a page that waits for visitors computes nothing
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.alarm(60)  # a page that waits for visitors is stopped as by Ctrl-C
         code = main(words)
     except BaseException:
         traceback.print_exc()
