@@ -6,6 +6,7 @@ votes.
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,9 +77,12 @@ class ConfidentVotes:
 
 
 def ladder(about: Description) -> tuple[float, ...]:
-    """Levels to choose from, in steps of √2: the range f was trained for, without its ends."""
-    top = about.sigma_a if about.universal else 2 * about.sigma_a
-    return tuple(round(top * 2 ** (-k / 2), 3) for k in range(1, 7))
+    """Levels to choose from, in steps of √2 down from the largest that f was trained for.
+
+    An f for one level is tried above it too: from √2 σ_a.
+    """
+    top = about.sigma_a if about.universal else math.sqrt(2) * about.sigma_a
+    return tuple(round(top * 2 ** (-k / 2), 3) for k in range(6 + about.universal))
 
 
 @dataclass(frozen=True)
