@@ -121,3 +121,8 @@ def test_verify_catches_stages_that_were_changed(tmp_path: Path) -> None:
     assert '"thresholds":[0.6,0.5]' in text
     rows.write_text(text.replace('"thresholds":[0.6,0.5]', '"thresholds":[0.5,0.5]', 1))
     assert run(f"verify {out}") == 1
+
+
+def test_the_ladder_begins_at_the_largest_level_that_f_knows() -> None:
+    assert cascades.ladder(describe("cifar10-universal-1.00"))[:3] == (1.0, 0.707, 0.5)
+    assert cascades.ladder(describe("cifar10-0.25")) == (0.354, 0.25, 0.177, 0.125, 0.088, 0.063)

@@ -82,9 +82,8 @@ class Desk:
         self.many = lru_cache(maxsize=4)(self._many)
         self.certificates = lru_cache(maxsize=32)(self._certificates)
         self.fixed_levels = lru_cache(maxsize=32)(self._fixed_levels)  # do not depend on λ
-        self.first_sample(
-            self.first_model
-        )  # what cannot be loaded or does not fit is refused at once
+        # What cannot be loaded or does not fit is refused at once.
+        self.first_sample(self.first_model)
         if run is not None:
             open_run(run)
         self.answers: dict[str, Callable[[Body, Job], Answer]] = {
