@@ -17,6 +17,7 @@ from reproduce.harness import Claim, Context, Experiment, Figure, Result, size
 from reproduce.plots import Curve, plot_curves
 from reproduce.replay import outcomes
 from reproduce.verdicts import MARGIN, MeanDifference, judged
+from varsmooth.cascade import Stages, cascade_radii
 from varsmooth.defaults import ALPHA, N0
 from varsmooth.models.settings import TunedStages
 from varsmooth.report.outcomes import Outcomes
@@ -101,17 +102,24 @@ def chosen_rules(context: Context, scale: CascadeScale) -> dict[str, Chosen]:
     }
 
 
-def least_regret(table: ConfidentVotes, found: Sequence[Rule], gated: bool) -> Rule:
-    """The rule nearest to the envelope of all single σ whose average radius beats the best one."""
-    single = [rule for rule in found if len(rule.columns) == 1 and rule.gate == 0]
+def least_regret(
+    table: ConfidentVotes, found: Sequence[Rule], gated: bool, gain: float = 1.02
+) -> Rule:
+    """Of the rules with `gain` times the average radius of the best σ, the one of least regret."""
+    single = singles(found)
     best = max(rule.radius for rule in single)
-    fixed = envelope([reach(table, rule) for rule in single], RADII)
+    some = [rule for rule in found if rule.radius >= gain * best and (rule.gate > 0) == gated]
+    return min(some or single, key=regret_on(table, single))
 
-    def regret(rule: Rule) -> float:
-        return float((fixed - certified_accuracy(reach(table, rule), RADII)).max())
 
-    some = [rule for rule in found if rule.radius >= 1.02 * best and (rule.gate > 0) == gated]
-    return min(some or single, key=regret)
+def singles(found: Sequence[Rule]) -> list[Rule]:
+    return [rule for rule in found if len(rule.columns) == 1 and rule.gate == 0]
+
+
+def regret_on(table: ConfidentVotes, single: Sequence[Rule]) -> Callable[[Rule], float]:
+    """How far a rule is below the envelope of all single σ, at the worst of the radii."""
+    fixed = envelope([reach(table, one) for one in single], RADII)
+    return lambda rule: float((fixed - certified_accuracy(reach(table, rule), RADII)).max())
 
 
 def reach(table: ConfidentVotes, rule: Rule) -> Any:
@@ -136,6 +144,29 @@ def frugal(table: ConfidentVotes, scale: CascadeScale) -> Chosen:
         for n0 in scale.frugal_draws
     ]
     return max(every, key=radius)
+
+
+# What no choice of stages could exceed
+
+
+def limits(table: ConfidentVotes, top: TunedStages, stages: int) -> dict[str, float]:
+    """The aims with hindsight: chosen on the very images, N votes at every stage."""
+    columns = [int(np.argmin(np.abs(np.array(table.levels) - s))) for s in top.levels]
+    quantiles = (q[:, columns] for q in table.quantiles[0][1])
+    radii = cascade_radii(Stages(top.levels, top.thresholds), *quantiles)
+    radii = radii.reshape(len(table.labels), -1)  # (N, S·classes)
+    right = radii.argmax(axis=1) % table.counts.shape[2] == table.labels
+    every = list(cascades.rules(table, stages))
+    single = singles(every)
+    best = max(rule.radius for rule in single)
+    regret = regret_on(table, single)
+    by_votes = float(np.where(right, radii.max(axis=1).clip(0), 0).mean()) / best
+    return {
+        f"average radius / best σ, {TOP}, class and stage by the votes themselves": by_votes,
+        "average radius / best σ, best rule": max(rule.radius for rule in every) / best,
+        "regret without gate, best rule": regret(least_regret(table, every, False, gain=1)),
+        "regret with gate, best rule": regret(least_regret(table, every, True, gain=1)),
+    }
 
 
 # All runs on one table of votes
@@ -381,7 +412,31 @@ def cascade(context: Context, scale: CascadeScale) -> Result:
     )
     notes = ["Chosen on held-out images: " + "; ".join(f"{k}: {rule}" for k, rule in rules.items())]
     claims = [claim for one in found for claim in claims_of(one)]
-    return Result([figure_of(one) for one in found], [*tables, aims], claims, notes)
+    tables += [aims, hindsight(context, scale, rules[TOP].stages, sizes)]
+    return Result([figure_of(one) for one in found], tables, claims, notes)
+
+
+def hindsight(
+    context: Context, scale: CascadeScale, top: TunedStages, sizes: list[tuple[int, int]]
+) -> Table:
+    """What f itself leaves to gain on these images, for each size of the table of votes."""
+
+    def found(n: int, count: int) -> dict[str, float]:
+        return limits(votes_of(context, scale, "test", n, count), top, scale.stages)
+
+    return Table(
+        "cascade-hindsight",
+        "What f leaves to gain: rules chosen with hindsight on the test images themselves, "
+        f"of up to {scale.stages} of the levels, with N votes at every stage. No sound rule can "
+        "know these choices.",
+        ["", "with hindsight"],
+        [
+            [Cell.of(f"{name}, N = {n}"), Cell(f"{value:.3f}", value)]
+            for n, count in sizes
+            if count
+            for name, value in context.fact(f"hindsight, N = {n}", partial(found, n, count)).items()
+        ],
+    )
 
 
 def claims_of(found: Comparison) -> list[Claim]:

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from reproduce.__main__ import main
-from reproduce.cascade import CASCADE, CascadeScale
+from reproduce.cascade import CASCADE, CascadeScale, limits
 from reproduce.cascade_votes import at_equal_total, certify_with, votes_of
 from reproduce.harness import Context
 from reproduce.results import judge_again
 from varsmooth import certify, load, load_dataset
 from varsmooth.models.settings import TunedStages
+from varsmooth.training.cascades import ConfidentVotes
 
 SCALE = CascadeScale(data="cifar10-sample", levels=(0.5, 0.125), images=6, n=128)
 RULE = TunedStages(1.0, (0.5, 0.125), (0.55, 0.5))
@@ -44,6 +45,7 @@ def test_the_experiment_runs_resumes_and_is_judged_again(tmp_path: Path) -> None
     assert len(blocks) == 3
     page = (tmp_path / "out" / "cascade-64.md").read_text()
     assert "cascade, λ = 1, same total" in page
+    assert "best rule, N = 96" in (tmp_path / "out" / "cascade-hindsight.md").read_text()
     assert main([*words.split(), "--out", str(tmp_path / "again")]) == 0
     assert blocks == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
     for name in ("cascade-64.md", "cascade-96.csv", "claims.json"):
@@ -51,6 +53,32 @@ def test_the_experiment_runs_resumes_and_is_judged_again(tmp_path: Path) -> None
     before = (tmp_path / "out" / "claims.json").read_bytes()
     judge_again(CASCADE, tmp_path / "out")
     assert (tmp_path / "out" / "claims.json").read_bytes() == before
+
+
+def test_hindsight_is_not_misled_by_the_selection_draws() -> None:
+    clear = 1000 * np.eye(10, dtype=np.int64)
+    votes = np.array([[clear[1], clear[1]], [np.full(10, 100), clear[2]]])  # (N, L, classes)
+    draws = votes // 10
+    labels, top = np.array([1, 2]), TunedStages(1.0, (0.5, 0.25), (0.5, 0.5))
+
+    def table(selection: np.ndarray) -> ConfidentVotes:
+        counts, first = votes[..., None], selection[..., None]
+        return ConfidentVotes((0.5, 0.25), (0.0,), counts, first, labels, 1000, 100)
+
+    def radius(selection: np.ndarray, rule: TunedStages) -> float:
+        found = certify_with(table(selection), rule, 1000, seed=0, every_vote=True)
+        return float(np.mean(np.where(found.predictions == labels, found.radii, 0)))
+
+    best = max(radius(draws, TunedStages(1.0, (s,), (0.5,))) for s in (0.5, 0.25))
+    by_votes, by_rule, regret, _ = limits(table(draws), top, 2).values()
+    assert by_votes == pytest.approx(by_rule) == pytest.approx(radius(draws, top) / best)
+    assert by_votes > 1.2
+    assert regret == 0
+    draws = draws.copy()
+    draws[1, 1] = clear[3] // 10  # f voted for another class while the class was chosen
+    misled, best = limits(table(draws), top, 2), radius(draws, TunedStages(1.0, (0.5,), (0.5,)))
+    assert next(iter(misled.values())) == pytest.approx(radius(votes // 10, top) / best)
+    assert list(misled.values())[1] < next(iter(misled.values()))
 
 
 def test_the_attack_finds_points_beyond_the_radius_and_none_inside(tmp_path: Path) -> None:
