@@ -10,7 +10,6 @@ import pytest
 from varsmooth.typed import (
     Count,
     Level,
-    Misfit,
     NonNegative,
     Odd,
     OptionError,
@@ -19,7 +18,7 @@ from varsmooth.typed import (
     Share,
     Typed,
     Weight,
-    exact,
+    fit,
     read,
 )
 
@@ -125,7 +124,7 @@ class Outer:
 
 def test_json_becomes_what_its_type_says() -> None:
     stored = {"kind": "a", "parts": [{"sigma": 1, "counts": [3, 4]}], "best": None}
-    assert exact(Outer, stored) == Outer("a", (Inner(1, (3, 4)),))
+    assert fit(Outer, stored) == Outer("a", (Inner(1, (3, 4)),))
 
 
 @pytest.mark.parametrize(
@@ -146,6 +145,6 @@ def test_json_becomes_what_its_type_says() -> None:
     ],
 )
 def test_json_that_is_otherwise_is_named(change: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(Misfit) as caught:
-        exact(Outer, {"kind": "a", "parts": []} | change)
+    with pytest.raises(OptionError) as caught:
+        fit(Outer, {"kind": "a", "parts": []} | change)
     assert str(caught.value) == sentence

@@ -16,7 +16,7 @@ from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence, stage_radii
 from varsmooth.results import Results
-from varsmooth.typed import Class, Distance, Level, Misfit, NonNegative, exact
+from varsmooth.typed import Class, Distance, Level, NonNegative, OptionError, fit
 
 GUARANTEES: dict[Method, Guarantee] = {
     "fixed": "sound",
@@ -135,13 +135,13 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Certificate":
-        """The inverse of `to_dict`, also after a trip through JSON; `Misfit` if it is not that.
+        """The inverse of `to_dict`, also after a trip through JSON; else an `OptionError`.
 
         From what this returns a radius can be derived.
         """
-        found: Certificate = exact(cls, values)
+        found: Certificate = fit(cls, values)
         if found._incomplete():
-            raise Misfit(problem="is not the evidence that its method needs")
+            raise OptionError(problem="is not the evidence that its method needs")
         return found
 
     def _incomplete(self) -> bool:

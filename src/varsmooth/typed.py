@@ -1,12 +1,12 @@
-"""Options as dataclasses whose fields are what their types say, from text, YAML or Python.
+"""Values that are what their types say: options from text, YAML or Python, and JSON from a file.
 
 A rule beside a type narrows it: `n: Count` is a whole number ≥ 1. Every option is checked when it
-is given, not when it is first used. `exact` is the same for what a file holds, without the help
-that a person gets: nothing is converted.
+is given, not when it is first used.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
@@ -18,7 +18,6 @@ from typing import (
     Any,
     Literal,
     Union,
-    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -53,10 +52,13 @@ Id = Annotated[int, Rule("a whole number of 64 bits", lambda value: -(2**63) <= 
 
 
 class OptionError(VarsmoothError):
-    """An option that cannot be as it was given; whoever asked spells its name."""
+    """A value that does not fit: its name, or its place as `votes[0].sigma`, and what is wrong.
 
-    def __init__(self, name: str, problem: str) -> None:
-        super().__init__(f"{name} {problem}")
+    Whoever asked for it spells its name.
+    """
+
+    def __init__(self, name: str = "", problem: str = "has a wrong value") -> None:
+        super().__init__(f"{name.lstrip('.') or 'it'} {problem}")
         self.name, self.problem = name, problem
 
 
@@ -64,80 +66,129 @@ class Typed:
     """Base of a dataclass whose fields are read as their types say when it is made."""
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
+        kind: Any = type(self)
+        for name, hint in _entries(kind)[0].items():
             object.__setattr__(self, name, read(name, hint, getattr(self, name)))
 
 
-_MISFITS = (LookupError, OverflowError, TypeError, ValueError)
+_MISFITS = (LookupError, OverflowError, RecursionError, TypeError, ValueError)
 
 
 def read(name: str, hint: Any, value: Any) -> Any:
     """The value of an option as its type says; an `OptionError` if it does not fit."""
     try:
-        return _read(hint, value)
+        return fit(hint, value, given=True)
     except _MISFITS as error:
         raise OptionError(name, f"must be {words(hint)}, not {value!r}") from error
 
 
-def _read(hint: Any, value: Any) -> Any:
+def fit(hint: Any, value: Any, given: bool = False) -> Any:
+    """A value as its type says, with the tuples and dataclasses that it names; else `OptionError`.
+
+    JSON of a file is held against the type: a TypedDict stays as it is and may have more entries,
+    and NaN fits nothing. What a person has given is helped into it: text is read, and one value
+    stands for a list of one.
+    """
     origin, inner = get_origin(hint), get_args(hint)
+    if is_dataclass(hint) or is_typeddict(hint):
+        return value if given and isinstance(value, hint) else _object(hint, value, given)
     if origin is Annotated:
-        found = _read(inner[0], value)
+        found = fit(inner[0], value, given)
         return _that(all(rule.holds(found) for rule in inner[1:]), found)
     if origin in (Union, UnionType):
-        return _first(inner, value)
-    if origin is Literal:
-        return _that(value in inner, value)
+        if NoneType in inner and (value is None or (given and str(value) == "null")):
+            return None
+        *others, last = (kind for kind in inner if kind is not NoneType)
+        for kind in others:
+            with suppress(*_MISFITS):
+                return fit(kind, value, given)
+        return fit(last, value, given)
     if origin in (list, tuple):
-        parts = value.split(",") if isinstance(value, str) else _several(value)
-        kinds = [inner[0]] * len(parts) if origin is list or inner[-1] is Ellipsis else inner
-        return origin(_read(kind, part) for kind, part in zip(kinds, parts, strict=True))
-    if is_dataclass(hint):
-        kind = cast(type, hint)
-        return value if isinstance(value, kind) else kind(**value)
-    if hint is str or origin is dict:
-        return _that(isinstance(value, origin or str), value)
-    return value if hint is Any else _SCALARS[hint](value)
+        return origin(_parts(inner, value, given))
+    if hint is dict or origin is dict:
+        for name, part in _that(isinstance(value, dict), value).items():
+            _at(f".{name}", inner[1] if inner else Any, part, given)
+        return value
+    if origin is Literal:
+        return _that(isinstance(value, str) and value in inner, value)
+    if hint is Path:
+        return Path(_that(isinstance(value, str | Path) and str(value) != "", value))
+    if hint is Any or hint is str:
+        return _that(hint is Any or isinstance(value, str), value)
+    return _scalar(hint, value, given)
 
 
-def _first(kinds: Sequence[Any], value: Any) -> Any:
-    """The value as the first kind that it fits; null is None where None is among them."""
-    if NoneType in kinds and (value is None or value == "null"):
-        return None
-    first, *others = kinds
+def _scalar(hint: type, value: Any, given: bool) -> Any:
+    """A truth value or a number; a whole one of 2¹²⁸ or more would not survive arithmetic."""
+    if given and isinstance(value, str):
+        value = {"true": True, "false": False}[value.lower()] if hint is bool else hint(value)
+    kind = {bool: bool, int: Integral, float: Real}[hint]
+    _that(isinstance(value, kind) and isinstance(value, bool) == (hint is bool), value)
+    whole = isinstance(value, Integral)
+    _that(abs(value) < 2**128 if whole else value == value, value)
+    _that(not given or math.isfinite(value), value)
+    return int(value) if hint is int else value
+
+
+def _parts(kinds: Sequence[Any], value: Any, given: bool) -> Sequence[Any]:
+    """The parts of a list or tuple; thousands of numbers are checked at once."""
+    if given:  # one value, or several
+        one = not isinstance(value, Iterable) or isinstance(value, Mapping)
+        value = value.split(",") if isinstance(value, str) else [value] if one else list(value)
+    _that(type(value) in (list, tuple), value)
+    kind = kinds[0]
+    if len(kinds) > 1 and kinds[-1] is not Ellipsis:
+        _that(len(kinds) == len(value), value)
+    else:
+        kinds = [kind] * len(value)
+        plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        if not given and plain in (int, float) and set(map(type, value)) == {plain}:
+            _that(all(map(eq, value, value)), value)
+            for end in (min(value), max(value)):  # what a rule says of numbers is an interval
+                fit(kind, end)
+            return value  # type: ignore[no-any-return]
+    parts = zip(kinds, value, strict=True)
+    return [_at(f"[{i}]", kind, part, given) for i, (kind, part) in enumerate(parts)]
+
+
+def _object(hint: Any, value: Any, given: bool) -> Any:
+    kinds, needed = _entries(hint)
+    names = _that(isinstance(value, dict), value).keys()
+    for name in sorted(needed - names):
+        raise OptionError(f".{name}", "is missing")
+    found = {
+        name: _at(f".{name}", kinds[name], value[name], given) for name in kinds if name in names
+    }
+    if is_typeddict(hint):
+        return value
+    for name in sorted(names - kinds.keys()):
+        raise OptionError(f".{name}", "is unknown")
+    return hint(**found)
+
+
+@cache
+def _entries(hint: Any) -> tuple[dict[str, Any], frozenset[str]]:
+    """The types of the entries of a dataclass or TypedDict, and those that must be there."""
+    kinds = get_type_hints(hint, include_extras=True)
+    if is_typeddict(hint):
+        return kinds, hint.__required_keys__
+    needed = (f.name for f in fields(hint) if f.default is f.default_factory is MISSING)
+    return kinds, frozenset(needed)
+
+
+def _at(place: str, hint: Any, value: Any, given: bool) -> Any:
     try:
-        return _read(first, value)
+        return fit(hint, value, given)
+    except OptionError as error:
+        raise OptionError(place + error.name, error.problem) from None
     except _MISFITS:
-        return _first(others, value)
-
-
-def _several(value: Any) -> list[Any]:
-    return (
-        list(value) if isinstance(value, Iterable) and not isinstance(value, Mapping) else [value]
-    )
+        raise OptionError(place) from None
 
 
 def _that(fits: bool, value: Any) -> Any:
     if not fits:
-        raise ValueError
+        raise OptionError
     return value
-
-
-def _whole(value: Any) -> int:
-    return int(_that(isinstance(value, str | Integral) and not isinstance(value, bool), value))
-
-
-def _number(value: Any) -> Any:
-    found = float(_that(isinstance(value, str | Real) and not isinstance(value, bool), value))
-    return _that(math.isfinite(found), found if isinstance(value, str) else value)
-
-
-_SCALARS: dict[Any, Callable[[Any], Any]] = {
-    bool: lambda value: {"true": True, "false": False}[str(value).lower()],
-    int: _whole,
-    float: _number,
-    Path: lambda value: Path(_that(str(value) != "", value)),
-}
 
 
 def words(hint: Any) -> str:
@@ -155,86 +206,3 @@ def words(hint: Any) -> str:
         return f"{len(inner)} values separated by commas, each {words(inner[0])}"
     named = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}
     return named.get(hint, "text" if hint is str else "a group of options")
-
-
-class Misfit(ValueError):
-    """Where a value is not what its type says, as `votes[0].sigma`, and what is wrong with it."""
-
-    def __init__(self, place: str = "", problem: str = "has a wrong value") -> None:
-        super().__init__(f"{place.lstrip('.') or 'it'} {problem}")
-        self.place, self.problem = place, problem
-
-
-def exact(hint: Any, value: Any) -> Any:
-    """JSON as its type says, with the tuples and dataclasses that the type names; else `Misfit`.
-
-    A TypedDict stays as it is and may have more entries. NaN fits nothing.
-    """
-    origin, inner = get_origin(hint), get_args(hint)
-    if is_dataclass(hint) or is_typeddict(hint):
-        return _exact_object(hint, value)
-    if origin is Annotated:
-        found = exact(inner[0], value)
-        return _fit(all(rule.holds(found) for rule in inner[1:]), found)
-    if origin in (Union, UnionType):  # one type, or None
-        return None if value is None else exact(inner[0], value)
-    if origin is Literal:
-        return _fit(type(value) is str and value in inner, value)
-    if origin in (list, tuple):
-        return origin(_exact_parts(inner, _fit(type(value) in (list, tuple), value)))
-    if hint is dict or origin is dict:
-        for name, part in _fit(type(value) is dict, value).items():
-            _at(f".{name}", inner[1] if inner else Any, part)
-        return value
-    kinds = (int, float) if hint is float else (hint,)
-    small = type(value) is not int or abs(value) < 2**128
-    return _fit(hint is Any or (type(value) in kinds and small and value == value), value)
-
-
-def _exact_parts(kinds: Sequence[Any], value: Sequence[Any]) -> Sequence[Any]:
-    """The parts of a list or tuple; thousands of numbers are checked at once."""
-    if kinds[-1] is not Ellipsis and len(kinds) > 1:
-        parts = zip(kinds, _fit(len(kinds) == len(value), value), strict=True)
-        return [_at(f"[{i}]", kind, part) for i, (kind, part) in enumerate(parts)]
-    kind = kinds[0]
-    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    if plain in (int, float) and set(map(type, value)) == {plain}:
-        _fit(all(map(eq, value, value)), value)
-        for end in (min(value), max(value)):  # what a rule says of numbers is an interval
-            exact(kind, end)
-        return value
-    return [_at(f"[{i}]", kind, part) for i, part in enumerate(value)]
-
-
-def _exact_object(hint: Any, value: Any) -> Any:
-    kinds, needed = _entries(hint)
-    names = _fit(type(value) is dict, value).keys()
-    for name in sorted(needed - names):
-        raise Misfit(f".{name}", "is missing")
-    if is_dataclass(hint):
-        for name in sorted(names - kinds.keys()):
-            raise Misfit(f".{name}", "is unknown")
-    found = {name: _at(f".{name}", kinds[name], value[name]) for name in kinds if name in value}
-    return cast(type, hint)(**found) if is_dataclass(hint) else value
-
-
-@cache
-def _entries(hint: Any) -> tuple[dict[str, Any], Set[str]]:
-    """The types of the entries of a dataclass or TypedDict, and those that must be there."""
-    kinds = get_type_hints(hint, include_extras=True)
-    if is_dataclass(hint):
-        return kinds, {field.name for field in fields(hint) if field.default is MISSING}
-    return kinds, hint.__required_keys__
-
-
-def _at(place: str, hint: Any, value: Any) -> Any:
-    try:
-        return exact(hint, value)
-    except Misfit as error:
-        raise Misfit(place + error.place, error.problem) from None
-
-
-def _fit(fits: bool, value: Any) -> Any:
-    if not fits:
-        raise Misfit
-    return value

@@ -170,7 +170,7 @@ def test_newer_format_and_surplus_entries(folder: Path) -> None:
     with pytest.raises(VarsmoothError, match="update varsmooth"):
         load_checkpoint(folder)
     edit(folder, format=1, surprise=1)
-    with pytest.raises(VarsmoothError, match="exactly the entries"):
+    with pytest.raises(VarsmoothError, match="surprise is unknown"):
         load_checkpoint(folder)
 
 

@@ -174,6 +174,17 @@ def test_a_row_without_its_evidence(
     assert read(reader, copied, tmp_path / "out", capsys) == 1
 
 
+@pytest.mark.parametrize("reader", ["verify", "export"])
+def test_selectors_inside_selectors(
+    reader: str, stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, rows = parts(stored)
+    for _ in range(300):
+        header["selector"] = {"selector": "median", "inner": header["selector"]}
+    copied = copy(stored, tmp_path / "run", header, rows)
+    assert read(reader, copied, tmp_path / "out", capsys) == 1
+
+
 @pytest.mark.parametrize("size", [..., "many", 0, None, [1], 2.5, 10**7])
 def test_the_batch_size_of_a_stranger(
     size: Any, stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -17,7 +17,7 @@ from varsmooth.limits import check_limit, check_regular
 from varsmooth.models.hub import PREFIX, fetch
 from varsmooth.models.settings import Settings, TunedStages
 from varsmooth.models.source import SAMPLE, Source
-from varsmooth.typed import Count, OptionError, Positive, Typed
+from varsmooth.typed import Count, OptionError, Positive, Typed, fit
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -216,18 +216,13 @@ def write(folder: Path, description: Description) -> None:
 
 def parse(values: Mapping[str, Any], path: Path) -> Description:
     """The description that these values of a JSON file make, each of its proper type."""
-    known = [entry.name for entry in fields(Description)]
     try:
-        about = Description(**values)
+        about: Description = fit(Description, values)
         settings = {entry.name for entry in fields(Settings)} & about.recommended.keys()
         Settings(**{name: about.recommended[name] for name in settings})
     except OptionError as error:
         raise VarsmoothError(
-            f"the value of {error.name!r} in {path} is of the wrong kind; copy the file again"
-        ) from error
-    except TypeError as error:
-        raise VarsmoothError(
-            f"{path} does not hold exactly the entries {', '.join(known)}"
+            f"{path} does not describe a model: {error}; copy the file again"
         ) from error
     count = len(about.class_names)
     check_limit("CLASSES", count, f"{path} names {count:,} classes")

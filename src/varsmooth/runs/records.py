@@ -25,10 +25,10 @@ from varsmooth.typed import (
     Distance,
     Id,
     Level,
-    Misfit,
     NonNegative,
+    OptionError,
     Probability,
-    exact,
+    fit,
 )
 
 if TYPE_CHECKING:
@@ -193,8 +193,8 @@ class Run:
             f"{path} has another format than {FORMAT}, the one this varsmooth reads",
         )
         try:
-            exact(_Header, header)
-        except Misfit as error:
+            fit(_Header, header)
+        except OptionError as error:
             raise VarsmoothError(f"{path} does not describe a run: {error}") from None
         return cls(Path(folder), header, rank)
 
@@ -249,10 +249,10 @@ class Run:
             f"{where} is damaged: its checksum is wrong; {again}",
         )
         try:
-            row: Row = exact(_ROWS[self.header["verb"]], _parsed(text))
+            row: Row = fit(_ROWS[self.header["verb"]], _parsed(text))
             if row.get("evidence") is not None:
                 self.certificate(row)
-        except Misfit as error:
+        except OptionError as error:
             raise VarsmoothError(f"{where} is not a row of this run: {error}; {again}") from None
         except ValueError:
             raise VarsmoothError(f"{where} is damaged; {again}") from None
