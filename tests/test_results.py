@@ -28,6 +28,11 @@ def test_certificates_print_as_a_short_table() -> None:
     assert repr(found) == str(found)
 
 
+def test_a_level_is_shown_as_it_was_set() -> None:
+    found = predict(SmoothedClassifier(Linear(), FixedSelector(0.12)), point(0.8, 0.5), seed=0)
+    assert str(found).split()[-1] == "0.1200"  # not 0.1199, which is 0.12 rounded down
+
+
 def test_a_notebook_shows_the_same_table() -> None:
     found = predict(SmoothedClassifier(Linear(), FixedSelector(0.25)), point(0.8, 0.5), seed=0)
     html = found._repr_html_()

@@ -68,6 +68,10 @@ class CascadeSelector(nn.Module):
         gate: Gate | None = None,
     ) -> None:
         super().__init__()
+        require(
+            not isinstance(levels, str),
+            f"levels must be a list of numbers, not the text {levels!r}",
+        )
         rounded = tuple(float(np.float32(check_sigma("a level", s))) for s in levels)
         taus = tuple(float(t) for t in (thresholds or [0.5] * len(rounded)))
         require(len(rounded) > 0, "a cascade needs at least one level")

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from varsmooth.errors import VarsmoothError
+from varsmooth.errors import VarsmoothError, require
 
 LOCK = ".lock"
 
@@ -43,6 +43,16 @@ def append_lines(path: Path, lines: bytes) -> None:
             _sync(file)
         if new:
             sync_folder(path.parent)
+
+
+def check_unused(folder: Path, *own: str) -> None:
+    """A folder for results holds no files but hidden ones, and those whose name has an `own`."""
+    names = sorted(path.name for path in folder.glob("[!.]*"))
+    others = [name for name in names if not any(word in name for word in own)]
+    require(
+        not others,
+        f"{folder} holds other files ({', '.join(others[:3])}); choose a new folder for --out",
+    )
 
 
 def make_folder(folder: Path) -> None:
@@ -162,6 +172,6 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise VarsmoothError(
-            f"{path} cannot be written ({error.strerror or error}); "
-            "rerun the same command to resume"
+            f"{path} cannot be written ({error.strerror or error}); make room there or choose "
+            "another folder, then rerun the command"
         ) from error

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from varsmooth.defaults import BATCH_SIZE
+from varsmooth.errors import require
 
 CHUNK = 16
 """Draws that come from one key. Constant: it is part of what a seed means."""
@@ -88,7 +89,9 @@ class NoiseStream:
         elif isinstance(ids, Tensor):
             ids = ids.tolist()
         ids = tuple(int(i) for i in ids)
-        return cls(secrets.randbits(63) if seed is None else int(seed), ids, lattice)
+        seed = secrets.randbits(63) if seed is None else seed
+        require(hasattr(seed, "__index__"), f"seed must be a whole number, not {seed!r}")
+        return cls(int(seed), ids, lattice)
 
     def scoped(self, name: str) -> "NoiseStream":
         """The same images with noise that is independent of every other scope's."""

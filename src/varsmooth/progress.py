@@ -31,17 +31,17 @@ class Progress:
         self.started, self.told, self.said = time.monotonic(), -SECONDS, done
 
     def add(
-        self, images: int, shares: Mapping[str, float] | None = None, samples: float | None = None
+        self, images: int, shares: Mapping[str, str] | None = None, samples: float | None = None
     ) -> None:
         """So many more.
 
         Args:
             images: images, or votes
-            shares: what to show of the rows so far, by name
+            shares: percent of the rows so far, by name
             samples: noisy images that each of the last ones took
         """
         self.count += images
-        shown = [f"{name}: {100 * k:.1f} %" for name, k in (shares or {}).items()]
+        shown = [f"{name}: {share} %" for name, share in (shares or {}).items()]
         cost = [] if samples is None else [f"{samples:,.0f} samples an image"]
         self.shares = ", ".join(shown + cost)
         self.waiting = ""

@@ -53,10 +53,11 @@ class Results(Sequence[Result], Generic[Result]):
         return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
 
     def _lines(self) -> list[tuple[str, ...]]:
-        """Names of the columns, and a line for each image; decimals are rounded down."""
-        cells = [[getattr(item, name) for name in self._columns] for item in self.items[:SHOWN]]
+        """Names of the columns, and a line for each image; radii are rounded down."""
+        show = {"sigma": "{:.4f}".format, "radius": lambda radius: rounded(radius, 4)}
         shown = [
-            tuple(rounded(c, 4) if isinstance(c, float) else str(c) for c in row) for row in cells
+            tuple(show.get(name, str)(getattr(item, name)) for name in self._columns)
+            for item in self.items[:SHOWN]
         ]
         return [self._columns, *shown]
 

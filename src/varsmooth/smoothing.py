@@ -48,7 +48,8 @@ class SmoothedClassifier(nn.Module):
         require(
             isinstance(selector, Selector),
             "selector must be a FixedSelector, LearnedSelector, MedianSelector or "
-            f"CascadeSelector, not {selector!r}; one σ for all images is FixedSelector(0.25)",
+            f"CascadeSelector, not {type(selector).__name__}; one σ for all images is "
+            "FixedSelector(0.25), a function of yours goes into MedianSelector(function, sigma_m)",
         )
         self.classifier = classifier
         self.selector = selector
@@ -90,6 +91,7 @@ class SmoothedClassifier(nn.Module):
             raise VarsmoothError(
                 f"the classifier fails on {z.dtype} images of {width}×{height} pixels with "
                 f"{channels} channel{'s' * (channels > 1)}: {str(error).strip().splitlines()[0]}"
+                + ("; most need float32, which x.float() gives" if z.dtype == torch.float64 else "")
             ) from error
         logits: Tensor = getattr(output, "logits", output)
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__

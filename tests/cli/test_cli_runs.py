@@ -89,6 +89,7 @@ MISTAKES = """\
 report nosuch
 report export nosuch
 report recompute nosuch --alpha 0.01
+report import-tsv nosuch --sigma 1
 verify nosuch
 certify --model nosuch --out x
 certify --model nosuch:make --sigma 1 --out x
@@ -176,6 +177,7 @@ def test_one_photograph_with_a_released_model(
     command = "certify --model cifar10-0.25 --sigma 0.25 --n 50 --alpha 0.01 --out runs/photo"
     assert run(f"{command} --data photos/day.png") == 1
     assert "trained on images of 32×32 pixels, but day.png has 9×6" in capsys.readouterr().err
+    assert not Path("runs/photo").exists()
     assert run(f"{command} --data photos/day.png --resize 32") == 0
     captured = capsys.readouterr()
     assert "σ 0.25," in captured.err.splitlines()[0]

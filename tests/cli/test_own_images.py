@@ -1,5 +1,6 @@
 """A newcomer's path: photographs of many sizes and a network of one's own, by the printed words."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,7 @@ def test_every_verb_can_be_typed_as_the_one_before_says(
     assert run("data info photos --resize 8") == 0
     assert run(f"{TRAIN} --data photos --resize 8") == 0
     said = capsys.readouterr()
+    assert "val a fixed fifth of each class, because photos is not split" in said.err
     assert "an epoch has 16 images, so a batch has 16" in said.err
     assert "crop 4, flip" in said.err
     certify, selector = proposed(said.out)
@@ -53,6 +55,7 @@ def test_every_verb_can_be_typed_as_the_one_before_says(
     verify = proposed(capsys.readouterr().out)[1]
     assert run(f"{verify} --replay 1") == 0
     assert Run.open("runs/certified").header["dataset"]["size"] == 4
+    assert "not split" not in capsys.readouterr().err  # said once, by train
     assert run("tune runs/mine --goal cascade --n 60 --trust own_nets:tiny") == 0
     cascade = proposed(capsys.readouterr().out)[-1]
     assert "--split val --subset 1::2 " in cascade  # the half that tuning has not seen
@@ -65,6 +68,29 @@ def test_every_verb_can_be_typed_as_the_one_before_says(
     capsys.readouterr()
     assert run(f"{certify.replace('runs/', '')}2{QUICK}") == 1
     assert "which is not here; name its images with --data" in capsys.readouterr().err
+
+
+def test_photographs_are_scaled_as_the_training_images_were(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"{TRAIN} --data photos --resize 8") == 0
+    own = "--model runs/mine --trust own_nets:tiny"
+    capsys.readouterr()
+    assert run(f"predict photos/dark/0.png {own} --n 60") == 0
+    assert re.match(r"0.png  .*σ 0.1  \d+ of 60 votes", capsys.readouterr().out)
+    assert run(f"certify --data photos/dark/0.png {own} --out runs/one{QUICK}") == 0
+    assert "resize 8, σ 0.1" in capsys.readouterr().err
+
+
+def test_predict_mentions_a_tuned_cascade_that_it_does_not_use(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    note, path = "this model has a tuned cascade; use it with --cascade tuned", tmp_path / "x.png"
+    Image.new("RGB", (32, 32)).save(path)
+    words = f"predict {path} --model cifar10-universal-1.00 --n 20 --alpha null"
+    for more, said in (("--n-median 3", True), ("--cascade tuned", False), ("--sigma 1", False)):
+        assert run(f"{words} {more}") == 0
+        assert (note in capsys.readouterr().err) is said
 
 
 def test_training_images_are_never_certified_without_a_word(
@@ -153,7 +179,12 @@ def test_results_do_not_go_into_a_folder_of_other_things(
     assert "photos holds other files (bright, dark); choose a new folder" in capsys.readouterr().err
     assert sorted(path.name for path in Path("photos").glob("*")) == ["bright", "dark"]
     assert run("models export cifar10-0.25 --out photos") == 1
-    assert "photos holds other files already" in capsys.readouterr().err
+    assert "photos holds other files (bright, dark)" in capsys.readouterr().err
+    assert run(f"{TRAIN} --data photos --resize 8 --out photos/dark") == 1
+    assert "photos/dark holds other files (0.png" in capsys.readouterr().err
+    assert not list(Path("photos/dark").glob("[!0-9]*"))
+    assert run("certify --model cifar10-0.25 --out /proc/nowhere --n 20") == 1
+    assert "choose another folder, then rerun the command" in capsys.readouterr().err
 
 
 def test_odd_images_are_one_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

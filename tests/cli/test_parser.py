@@ -57,10 +57,20 @@ def test_help_imports_nothing_but_the_standard_library(words: str) -> None:
     bare, _ = imports("pass")
     used, text = imports(f"from varsmooth.cli import main; main({[*words.split(), '--help']})")
     assert used - bare - set(sys.stdlib_module_names) == {"varsmooth"}
-    assert text.startswith(f"usage: varsmooth {words}".rstrip())
+    short = words.removesuffix(" make").removesuffix(" show")  # which may be left out
+    assert text.startswith(f"usage: varsmooth {short}".rstrip())
     assert not any(line.isspace() for line in text.splitlines())
     for option in options_of(FUNCTIONS[words]) if words in FUNCTIONS else ():
         assert option.spelled in text
+
+
+@pytest.mark.parametrize(("group", "verb"), [("report", "make"), ("models", "show")])
+def test_a_verb_that_may_be_left_out_is_the_help_of_its_group(group: str, verb: str) -> None:
+    _, text = imports(f"from varsmooth.cli import main; main(['{group}', '--help'])")
+    assert verb not in text.splitlines()[0]
+    for option in options_of(FUNCTIONS[f"{group} {verb}"]):
+        assert option.spelled in text
+    assert f"varsmooth {group} export --help" in text
 
 
 @pytest.mark.parametrize("words", FUNCTIONS)
@@ -106,6 +116,7 @@ def test_examples_work_as_printed(
         ("certify --model m --out x --n_select 5", "did you mean --n-select?"),
         ("certify --model m --output x", "there is no option --output; did you mean --out?"),
         ("data list --colour red", "there is no option --colour"),
+        ("--verison", "there is no option --verison; did you mean --version?"),
         ("data list more", "there is no place for the word more"),
         ("certify cifar10-0.25 --out x", "did you mean --model cifar10-0.25?"),
         ("certify --out x", "choose a model with --model"),

@@ -56,5 +56,7 @@ def test_a_verb_takes_the_address_but_a_run_does_not_make_us_fetch_it(
 
 @pytest.mark.parametrize("address", ["hf://nobody/nothing", "hf://lab", "hf://a/b/c"])
 def test_addresses_that_lead_nowhere(address: str, uploaded: Path) -> None:
-    with pytest.raises(VarsmoothError, match=r"cannot be fetched|should be hf://owner/name"):
+    with pytest.raises(
+        VarsmoothError, match=r"check the name and the connection|should be hf://owner/name"
+    ):
         load(address)

@@ -244,7 +244,12 @@ def test_replay_catches_a_moved_vote(
     certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(f"verify {certified} --replay all") == 0
-    assert "9 images replayed from the recorded seed" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "9 images replayed from the recorded seed" in said.out
+    assert "replay all, device" in said.err.splitlines()[0]
+    assert "\r" not in said.err  # a log gets lines
+    assert "check rows: 9/9 rows" in said.err
+    assert "replay: 9/9 images" in said.err
     copy = edit(certified, tmp_path, moved_vote, lambda row: bool(_spread(row)))
     assert verify_run(copy, resample=9, seed=2).problems == [], "no test can see one vote"
     assert run(f"verify {copy} --replay all") == 1

@@ -218,7 +218,7 @@ def test_a_full_disk_is_a_sentence_and_the_same_command_resumes(tmp_path: Path) 
     most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most[1]))
     try:
-        with pytest.raises(VarsmoothError, match=r"cannot be written.*rerun the same command"):
+        with pytest.raises(VarsmoothError, match=r"cannot be written.*rerun the command"):
             train_classifier(config)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, most)

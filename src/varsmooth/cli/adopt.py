@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from varsmooth.cli.feedback import announce, check_here, command, conclude
+from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out
 from varsmooth.errors import require
-from varsmooth.models.descriptions import CONFIG
+from varsmooth.models.cards import accuracy_table, plain
+from varsmooth.models.descriptions import CONFIG, Description, Part
 from varsmooth.models.source import Source
 from varsmooth.typed import Count, Device, NonNegative, Positive
 
@@ -51,7 +52,8 @@ def adopt(
         f"{out} holds a model already; choose another --out, or delete that folder",
     )
     source = check_here(factory, Source(data=data, root=root, resize=resize))
-    announce(f"adopt {factory}", device, data=f"{data} {split}", images=images, votes=votes)
+    about = {"data": f"{data} {split}", "val": held_out(source), "images": images, "votes": votes}
+    announce(f"adopt {factory}", device, **about)
     import time
 
     import numpy as np
@@ -60,9 +62,7 @@ def adopt(
     from varsmooth.bounds import clopper_pearson_lower
     from varsmooth.data import load_source
     from varsmooth.data.fitting import fitted, outputs_on
-    from varsmooth.models.cards import accuracy_table, plain
     from varsmooth.models.checkpoints import save
-    from varsmooth.models.descriptions import Description, Part
     from varsmooth.models.networks import build
     from varsmooth.processes import choose_device
     from varsmooth.selectors import FixedSelector
@@ -70,25 +70,25 @@ def adopt(
     from varsmooth.training.cards import measure_classifier
 
     network: nn.Module = build(factory).to(choose_device(device)).eval()
-    held_out = load_source(source, split)
-    names = tuple(getattr(network, "class_names", ())) or held_out.class_names
-    shape = getattr(network, "image_shape", None) or held_out.shape
+    unseen = load_source(source, split)
+    names = tuple(getattr(network, "class_names", ())) or unseen.class_names
+    shape = getattr(network, "image_shape", None) or unseen.shape
     g = SmoothedClassifier(network, FixedSelector(levels[0]))
-    chosen = fitted(held_out.few(images), g, names, shape)
+    chosen = fitted(unseen.few(images), g, names, shape)
     began = time.perf_counter()
     metrics, _ = measure_classifier(network, chosen, levels, n, seed)
     pace = (time.perf_counter() - began) / (len(chosen) * n * len(levels))  # seconds per image
     certified = metrics["certified"]
     best = max(certified, key=lambda level: float(certified[level]["average_radius"]))
     part = Part(factory, metrics={split: metrics})
-    about = Description(
+    described = Description(
         **source.entries(),
         class_names=names,
         sigma_a=float(best),
         image_shape=chosen.shape,
         classifier=part,
     )
-    save(out, about, classifier=network.cpu())
+    save(out, described, classifier=network.cpu())
     minutes = 3 * pace * len(load_source(source, "train")) / 60
     loss = metrics["plain_accuracy"] - metrics["smoothed_accuracy"][best]
     right = round(metrics["plain_accuracy"] / 100 * len(chosen))

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from varsmooth.cli.feedback import announce, check_here, check_runs
+from varsmooth.cli.feedback import announce, check_here
 from varsmooth.defaults import MODEL
 from varsmooth.models.source import Source
+from varsmooth.runs.records import Run
 from varsmooth.typed import Port
 
 
@@ -39,7 +40,7 @@ def app(
     require_extra()
     check_here(model, Source(data=data))
     if run is not None:
-        check_runs(run)
+        Run.open(run)
     announce("serve the page", model=model or MODEL, run=run)
     from varsmooth.app.desk import Desk
     from varsmooth.app.server import is_local, serve

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from varsmooth.cli.feedback import announce, check_here, conclude
 from varsmooth.defaults import MODEL
 from varsmooth.errors import require
+from varsmooth.models.cards import aligned
+from varsmooth.models.descriptions import Description, describe
 from varsmooth.models.source import Source
+from varsmooth.rounding import rounded
 from varsmooth.runs.options import (
     AttackOptions,
     CertifyOptions,
@@ -21,7 +24,6 @@ from varsmooth.runs.options import (
 from varsmooth.typed import Count
 
 if TYPE_CHECKING:
-    from varsmooth.models.descriptions import Description
     from varsmooth.report import Outcomes
 
 ATTACKED = AttackOptions(eps=0.5, steps=10, samples=8, n=200)
@@ -52,8 +54,6 @@ def demo(
         where += "; the report has no figures, which need pip install 'varsmooth[report]'"
     check_here(model, Source())
     announce(f"predict, certify and attack {images} images with {model}", out=where)
-    from varsmooth.models.cards import aligned
-    from varsmooth.models.descriptions import describe
     from varsmooth.report import open_runs, write_report
     from varsmooth.report.statements import verdict
     from varsmooth.runs.attacking import attack_dataset
@@ -68,13 +68,13 @@ def demo(
     data = DataOptions(data="cifar10-sample", subset=f":{images}")
     base = ModelOptions(model, trust=trust)
     deployed = replace(base, cascade="tuned", lam=1.0) if about.cascades else base
-    options = RunOptions(out / "predict", "predict")
+    options = RunOptions(out / "predict")
     predicted = predict_dataset(deployed, data, PredictOptions(seed=0), options)
     certified = [
         certify_dataset(smoothed, data, settings, RunOptions(out / name, title))
         for name, title, smoothed, settings in _ways(base, about, out / "votes")
     ]
-    few, options = replace(data, subset=":6"), RunOptions(out / "attack", "attack")
+    few, options = replace(data, subset=":6"), RunOptions(out / "attack")
     attacked = attack_dataset(deployed, few, ATTACKED, options)
     runs = open_runs([run.folder for run in [*certified, attacked, predicted]])
     page = write_report(runs, out / "report")
@@ -82,19 +82,20 @@ def demo(
     conclude(
         [
             *aligned([HEAD, *(line for run in runs for line in _lines(run))]),
-            "average radius: over all images, 0 where wrong or abstaining\n",
+            "average radius: over all images, 0 where wrong or abstaining",
+            "predict: one answer as deployed, which abstains where its votes do not tell\n",
             *verdict(runs),
             f"report: {page}",
         ],
         f"varsmooth certify --model {model} {knob} --subset :100 --out runs/turned",
         f"varsmooth attack --against {certified[0].folder} --out runs/search",
-        "varsmooth app  # turn λ on an image in the browser; pip install 'varsmooth[app]'",
+        "varsmooth app",
         "varsmooth data fetch cifar10",
     )
 
 
 def _ways(
-    model: ModelOptions, about: "Description", votes: Path
+    model: ModelOptions, about: Description, votes: Path
 ) -> Iterator[tuple[str, str, ModelOptions, CertifyOptions]]:
     """The cascade, one fixed level, and the paper's selector: sound, and by its three levels.
 
@@ -117,7 +118,6 @@ HEAD = ("what", "guarantee", "images", "right", "radius ≥ 0.25", "average radi
 def _lines(run: "Outcomes") -> list[tuple[str, ...]]:
     """One line of the table, or two for an attack."""
     from varsmooth.report import average_certified_radius
-    from varsmooth.rounding import rounded
 
     right, n = str(run.correct.sum()), str(len(run))
     if run.verb == "certify":

@@ -3,12 +3,13 @@
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from varsmooth.cli.feedback import announce, check_here, check_runs, command, conclude, say
+from varsmooth.cli.feedback import announce, check_here, command, conclude, say
 from varsmooth.cli.parser import WrongUsage, as_typed
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError
+from varsmooth.models.descriptions import describe
 from varsmooth.models.names import callers_own
 from varsmooth.runs.options import (
     AttackOptions,
@@ -17,8 +18,10 @@ from varsmooth.runs.options import (
     ModelOptions,
     PredictOptions,
     RunOptions,
+    VerifyOptions,
 )
-from varsmooth.typed import Count, Device, Few, NonNegative
+from varsmooth.runs.records import Run
+from varsmooth.typed import Count, Device, Few
 
 
 def predict(
@@ -170,7 +173,7 @@ def _search(
     changed += ["--eps"] * (settings.eps is not None)
     if changed:
         raise WrongUsage(f"--against takes these from its run; leave out {', '.join(changed)}")
-    check_runs(against)
+    Run.open(against)
     announce(f"attack the certificates of {against}", run.device, steps=settings.steps, out=run.out)
     from varsmooth.report.statements import result
     from varsmooth.runs.searching import search_run, violations
@@ -183,18 +186,7 @@ def _search(
         raise VarsmoothError(f"{len(false)} sound certificates are false, of the images {ids}")
 
 
-def verify(
-    run: Path,
-    /,
-    *,
-    replay: NonNegative | Literal["all"] = 0,
-    resample: NonNegative = 0,
-    model: str | None = None,
-    trust: list[str] | None = None,
-    seed: NonNegative | None = None,
-    batch_size: Count = BATCH_SIZE,
-    device: Device = "auto",
-) -> None:
+def verify(run: Path, /, *, settings: VerifyOptions) -> None:
     """Check that a run is complete and follows from its evidence, its model and its images.
 
     With --replay votes are drawn again from the recorded seed, and every count must be the same
@@ -210,30 +202,14 @@ def verify(
 
     Args:
         run: the folder of a certification run
-        replay: at least how many random images to draw again from the recorded seed, in whole
-            blocks as they were computed; or all
-        resample: how many random images to repeat with fresh noise
-        model: where the model is now, if it was moved; needed if it is module:factory, because
-            code named by the run is never started
-        trust: import paths package.module:Class of networks that a checkpoint may load
-        seed: of the fresh noise and the choice of images (default: fresh entropy)
     """
-    check_runs(run)
-    asked = {"replay": replay or None, "resample": resample or None}
-    announce(f"verify {run}", device, model=model, **asked)
+    Run.open(run)
+    asked = {name: getattr(settings, name) or None for name in ("model", "replay", "resample")}
+    announce(f"verify {run}", settings.device, **asked)
     from varsmooth.cli import VERBS
     from varsmooth.runs.verifying import FALSE_ALARM, verify_run
 
-    found = verify_run(
-        run,
-        replay=replay,
-        resample=resample,
-        model=model,
-        trust=trust,
-        seed=seed,
-        batch_size=batch_size,
-        device=device,
-    )
+    found = verify_run(run, **vars(settings))
     if found.problems:
         more = f"; and {len(found.problems) - 5} more" if len(found.problems) > 5 else ""
         raise VarsmoothError(f"{run} is not right: {'; '.join(found.problems[:5])}{more}")
@@ -266,15 +242,13 @@ def _changed(options: Any) -> list[str]:
 def _announce(
     verb: str, model: ModelOptions, data: DataOptions, run: RunOptions, **settings: object
 ) -> None:
-    images = f"{data.data or 'its own data,'} {data.split} {data.subset or ''}".rstrip()
-    settings = {"σ": _level(model), **settings}
+    images = f"{data.words(data.split)} {data.subset or ''}".rstrip()
+    settings = {"resize": data.resize, "σ": _level(model), **settings}
     announce(f"{verb} {images} with {model.model}", run.device, **settings, out=run.out)
 
 
 def _level(model: ModelOptions) -> str:
     """Who chooses the noise level, in a few words."""
-    from varsmooth.models.descriptions import describe
-
     lam = "" if model.lam is None else f" at λ = {model.lam:g}"
     if model.sigma is not None:
         return f"{model.sigma:g}"

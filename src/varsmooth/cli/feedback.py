@@ -3,9 +3,10 @@
 import os
 import shlex
 import sys
-from pathlib import Path
 from typing import TextIO, TypeVar
 
+from varsmooth.models.descriptions import describe
+from varsmooth.models.names import callers_own, check_code, is_code
 from varsmooth.models.source import SAMPLE, Source
 from varsmooth.typed import Device
 
@@ -23,8 +24,6 @@ def check_here(model: str | None, images: S, trained: bool = False) -> S:
         trained: the model's training images themselves, not a sample of them
     """
     from varsmooth.data.catalog import check_source
-    from varsmooth.models.descriptions import describe
-    from varsmooth.models.names import callers_own, check_code, is_code
 
     if model is not None and is_code(model):
         check_code(model)
@@ -36,12 +35,13 @@ def check_here(model: str | None, images: S, trained: bool = False) -> S:
     return images
 
 
-def check_runs(*folders: str | Path) -> None:
-    """The runs must be there; said before torch is imported."""
-    from varsmooth.runs.records import Run
+def held_out(images: Source) -> str | None:
+    """What is said of held-out images that come from the training images."""
+    from varsmooth.data.catalog import has_own
 
-    for folder in folders:
-        Run.open(folder)
+    if images.data is None or has_own("val", images):
+        return None
+    return f"a fixed fifth of each class, because {images.data} is not split"
 
 
 def announce(doing: str, device: Device | None = None, **settings: object) -> None:

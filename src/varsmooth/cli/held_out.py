@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varsmooth.cli.feedback import announce, check_here, command
+from varsmooth.models.descriptions import Tuned, describe
+from varsmooth.models.settings import Settings
 from varsmooth.models.source import Source
 from varsmooth.typed import Count, Device, NonNegative
 
 if TYPE_CHECKING:
     from varsmooth.data import ImageDataset
     from varsmooth.models.checkpoints import Checkpoint
-    from varsmooth.models.descriptions import Tuned
-    from varsmooth.models.settings import Settings
     from varsmooth.smoothing import SmoothedClassifier
 
 
@@ -37,7 +37,6 @@ class HeldOut(Source):
     def certify(self, model: str | Path, **settings: object) -> str:
         """The command that certifies the tuned model on images that tuning has not seen."""
         from varsmooth.data.catalog import unseen_split
-        from varsmooth.models.descriptions import describe
 
         about = describe(model)
         own = unseen_split(self.filled(about.source))
@@ -46,10 +45,9 @@ class HeldOut(Source):
         given["subset"] = "1::2" if about.tuned is not None and about.tuned.half else None
         return command(f"certify --model {model}", **given, **settings)
 
-    def tuned(self, model: str) -> "Tuned":
+    def tuned(self, model: str) -> Tuned:
         """The images to choose settings on: half of them where there are no others to certify."""
         from varsmooth.data.catalog import unseen_split
-        from varsmooth.models.descriptions import Tuned, describe
 
         source = self.filled(describe(model).source).absolute()
         half = self.split == unseen_split(source) == "val"
@@ -57,8 +55,8 @@ class HeldOut(Source):
 
     def announce(self, doing: str, model: str, n: int) -> None:
         """Say what will be done, or what is not there."""
-        data = check_here(model, self, trained=True).data or "its own data,"
-        images = f"at most {self.images} of {data} {self.split}"
+        source = check_here(model, self, trained=True)
+        images = f"at most {self.images} of {source.words(self.split)}"
         announce(doing, self.device, images=images, n=n)
 
     def load(self, model: str) -> "Checkpoint":
@@ -67,7 +65,7 @@ class HeldOut(Source):
         return load_checkpoint(model, self.trust or ())
 
     def fit(
-        self, loaded: "Checkpoint", settings: "Settings", tuned: "Tuned | None" = None
+        self, loaded: "Checkpoint", settings: Settings, tuned: Tuned | None = None
     ) -> tuple["SmoothedClassifier", "ImageDataset"]:
         """The model smoothed by these settings on the device, and the images in its numbering."""
         from varsmooth.data import load_source

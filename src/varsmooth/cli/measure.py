@@ -2,6 +2,9 @@
 
 from varsmooth.cli.feedback import conclude
 from varsmooth.cli.held_out import HeldOut
+from varsmooth.models.cards import CARD, plain, write_card
+from varsmooth.models.descriptions import CONFIG, own_copy, rewrite
+from varsmooth.models.settings import Settings
 from varsmooth.typed import Count, Odd, Positive
 
 
@@ -31,9 +34,6 @@ def measure(
         levels: certify f at these levels alone and keep the rest of the card
     """
     images.announce(f"measure {model}", model, n)
-    from varsmooth.models.cards import CARD, plain, write_card
-    from varsmooth.models.descriptions import CONFIG, own_copy, rewrite
-    from varsmooth.models.settings import Settings
     from varsmooth.training.cards import measure as measure_model
 
     loaded = images.load(model)

@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from varsmooth.cli.feedback import say
-from varsmooth.errors import require
+from varsmooth.files import check_unused
+from varsmooth.models import descriptions
+from varsmooth.models.cards import CARD, card, overview, plain
+from varsmooth.models.descriptions import CONFIG, describe, find, is_released
 
 HEADER = """\
 ---
@@ -31,13 +34,10 @@ def show(names: list[str], /, log: bool = False) -> None:
         names: released names or folders of models
         log: show what each epoch of the training reported too
     """
-    from varsmooth.models.cards import card, overview, plain
-    from varsmooth.models.descriptions import describe, find, is_released, released_names
-
     for name in names:
         say(plain(card(name, describe(name), is_released(find(name)), log)))
     if not names:
-        say("\n".join(overview(released_names())))
+        say("\n".join(overview(descriptions.released_names())))
         say("\nnext: varsmooth models NAME shows a card, varsmooth demo certifies with a model")
 
 
@@ -57,25 +57,12 @@ def export(name: str, /, *, out: Path, licence: str | None = None) -> None:
         licence: the licence you give it, as the Hub spells it (default: none is stated; of a
             released model mit)
     """
-    from varsmooth.models.cards import CARD, card
-    from varsmooth.models.descriptions import (
-        CONFIG,
-        describe,
-        find,
-        is_released,
-        own_copy,
-        parse,
-        write,
-    )
-
-    require(
-        not any(out.glob("*")), f"{out} holds other files already; choose a new folder for --out"
-    )
-    folder = own_copy(name, out, "export")
+    check_unused(out)
+    folder = descriptions.own_copy(name, out, "export")
     given = licence or ("mit" if is_released(find(name)) else None)
     stored = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     if stored != (shared := _without_folders(stored)):
-        write(folder, parse(shared, folder / CONFIG))
+        descriptions.write(folder, descriptions.parse(shared, folder / CONFIG))
     about = describe(folder)
     text = card(folder.resolve().name, about, is_released(find(name)))
     header = HEADER.format(licence="" if given is None else f"license: {given}\n")

@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_
 
 from varsmooth import __version__
 from varsmooth.errors import VarsmoothError, nearest
+from varsmooth.training.configuration import read_config
 from varsmooth.typed import OptionError, read
 
 PROG = "varsmooth"
@@ -105,10 +106,6 @@ class Parser(argparse.ArgumentParser):
         needs = re.sub(r"argument (\S+): expected one argument", r"\1 needs a value", message)
         raise WrongUsage(f"{needs}; see {self.prog} --help")
 
-    def format_help(self) -> str:
-        """Without the line that argparse leaves for the name of the verb's argument."""
-        return re.sub(r"(?<=\nverbs:\n) +\n", "", super().format_help())
-
 
 def build_parser(verbs: Verbs) -> Parser:
     """The parser of the whole command line."""
@@ -119,23 +116,26 @@ def build_parser(verbs: Verbs) -> Parser:
     return parser
 
 
-def _add_verbs(parser: argparse.ArgumentParser, verbs: Verbs) -> None:
-    inner = parser.add_subparsers(title="verbs", dest=parser.prog, prog=parser.prog, metavar="")
+def _add_verbs(parser: argparse.ArgumentParser, verbs: Verbs, default: str | None = None) -> None:
+    inner = parser.add_subparsers(title="verbs", dest=parser.prog, prog=parser.prog, metavar="VERB")
     for name, verb in verbs.items():
         options = [] if isinstance(verb, Group) else list(options_of(verb))
         text = verb.help if isinstance(verb, Group) else _doc(verb).partition("\nArgs:")[0]
-        words = [option.spelled for option in options if option.plain]
+        words = [] if name == default else [name]
+        words += [option.spelled for option in options if option.plain]
         words += ["VERB"] if isinstance(verb, Group) else []
+        others = [f"  {parser.prog} {other} --help" for other in verbs if name == default != other]
         child = inner.add_parser(
             name,
             help=text.partition("\n")[0],
             description=text,
-            usage=" ".join([parser.prog, name, *words, "[--option VALUE ...]"]),
+            epilog="\n".join(["see also:", *others]) if others else None,
+            usage=" ".join([parser.prog, *words, "[--option VALUE ...]"]),
             formatter_class=argparse.RawDescriptionHelpFormatter,  # examples keep their lines
             allow_abbrev=False,
         )
         if isinstance(verb, Group):
-            _add_verbs(child, verb.verbs)
+            _add_verbs(child, verb.verbs, verb.default)
         sections: dict[str, Any] = {"": child}
         for option in options:
             if option.title not in sections:
@@ -193,12 +193,14 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
         argcomplete.autocomplete(parser)
     words, unknown = parser.parse_known_args(_joined(_with_default(verbs, list(argv))))
     given, prog, verb = vars(words), PROG, cast(Any, verbs)
-    while isinstance(verb, Mapping):
-        name = given.get(prog)
-        if name is None:
-            raise WrongUsage(f"give a verb: {', '.join(verb)}; see {prog} --help")
+    while isinstance(verb, Mapping) and (name := given.get(prog)):
         prog, verb = f"{prog} {name}", verb[name]
         verb = verb.verbs if isinstance(verb, Group) else verb
+    if isinstance(verb, Mapping):
+        if unknown:
+            near = nearest(unknown[0], ["--help", "--version"])
+            raise WrongUsage(f"there is no option {unknown[0]}{near}")
+        raise WrongUsage(f"give a verb: {', '.join(verb)}; see {prog} --help")
     spelled = {option.name: option.spelled for option in options_of(verb)}
     if unknown:
         word = next((word for word in unknown if word.startswith("-")), unknown[0])
@@ -228,23 +230,20 @@ def _bound(verb: Verb, given: Mapping[str, Any]) -> partial[None]:
     for name, kind in hints.items():
         if is_dataclass(kind):
             own = {f.name: values[f.name] for f in fields(kind) if f.name in values}
-            arguments[name] = _from_preset(kind, values, own) if preset else cast(Any, kind)(**own)
+            made: Any = kind
+            read_preset = partial(read_config, made, values.get("preset"))
+            arguments[name] = read_preset(own) if preset else made(**own)
     parameters = inspect.signature(verb).parameters
     plain = [arguments[option.name] for option in options if option.plain]
     named = {name: arguments[name] for name in list(parameters)[len(plain) :]}
     return partial(verb, *plain, **named)
 
 
-def _from_preset(kind: Any, values: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
-    from varsmooth.training.configuration import read_config
-
-    return read_config(kind, values.get("preset"), own)
-
-
 def as_typed(sentence: str, verbs: Verbs) -> str:
     """Arguments of Python in an error as options of the command line: `use --n ≥ 8`."""
-    each = (verb for entry in verbs.values() for verb in _verbs_in(entry))
-    spelled = {option.name: option.spelled for verb in each for option in options_of(verb)}
+    groups = (v.verbs.values() if isinstance(v, Group) else [v] for v in verbs.values())
+    each = (option for group in groups for verb in group for option in options_of(verb))
+    spelled = {option.name: option.spelled for option in each}
     spelled["trusted"] = spelled["trust"]
 
     def option(found: re.Match[str]) -> str:
@@ -256,10 +255,6 @@ def as_typed(sentence: str, verbs: Verbs) -> str:
     named = re.sub(r"(?<![\w.-])([a-z]\w*)(=| ≥ )", option, sentence)
     named = re.sub(r"(?<![\w./:-])([a-z]+_\w+)(?![\w./:])()", option, named)
     return re.sub(r"\['([^',]*)'\]", r"\1", named)
-
-
-def _verbs_in(entry: Verb | Group) -> list[Verb]:
-    return list(entry.verbs.values()) if isinstance(entry, Group) else [entry]
 
 
 def _entry(text: str) -> tuple[str, Any]:
@@ -278,7 +273,7 @@ def _with_default(verbs: Verbs, words: list[str]) -> list[str]:
     group = verbs.get(words[0]) if words else None
     if not isinstance(group, Group) or group.default is None:
         return words
-    said = words[1:2] and words[1] in (*group.verbs, "-h", "--help")
+    said = words[1:2] and words[1] in group.verbs
     return words if said else [words[0], group.default, *words[1:]]
 
 

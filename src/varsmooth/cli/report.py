@@ -1,11 +1,15 @@
 """`varsmooth report`: records to tables, figures and pages, and to other programs' formats."""
 
+import sys
 from pathlib import Path
 from typing import Literal
 
-from varsmooth.cli.feedback import check_runs, say
+from varsmooth.cli.feedback import say
 from varsmooth.cli.parser import WrongUsage
+from varsmooth.errors import require
+from varsmooth.files import make_folder
 from varsmooth.runs.options import ImportOptions
+from varsmooth.runs.records import Run
 from varsmooth.typed import Probability, Weight
 
 
@@ -21,12 +25,12 @@ def make(
     """Make one page, with its figures and tables, of certify, predict and attack runs.
 
     Runs that share images are compared image by image: with the best single σ where one is given
-    (certify --sigma), otherwise with the first. The word `make` may be left out.
+    (certify --sigma), otherwise with the first.
 
     examples:
       varsmooth report runs/dual
       varsmooth report runs/dual runs/fixed-0.25 --radii 0,0.25,0.5 --out comparison
-      varsmooth report make runs/dual --envelope "fixed σ=runs/fixed-*"
+      varsmooth report runs/dual --envelope "fixed σ=runs/fixed-*"
 
     Args:
         runs: folders of runs
@@ -39,21 +43,28 @@ def make(
     """
     if not runs:
         raise WrongUsage("name at least one run: varsmooth report RUN...")
-    check_runs(*runs)
+    if twice := [run for i, run in enumerate(runs) if run in runs[:i]]:
+        raise WrongUsage(f"{twice[0]} is given twice; name each run once")
+    for run in runs:
+        Run.open(run)
     from varsmooth.report import Envelope, open_runs, write_report
     from varsmooth.report.figures import MISSING, have_matplotlib
     from varsmooth.report.outcomes import on_common_images, parse_sweep
+    from varsmooth.report.statements import cautions
 
     texts = envelope.split(";") if envelope else []
     if not have_matplotlib():
-        say(f"note: {MISSING}")
+        say(f"note: {MISSING}", sys.stderr)
     opened = open_runs([Path(run) for run in runs])
     sweeps = [parse_sweep(text) for text in texts]
     if common:
         opened, sweeps = on_common_images(opened, sweeps)
     envelopes = [Envelope(label, swept) for label, swept in sweeps]
     folder = out or Path("report", Path(runs[0]).resolve().name)
-    say(f"wrote {write_report(opened, folder, envelopes, radii)}")
+    page = write_report(opened, folder, envelopes, radii)
+    for caution in cautions(opened, envelopes):
+        say(f"note: {caution}", sys.stderr)
+    say(f"wrote {page}")
 
 
 def export(
@@ -73,7 +84,9 @@ def export(
         to: the format
         out: the file (default: beside the run, with its name)
     """
-    check_runs(run)
+    Run.open(run)
+    if out is not None:
+        make_folder(out.parent)
     from varsmooth.report import export
 
     say(f"wrote {export(run, to, out)}")
@@ -93,6 +106,7 @@ def import_tsv(file: Path, /, *, out: Path | None = None, settings: ImportOption
         file: the tab-separated file
         out: the folder of the new run (default: beside the file)
     """
+    require(file.is_file(), f"there is no file {file}")
     from varsmooth.report import import_tsv
 
     made = import_tsv(file, out, **vars(settings))
@@ -113,7 +127,7 @@ def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> N
         alpha: the failure probability allowed per image
         out: the folder of the new run (default: beside the run, with alpha in its name)
     """
-    check_runs(run)
+    Run.open(run)
     from varsmooth.report import recompute
 
     made = recompute(run, alpha, out)

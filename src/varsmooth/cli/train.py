@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from varsmooth.cli.feedback import announce, check_here, command, conclude
+from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out
 from varsmooth.errors import require
+from varsmooth.models.descriptions import describe
 from varsmooth.models.names import check_code
 from varsmooth.models.source import NAMES
 from varsmooth.training.configuration import ClassifierConfig, SelectorConfig
@@ -28,7 +29,6 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
 
     out = train_classifier(config)
     from varsmooth.data.catalog import unseen_split
-    from varsmooth.models.descriptions import describe
 
     about = describe(out)
     part, trust = about.classifier, _trust(config)
@@ -97,11 +97,12 @@ def _announce(doing: str, config: ClassifierConfig | SelectorConfig, model: str 
     if model is not None and model.endswith(".safetensors"):
         require(Path(model).is_file(), f"there is no file {model}")
         model = None
-    data = check_here(model, config, trained=True).data or "its own data,"
+    source = check_here(model, config, trained=True)
     announce(
         doing,
         config.device,
-        data=f"{data} {config.train_split}",
+        data=source.words(config.train_split),
+        val=held_out(source),
         epochs=config.epochs,
         augmentation=f"crop {config.crop}{', flip' * config.flip}",
         network=config.network,

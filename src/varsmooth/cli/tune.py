@@ -1,10 +1,15 @@
 """`varsmooth tune`: settings of a protected selector, chosen on held-out images."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from varsmooth.cli.feedback import conclude
 from varsmooth.cli.held_out import HeldOut
+from varsmooth.errors import VarsmoothError
+from varsmooth.models.cards import has_card, write_card
+from varsmooth.models.descriptions import describe, find, own_copy, recommend, rewrite
+from varsmooth.models.settings import Settings
 from varsmooth.training.configuration import TuneOptions
 
 if TYPE_CHECKING:
@@ -29,10 +34,6 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
         model: folder or released name of a classifier with its selector
     """
     images.announce(f"tune {model} for {settings.goal}", model, settings.n)
-    from varsmooth.errors import VarsmoothError
-    from varsmooth.models.cards import has_card, write_card
-    from varsmooth.models.descriptions import describe, find, own_copy, recommend
-    from varsmooth.models.settings import Settings
     from varsmooth.training.tuning import tune as choose
 
     loaded, tuned = images.load(model), images.tuned(model)
@@ -84,9 +85,6 @@ def _tune_cascade(
     images: HeldOut,
 ) -> None:
     """Write the best stages for every λ into the description, and print them beside one σ."""
-    from dataclasses import replace
-
-    from varsmooth.models.descriptions import describe, own_copy, rewrite
     from varsmooth.training import cascades
 
     about = describe(model)

@@ -72,11 +72,15 @@ def check_source(source: Source) -> None:
         path_of(source.data)
 
 
+def has_own(split: str, source: Source) -> bool:
+    """Whether a source has images for this split alone: a name has, and a folder with a folder."""
+    path = Path(str(source.data)).expanduser()
+    return source.data in NAMES or (has_splits(path) and (path / split).is_dir())
+
+
 def unseen_split(source: Source) -> str:
     """The split to evaluate a model of this source on: test, or val where test is everything."""
-    path = Path(str(source.data)).expanduser()
-    apart = has_splits(path) and (path / "test").is_dir()
-    return "test" if source.data in NAMES or apart else "val"
+    return "test" if has_own("test", source) else "val"
 
 
 def _load_own(path: Path, split: str, resize: int | None) -> ImageDataset:

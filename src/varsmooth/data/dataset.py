@@ -97,8 +97,7 @@ class ImageDataset:
 
     def __getitem__(self, indices: Indices) -> "ImageDataset":
         """The chosen images as a data set; they keep their ids. Slices mean what Python says."""
-        if isinstance(indices, int | np.integer):
-            raise TypeError(f"choose images with a slice or a list: [{indices}:{indices + 1}]")
+        _check_several(indices)
         return replace(
             self,
             images=self.images[indices],
@@ -120,6 +119,7 @@ class ImageDataset:
         """The chosen images (indices may repeat) as tensors: one copy, of this batch alone."""
         import torch  # listing and checking a data set need not wait for it
 
+        _check_several(indices)
         pixels = torch.from_numpy(np.array(self.images[indices]))  # (B,H,W,C)
         images = pixels.permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)  # (B,C,H,W)
         labels = None if self.labels is None else torch.from_numpy(np.array(self.labels[indices]))
@@ -129,3 +129,8 @@ class ImageDataset:
         """All images in order, `size` at a time; the last batch may be smaller."""
         for start in range(0, len(self), size):
             yield self.batch(slice(start, start + size))
+
+
+def _check_several(indices: Indices) -> None:
+    if isinstance(indices, int | np.integer):
+        raise TypeError(f"choose images with a slice or a list such as [{indices}]")

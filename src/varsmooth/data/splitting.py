@@ -1,9 +1,7 @@
 """Train and held-out images of a data set that has no splits of its own."""
 
 import hashlib
-import sys
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -56,14 +54,4 @@ def split_off(data: ImageDataset, split: str) -> ImageDataset:
     require(
         len(chosen) > 0, f"{data.name} has one image of each class, too few for a split {split!r}"
     )
-    _tell(data.name, int(held_out.sum()), len(data))
     return replace(data[chosen], split=split)
-
-
-@cache  # once for a data set, however often its splits are loaded
-def _tell(name: str, held_out: int, total: int) -> None:
-    print(
-        f"{name} is not split: {held_out} of its {total} images, a fixed fifth of each class, are "
-        "held out as val, the others are train",
-        file=sys.stderr,
-    )

@@ -60,6 +60,7 @@ def from_transformers(model: nn.Module, processor: Any) -> NormalisedClassifier:
         model: such as `AutoModelForImageClassification.from_pretrained(name)` returns
         processor: such as `AutoImageProcessor.from_pretrained(name)` returns
     """
+    require(hasattr(model, "config"), "give the model first: from_transformers(model, processor)")
     channels = int(getattr(model.config, "num_channels", 3))
     normalise = bool(getattr(processor, "do_normalize", False))
     mean = processor.image_mean if normalise else [0.0] * channels

@@ -28,4 +28,7 @@ def fetch(address: str) -> Path:
         return Path(snapshot_download(name, revision=revision or None, allow_patterns=[*FILES]))
     except Exception as error:  # no network, no such repository, no permission, a bad name
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise VarsmoothError(f"{address} cannot be fetched: {reason}") from error
+        raise VarsmoothError(
+            f"{address} cannot be fetched ({reason}); check the name and the connection, or name "
+            "the folder of a copy on this machine"
+        ) from error

@@ -36,15 +36,19 @@ class Source(Typed):
     resize: Count | None = None
 
     def filled(self: S, own: "Source") -> S:
-        """With the model's own images where none are named."""
-        if self.data is not None:
-            return self
-        require(
-            own.data is None or own.data in NAMES or Path(own.data).expanduser().exists(),
-            f"the model was trained on {own.data}, which is not here; name its images with data=…",
-        )
-        root, resize = self.root or own.root, self.resize or own.resize
-        return replace(self, data=own.data, root=root, resize=resize)
+        """With the model's own images where none are named; all are scaled as those were."""
+        data, root = self.data, self.root
+        if data is None:
+            data, root = own.data, root or own.root
+            require(
+                data is None or data in NAMES or Path(data).expanduser().exists(),
+                f"the model was trained on {data}, which is not here; name its images with data=…",
+            )
+        return replace(self, data=data, root=root, resize=self.resize or own.resize)
+
+    def words(self, split: str) -> str:
+        """Its images in a sentence; those of a model that is not fetched yet have no name."""
+        return f"the model's own {split} images" if self.data is None else f"{self.data} {split}"
 
     def absolute(self: S) -> S:
         """The same with paths that hold from anywhere."""

@@ -193,6 +193,31 @@ class AttackOptions(Typed):
     seed: NonNegative = 0
 
 
+@dataclass(frozen=True)
+class VerifyOptions(Typed):
+    """What is computed once more, and with what.
+
+    Args:
+        replay: at least how many random images to draw again from the recorded seed, in whole
+            blocks as they were computed; or all
+        resample: how many random images to repeat with fresh noise
+        model: where the model is now, if it was moved; needed if it is module:factory, because
+            code named by the run is never started
+        trust: import paths package.module:Class of networks that a checkpoint may load
+        seed: of the fresh noise and the choice of images (default: fresh entropy)
+        batch_size: noisy images per forward pass of --resample
+        device: where to compute
+    """
+
+    replay: NonNegative | Literal["all"] = 0
+    resample: NonNegative = 0
+    model: str | None = None
+    trust: list[str] | None = None
+    seed: NonNegative | None = None
+    batch_size: Count = BATCH_SIZE
+    device: Device = "auto"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(Typed):
     """What a file of other scripts does not say about itself.
@@ -217,6 +242,11 @@ class ImportOptions(Typed):
     name: str | None = None
     data: str = "imported"
     split: str = "test"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sigma is None and self.guarantee is None:
+            raise OptionError("sigma", "must be given, or `guarantee`, to say what the radii mean")
 
 
 def options_in(config: Mapping[str, Any]) -> tuple[ModelOptions, DataOptions]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.files import append_lines, replace_file
+from varsmooth.files import append_lines, check_unused, replace_file
 from varsmooth.limits import check_limit, check_regular, limit_of
 from varsmooth.typed import (
     Class,
@@ -166,12 +166,7 @@ class Run:
                 not any(folder.glob("rows-*.jsonl")),
                 f"{folder} has rows but no {HEADER}; choose another folder, or restore that file",
             )
-            others = [path.name for path in folder.glob("[!.]*") if HEADER not in path.name]
-            require(
-                not others,
-                f"{folder} holds other files ({', '.join(sorted(others)[:3])}); choose a new "
-                "folder for --out",
-            )
+            check_unused(folder, HEADER)
         replace_file(folder / HEADER, (json.dumps(wanted, indent=1) + "\n").encode())
         return cls(folder, wanted, rank)
 

@@ -25,6 +25,7 @@ from varsmooth.identity import fingerprints, matches
 from varsmooth.models.descriptions import CONFIG
 from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.progress import Progress
+from varsmooth.rounding import percent
 from varsmooth.runs.building import build
 from varsmooth.runs.images import described, load_images, seen_before
 from varsmooth.runs.options import DataOptions, ModelOptions, RunOptions
@@ -140,12 +141,13 @@ def _share(
     mine = blocks[engine.rank :: engine.processes]
     todo = [b for b in mine if any(key not in done for i in ids[b] for key in evaluation.keys(i))]
     total, left = sum(len(ids[b]) for b in mine), sum(len(ids[b]) for b in todo)
-    several = f" (process 1 of {engine.processes})" if engine.processes > 1 else ""
+    label = f"{evaluation.verb} {options.name or ''}".rstrip()
+    label += f" (process 1 of {engine.processes})" * (engine.processes > 1)
     shown = engine.rank == 0
     for name, what in SEEN.items():
         if shown and (seen := setup.record.header.get(name)):
             print(f"warning: {what.format(seen)} of these {len(ids)} images", file=sys.stderr)
-    with Progress(total, evaluation.verb + several, total - left, shown) as progress:
+    with Progress(total, label, total - left, shown) as progress:
         for block in todo:
             batch = setup.images.batch(block)
             setup = replace(setup, undecided=partial(progress.wait, len(batch.ids)))
@@ -159,7 +161,7 @@ def _share(
             drawn = [row["samples"] for row in rows if "samples" in row]
             progress.add(
                 len(ids[block]),
-                {name: k / counted for name, k in tally.items()},
+                {name: percent(k, counted) for name, k in tally.items()},
                 sum(drawn) / len(drawn) if drawn else None,
             )
 

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.stats import fisher_exact, ks_2samp
-from tqdm import tqdm
 
 from varsmooth import bounds
 from varsmooth.certificates import Certificate
@@ -22,11 +21,12 @@ from varsmooth.errors import VarsmoothError, require
 from varsmooth.identity import covers_architecture
 from varsmooth.limits import check_limit
 from varsmooth.processes import choose_device
+from varsmooth.progress import Progress
 from varsmooth.runs.auditing import mistakes
 from varsmooth.runs.building import BuiltModel, build, stored_model
 from varsmooth.runs.certifying import Certifying
 from varsmooth.runs.images import described, load_images
-from varsmooth.runs.options import CertifyOptions, options_in, read_options
+from varsmooth.runs.options import CertifyOptions, VerifyOptions, options_in, read_options
 from varsmooth.runs.records import Row, Run, key_of, other_settings
 from varsmooth.runs.runner import Setup, environment, labels_of, other_model
 from varsmooth.sampling import Sampler
@@ -57,41 +57,25 @@ class Verification:
         return FALSE_ALARM / max(len(self.p_values), 1)
 
 
-def verify_run(
-    folder: str | Path,
-    *,
-    replay: int | Literal["all"] = 0,
-    resample: int = 0,
-    model: str | None = None,
-    trust: list[str] | None = None,
-    seed: int | None = None,
-    batch_size: int = BATCH_SIZE,
-    device: str = "auto",
-) -> Verification:
+def verify_run(folder: str | Path, **settings: Any) -> Verification:
     """Check a run of `certify`: its model, its images, every row, and some rows once more.
 
     Every image must have one row. Every radius is derived again from its evidence, digit by
     digit, and the evidence must be what the settings ask for: numbers of draws, levels, classes,
     α ledger, seed. Without the model or the images the rest is checked.
 
+    Votes drawn again from the recorded seed must be the same where device, torch and platform are
+    those of the run; elsewhere a vote between two almost equal scores may differ, and an image
+    that differs is resampled. With fresh noise, at each level the votes for the class, stored and
+    fresh, are compared by Fisher's exact test, the samples of the selector by the
+    Kolmogorov–Smirnov test. An alarm is a p-value below 0.001 / (number of tests), so a faithful
+    run raises one with probability ≤ 0.001.
+
     Args:
         folder: the run
-        replay: number of images whose votes are drawn again from the recorded seed; every count
-            must be the same. Exact where device, torch and platform are those of the run;
-            elsewhere a vote between two almost equal scores may differ, and an image that differs
-            is resampled.
-        resample: number of random images that get fresh noise. At each level the votes for the
-            class, stored and fresh, are compared by Fisher's exact test, the samples of the
-            selector by the Kolmogorov–Smirnov test. An alarm is a p-value below 0.001 / (number of
-            tests), so a faithful run raises one with probability ≤ 0.001.
-        model: where the run's model is now, if it was moved. A model that is code
-            (module:factory) must be named here: a stranger's run does not start its code.
-        trust: import paths of networks that the checkpoint may load
-        seed: of the fresh noise and the choice of images; fresh entropy by default
-        batch_size: noisy images per forward pass of `resample`
-        device: where to compute: auto, cpu or cuda
+        settings: see `varsmooth.runs.options.VerifyOptions`
     """
-    run = Run.open(folder)
+    asked, run = VerifyOptions(**settings), Run.open(folder)
     verb = run.header["verb"]
     require(verb == "certify", f"{folder} is a run of {verb}; only certificates can be verified")
     require(
@@ -99,7 +83,7 @@ def verify_run(
         f"{folder} was imported without evidence, so there is nothing to verify",
     )
     found = Verification()
-    built = _model(run, found, model, trust, choose_device(device))
+    built = _model(run, found, asked)
     images = _images(run, found, built)
     if found.problems:
         return found  # another model or other images: nothing else would mean anything
@@ -109,18 +93,20 @@ def verify_run(
         stated = labels_of(images.batch(slice(None)))
         labels = dict(zip(images.ids.tolist(), stated, strict=True))
     classes = _classes(rows, built, images)
-    for row in tqdm(rows, desc="check rows", unit="row", disable=None):
-        wrong = mistakes(run, row, labels, classes)
-        found.problems += [f"image {row['id']}: {text}" for text in wrong]
-    if found.problems or not (replay or resample):
+    with Progress(len(rows), "check rows", unit="rows") as progress:
+        for row in rows:
+            wrong = mistakes(run, row, labels, classes)
+            found.problems += [f"image {row['id']}: {text}" for text in wrong]
+            progress.add(1)
+    if found.problems or not (asked.replay or asked.resample):
         return found
     if built is None or images is None:
         missing = "; ".join(found.unchecked)
         raise VarsmoothError(f"replay and resample need the model and the images: {missing}")
-    fresh = secrets.randbits(63) if seed is None else seed
-    again = _Again(run, built, images, rows, batch_size, fresh)
-    again.replay(found, len(rows) if replay == "all" else replay)
-    again.resample(found, again.some(resample))
+    fresh = secrets.randbits(63) if asked.seed is None else asked.seed
+    again = _Again(run, built, images, rows, asked.batch_size, fresh)
+    again.replay(found, len(rows) if asked.replay == "all" else asked.replay)
+    again.resample(found, again.some(asked.resample))
     found.problems += [
         f"{what}: p-value {p:.2g} is below {found.threshold:.2g}"
         for what, p in found.p_values.items()
@@ -129,18 +115,13 @@ def verify_run(
     return found
 
 
-def _model(
-    run: Run,
-    found: Verification,
-    model: str | None,
-    trust: list[str] | None,
-    device: torch.device,
-) -> BuiltModel | None:
+def _model(run: Run, found: Verification, asked: VerifyOptions) -> BuiltModel | None:
     """The run's model, if it is here and may be started."""
+    device = choose_device(asked.device)
     try:
-        built = build(stored_model(run.header["config"], model, trust), device)
+        built = build(stored_model(run.header["config"], asked.model, asked.trust), device)
     except VarsmoothError as error:
-        require(model is None, str(error))
+        require(asked.model is None, str(error))
         found.unchecked.append(f"the model ({error})")
         return None
     found.problems += other_model(run.header, built.g)
@@ -227,18 +208,18 @@ class _Again:
         block = evaluation.block(size)
         stored = {row["id"]: row for row in self.rows}
         differing = []
-        bar = tqdm(total=count, desc="replay", unit="img", disable=None)
-        for start in self.chosen.permutation(range(0, len(self.images), block)):
-            if found.replayed >= count:
-                break
-            batch = self.images.batch(slice(start, start + block))
-            batch = batch._replace(images=batch.images.to(self.device))
-            for row in evaluation.rows(setup, batch):
-                found.replayed += 1
-                if _votes(row) != _votes(stored[row["id"]]):
-                    differing.append(stored[row["id"]])
-            bar.update(found.replayed - bar.n)
-        bar.close()
+        starts = self.chosen.permutation(range(0, len(self.images), block))
+        sizes = np.minimum(block, len(self.images) - starts)
+        needed = sizes.cumsum() - sizes < count  # the blocks before them hold too few images
+        with Progress(int(sizes[needed].sum()), "replay") as progress:
+            for start in starts[needed]:
+                batch = self.images.batch(slice(start, start + block))
+                batch = batch._replace(images=batch.images.to(self.device))
+                for row in evaluation.rows(setup, batch):
+                    found.replayed += 1
+                    if _votes(row) != _votes(stored[row["id"]]):
+                        differing.append(stored[row["id"]])
+                progress.add(len(batch.ids))
         if differing and self._same_machine():
             ids = ", ".join(str(row["id"]) for row in differing[:10])
             found.problems.append(f"replayed votes differ from the stored ones of the images {ids}")
@@ -256,12 +237,15 @@ class _Again:
     def resample(self, found: Verification, rows: Sequence[Row]) -> None:
         """A p-value for everything that can be compared with fresh draws."""
         place = {image: position for position, image in enumerate(self.images.ids.tolist())}
-        for row in tqdm(rows, "resample", unit="img", disable=None):
-            batch = self.images.batch([place[row["id"]]])
-            noise = self.built.g.noise(1, self.seed, batch.ids)
-            sampler = Sampler(self.built.g, batch.images.to(self.device), noise, self.batch_size)
-            found.p_values |= _compared(sampler, self.run.certificate(row))
-            found.resampled += 1
+        with Progress(len(rows), "resample") as progress:
+            for row in rows:
+                batch = self.images.batch([place[row["id"]]])
+                noise = self.built.g.noise(1, self.seed, batch.ids)
+                x = batch.images.to(self.device)
+                sampler = Sampler(self.built.g, x, noise, self.batch_size)
+                found.p_values |= _compared(sampler, self.run.certificate(row))
+                found.resampled += 1
+                progress.add(1)
 
 
 def _votes(row: Row) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.files import replace_file
+from varsmooth.files import check_unused, replace_file
 from varsmooth.models.descriptions import CONFIG, Part, describe
 from varsmooth.models.networks import build
 from varsmooth.training.cards import Metrics
@@ -60,6 +60,7 @@ def save_state(
 def already_trained(config: TrainingConfig, network: Literal["classifier", "selector"]) -> bool:
     """Whether this very run has left its model in the folder; any other model there is refused."""
     if not (config.out / CONFIG).is_file():
+        check_unused(config.out, STATE, "events.")
         return False
     part: Part | None = getattr(describe(config.out), network)
     if config.resume and part is not None and part.training == identity(config):

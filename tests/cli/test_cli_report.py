@@ -1,0 +1,58 @@
+"""`varsmooth report` as a user meets it: what is printed, what is written, what is refused."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.small_models import run
+
+HEAD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
+ROWS = "0\t1\t1\t1.5\t1\t0:00:01\n1\t1\t-1\t0.0\t0\t0:00:01\n2\t1\t0\t0.3\t0\t0:00:01\n"
+
+
+@pytest.fixture(autouse=True)
+def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of three images: right, abstaining, wrong."""
+    monkeypatch.chdir(tmp_path)
+    Path("cohen.tsv").write_text(HEAD + ROWS)
+    assert run("report import-tsv cohen.tsv --sigma 1 --out cohen") == 0
+    return tmp_path / "cohen"
+
+
+def test_an_interval_for_a_radius_begins_at_0_and_abstentions_are_rounded_up() -> None:
+    assert run("report cohen") == 0
+    page = Path("report/cohen/report.html").read_text()
+    ends = re.findall(r"\[([-−]?[\d.]+)–[\d.]+\]", page)
+    assert ends
+    assert not [end for end in ends if end[0] in "-−"]
+    assert "33.4<small>" in page  # as certify says of 1 in 3
+
+
+def test_a_run_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("report cohen cohen") == 2
+    assert "cohen is given twice" in capsys.readouterr().err
+
+
+def test_the_terminal_says_what_a_reader_must_know(
+    imported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = imported / "rows-00000.jsonl"
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:2]))
+    assert run("report cohen") == 0
+    assert "note: cohen is not finished: 2 of 3 images." in capsys.readouterr().err
+
+
+def test_a_table_goes_into_a_new_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("report export cohen --out new/tables/cohen.csv") == 0
+    assert len(Path("new/tables/cohen.csv").read_text().splitlines()) == 4
+    assert run("report export cohen --out cohen.tsv/cohen.csv") == 1
+    assert "cohen.tsv" in capsys.readouterr().err
+
+
+def test_what_an_imported_file_does_not_say_is_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("report import-tsv cohen.tsv --out other") == 2
+    assert "--sigma must be given, or --guarantee" in capsys.readouterr().err
+    assert not Path("other").exists()
