@@ -83,7 +83,7 @@ def demo(
         [
             *aligned([HEAD, *(line for run in runs for line in _lines(run))]),
             "average radius: over all images, 0 where wrong or abstaining",
-            "predict: one answer as deployed, which abstains where its votes do not tell\n",
+            "predict: the deployed vote, which abstains where it is not significant\n",
             *verdict(runs),
             f"report: {page}",
         ],
