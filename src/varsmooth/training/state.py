@@ -60,7 +60,8 @@ def save_state(
 def already_trained(config: TrainingConfig, network: Literal["classifier", "selector"]) -> bool:
     """Whether this very run has left its model in the folder; any other model there is refused."""
     if not (config.out / CONFIG).is_file():
-        check_unused(config.out, STATE, "events.")
+        if not (config.out / STATE).is_file():
+            check_unused(config.out, STATE, "events.")  # of TensorBoard
         return False
     part: Part | None = getattr(describe(config.out), network)
     if config.resume and part is not None and part.training == identity(config):
