@@ -244,9 +244,7 @@ class Context:
 
     def run(self, name: str, make: Callable[[], Outcomes]) -> Outcomes:
         """The outcomes of a run under the name that records, tables and legends know it by."""
-        found: Outcomes = self.evidence.of(
-            self.evidence.runs, name, lambda: replace(make(), name=name)
-        )
+        found: Outcomes = self.evidence.of(self.evidence.runs, name, lambda: make().named(name))
         return found
 
     def fact(self, name: str, make: Callable[[], Any]) -> Any:

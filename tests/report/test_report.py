@@ -11,7 +11,7 @@ from PIL import Image
 from tests.report_runs import attacked, certified, predicted, write
 from varsmooth import VarsmoothError
 from varsmooth.cli import main
-from varsmooth.report import Envelope, Outcomes, open_runs, shared_images, write_report
+from varsmooth.report import Envelope, Outcomes, open_runs, write_report
 from varsmooth.report.figures import (
     colours,
     plot_accuracy_by_sigma,
@@ -19,7 +19,7 @@ from varsmooth.report.figures import (
     plot_robust_accuracy,
     plot_sigma_distribution,
 )
-from varsmooth.report.outcomes import parse_sweep
+from varsmooth.report.outcomes import shared_images
 from varsmooth.report.statements import cautions, result, what_holds
 from varsmooth.report.summaries import difference_table, regret_table, round_radii, summary_table
 from varsmooth.runs.records import Run
@@ -97,7 +97,7 @@ def test_unfinished_runs_say_so(tmp_path: Path) -> None:
 
 
 def test_envelope(dual: Path, fixed: Path, tmp_path: Path) -> None:
-    best = Envelope(*parse_sweep(f"sweep={tmp_path}/[df]*"))  # a pattern: both
+    best = Envelope.parse(f"sweep={tmp_path}/[df]*")  # a pattern: both
     assert [run.name for run in best.runs] == ["dual", "fixed"]
     assert best.accuracy([0.0, 0.2, 0.3, 0.6]).tolist() == [0.75, 0.75, 0.5, 0.0]
     runs = open_runs([dual, fixed])
@@ -110,9 +110,9 @@ def test_envelope(dual: Path, fixed: Path, tmp_path: Path) -> None:
     strong = write(tmp_path / "strong", [certified(0, 0, 0, 0.2)])
     assert Envelope("mixed", open_runs([strong, weak])).guarantee == "heuristic"
     with pytest.raises(VarsmoothError, match="same images"):
-        Envelope("bad", open_runs([dual, weak]))
+        write_report(runs, tmp_path / "out", [Envelope("bad", open_runs([dual, weak]))])
     with pytest.raises(VarsmoothError, match="label=run1"):
-        parse_sweep("runs/a,runs/b")
+        Envelope.parse("runs/a,runs/b")
 
 
 def test_the_whole_table_statement(dual: Path, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_report_of_certificates(dual: Path, fixed: Path, tmp_path: Path) -> None
     page = write_report(
         open_runs([dual, fixed, odd]),
         tmp_path / "out",
-        [Envelope(*parse_sweep(f"all={dual},{fixed}"))],
+        [Envelope.parse(f"all={dual},{fixed}")],
     )
     written = {path.name for path in page.parent.iterdir()}
     pictures = ("certified-accuracy", "differences", "sigma", "accuracy-by-sigma")

@@ -1,7 +1,7 @@
 """What a person reads: the page, and each answer as a piece of HTML. Templates hold the words."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup
 from torch import Tensor
@@ -49,8 +49,9 @@ _templates = pages.templates(
     stage_radii=stage_radii,
 )
 _templates.filters |= {"kind": kind, "picture": picture, "paper_name": paper_name}
-one, run, parts, _several = (
-    pages.macros(_templates, f"{name}.html") for name in ("one", "run", "parts", "several")
+one, run, parts, _several = (  # macros: functions from values to HTML
+    cast(Any, _templates.get_template(f"{name}.html").module)
+    for name in ("one", "run", "parts", "several")
 )
 
 

@@ -49,17 +49,16 @@ def make(
         Run.open(run)
     from varsmooth.report import Envelope, open_runs, write_report
     from varsmooth.report.figures import MISSING, have_matplotlib
-    from varsmooth.report.outcomes import on_common_images, parse_sweep
+    from varsmooth.report.outcomes import on_common_images
     from varsmooth.report.statements import cautions
 
     texts = envelope.split(";") if envelope else []
     if not have_matplotlib():
         say(f"note: {MISSING}", sys.stderr)
     opened = open_runs([Path(run) for run in runs])
-    sweeps = [parse_sweep(text) for text in texts]
+    envelopes = [Envelope.parse(text) for text in texts]
     if common:
-        opened, sweeps = on_common_images(opened, sweeps)
-    envelopes = [Envelope(label, swept) for label, swept in sweeps]
+        opened, envelopes = on_common_images(opened, envelopes)
     folder = out or Path("report", Path(runs[0]).resolve().name)
     page = write_report(opened, folder, envelopes, radii)
     for caution in cautions(opened, envelopes):

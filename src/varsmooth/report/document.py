@@ -2,10 +2,10 @@
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,15 +26,13 @@ from varsmooth.runs.options import (
 )
 from varsmooth.runs.records import EXECUTION
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 PAGE = "report.html"
+OPTIONS = {"certify": CertifyOptions, "predict": PredictOptions, "attack": AttackOptions}
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and its content, in this order; without matplotlib there are no pictures."""
+    """A heading and its content, in this order; a table without rows is left out."""
 
     heading: str
     sentences: Sequence[str] = ()
@@ -68,7 +66,7 @@ def write_report(
     for section in sections:
         for shown in section.pictures:
             files |= {f"{shown.name}.png": shown.png, f"{shown.name}.svg": shown.svg.encode()}
-        for table in section.tables:
+        for table in (table for table in section.tables if table.rows):
             texts = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
             files |= {f"{table.name}.{end}": text.encode() for end, text in texts.items()}
     out.mkdir(parents=True, exist_ok=True)
@@ -78,24 +76,21 @@ def write_report(
 
 
 def report_sections(
-    runs: Sequence[Outcomes],
-    envelopes: Sequence[Envelope] = (),
-    radii: Sequence[float] | None = None,
+    runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Sequence[float] | None
 ) -> list[Section]:
     """The report in reading order: certificates, images, attacks, predictions, meaning."""
-    certify, attack, predict = (
-        [run for run in runs if run.verb == verb] for verb in ("certify", "attack", "predict")
-    )
+    certify, predict, attack = ([run for run in runs if run.verb == verb] for verb in OPTIONS)
     require(bool(certify) or not envelopes, "an envelope needs a certify run beside it")
     require(bool(certify) or radii is None, "radii belong to certify runs, and none is given")
+    for best in envelopes:
+        best.check()
     subject = statements.subject_of(runs)
     images = gallery(subject, [*certify, *attack, *predict])
-    said = [*images.sentences, "Open a card for the evidence."]
     caught = [*statements.cautions(runs, envelopes), *([] if have_matplotlib() else [MISSING])]
     return [
         *([Section("Before you compare", caught)] if caught else []),
         *(_certify(certify, envelopes, radii) if certify else []),
-        Section(f"Images of {subject.name}", said, gallery=images),
+        Section(f"Images of {subject.name}", images.sentences, gallery=images),
         *([_attack(attack)] if attack else []),
         *([_predict(predict)] if predict else []),
         Section("What the numbers mean", [*statements.what_holds(runs), statements.INTERVALS]),
@@ -108,21 +103,22 @@ def _certify(
     every = [*runs, *(run for best in envelopes for run in best.runs)]
     at: Floats = summaries.round_radii(every) if radii is None else np.array(sorted(radii))
     require(bool((at >= 0).all()), "radii are distances and cannot be negative")
-    curves = _drawn(
+    curves = draw(
         "certified-accuracy",
         "Share of images certified as their true class against every perturbation shorter than r. "
         "Solid: sound; dashed: conditional; dotted: heuristic. Bands: pointwise 95 % intervals.",
         lambda axes: figures.plot_certified_accuracy(axes, runs, envelopes),
     )
-    tables = _filled(
+    tables = [
         summaries.certified_accuracy_table(runs, envelopes, at),
         summaries.summary_table(runs),
         summaries.regret_table(runs, envelopes, at),
-    )
+    ]
     sections = [Section("Certified accuracy", (), curves, tables)]
     baseline = summaries.baseline_of(runs)
-    if differences := _filled(summaries.difference_table(runs, baseline, at)):
-        gaps = _drawn(
+    differences = summaries.difference_table(runs, baseline, at)
+    if differences.rows:
+        gaps = draw(
             "differences",
             f"Certified accuracy minus that of {baseline.name} on the same images, in percentage "
             "points. The runs differ at a radius where a band excludes 0.",
@@ -131,25 +127,23 @@ def _certify(
         )
         said = statements.chosen_baseline(runs, baseline)
         what = "the best single σ" if said else baseline.name
-        sections.append(Section(f"Compared with {what}", said, gaps, differences))
+        sections.append(Section(f"Compared with {what}", said, gaps, [differences]))
     return sections + _noise_levels(runs)
 
 
 def _attack(runs: Sequence[Outcomes]) -> Section:
-    curves = _drawn(
+    curves = draw(
         "robust-accuracy",
         "Accuracy under attack against the attacker's budget; ε = 0: no attack. Bands: pointwise "
         "95 % intervals.",
         lambda axes: figures.plot_robust_accuracy(axes, runs),
     )
-    tables = _filled(
-        summaries.robust_accuracy_table(runs), summaries.difference_table(runs, runs[0])
-    )
+    tables = [summaries.robust_accuracy_table(runs), summaries.difference_table(runs, runs[0])]
     return Section("Attacks", statements.attacked(runs), curves, tables)
 
 
 def _predict(runs: Sequence[Outcomes]) -> Section:
-    tables = _filled(summaries.summary_table(runs), summaries.difference_table(runs, runs[0]))
+    tables = [summaries.summary_table(runs), summaries.difference_table(runs, runs[0])]
     return Section("Predictions", statements.predicted(runs), (), tables)
 
 
@@ -158,14 +152,14 @@ def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
     known = [run for run in runs if np.isfinite(run.sigmas).all()]
     if all(len(np.unique(run.sigmas)) == 1 for run in known):
         return []
-    histograms = _drawn(
+    histograms = draw(
         "sigma",
         "Noise levels of the images, each row scaled to its highest bar. Triangle: median.",
         lambda axes: figures.plot_sigma_distribution(axes, known),
         legend=None,
         height=1.2 + 0.75 * len(known),
     )
-    accuracy = _drawn(
+    accuracy = draw(
         "accuracy-by-sigma",
         "How often images of similar σ are right: one point per level, or per tenth of the "
         "images. The images chose their σ, so this is not the effect of σ alone.",
@@ -173,14 +167,6 @@ def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
         legend="best",
     )
     return [Section("Noise levels", (), histograms + accuracy, [summaries.sigma_table(known)])]
-
-
-def _drawn(name: str, caption: str, plot: Callable[["Axes"], None], **how: Any) -> list[Picture]:
-    return [draw(name, caption, plot, **how)] if have_matplotlib() else []
-
-
-def _filled(*tables: Table) -> list[Table]:
-    return [table for table in tables if table.rows]
 
 
 def _page(runs: Sequence[Outcomes], sections: Sequence[Section]) -> str:
@@ -216,8 +202,7 @@ def command_of(header: dict[str, Any]) -> str:
     if "imported" in config:
         return f"varsmooth report import-tsv {shlex.quote(config['imported'])}"
     words = ["varsmooth", header["verb"]]
-    verbs = {"certify": CertifyOptions, "predict": PredictOptions, "attack": AttackOptions}
-    for options in (ModelOptions, DataOptions, verbs[header["verb"]]):
+    for options in (ModelOptions, DataOptions, OPTIONS[header["verb"]]):
         for field in fields(options):
             value = config.get(field.name)
             where = field.name in EXECUTION and field.name not in ("model", "data", "root")
@@ -227,7 +212,7 @@ def command_of(header: dict[str, Any]) -> str:
 
 
 def _word(value: Any) -> str:
-    """
+    """A value as an option takes it.
 
     Examples:
         >>> _word([0.12, 0.5]), _word(True)

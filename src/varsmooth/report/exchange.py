@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from varsmooth.defaults import ABSTAIN
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import require
 from varsmooth.rounding import rounded
 from varsmooth.runs.records import Row, Run
 
@@ -33,19 +33,18 @@ def export(folder: Path, to: Format, out: Path | None = None) -> Path:
     folder = folder.resolve()
     out = out or folder.with_name(f"{folder.name}.{to}")
     if to == "tsv":
-        _write_tsv(run, rows, out)
+        _write_csv(_community_rows(run, rows), out, "\t")
+    elif to == "csv":
+        _write_csv([_columns(row) for row in rows], out)
     else:
-        write = _write_csv if to == "csv" else _write_parquet
-        write([_columns(row) for row in rows], out)
+        _write_parquet([_columns(row) for row in rows], out)
     return out
 
 
 def _opened(folder: Path) -> tuple[Run, list[Row]]:
     run = Run.open(folder)
-    rows = run.rows()
-    require(
-        len(rows) > 0, f"run {run.header['name']} has no rows yet; let it finish an image first"
-    )
+    rows, name = run.rows(), run.header["name"]
+    require(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
     return run, rows
 
 
@@ -59,9 +58,9 @@ def _columns(row: Row) -> Row:
     return flat
 
 
-def _write_csv(rows: Sequence[Row], out: Path) -> None:
+def _write_csv(rows: Sequence[Row], out: Path, delimiter: str = ",") -> None:
     with out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
         writer.writeheader()
         for row in rows:
             writer.writerow(
@@ -70,37 +69,34 @@ def _write_csv(rows: Sequence[Row], out: Path) -> None:
 
 
 def _write_parquet(rows: Sequence[Row], out: Path) -> None:
-    if find_spec("polars"):
-        import polars
+    require(
+        find_spec("polars") is not None,
+        "Parquet needs polars; install it with: pip install 'varsmooth[parquet]', or export to csv",
+    )
+    import polars
 
-        polars.DataFrame(rows, infer_schema_length=None).write_parquet(out)
-    elif find_spec("pyarrow"):
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), out)
-    else:
-        raise VarsmoothError(
-            "Parquet needs polars or pyarrow; install one with: "
-            "pip install 'varsmooth[parquet]', or export to csv"
-        )
+    polars.DataFrame(rows, infer_schema_length=None).write_parquet(out)
 
 
-def _write_tsv(run: Run, rows: Sequence[Row], out: Path) -> None:
+def _community_rows(run: Run, rows: Sequence[Row]) -> list[Row]:
     verb, name = run.header["verb"], run.header["name"]
     require(verb == "certify", f"the tab-separated format is for radii; {name} is a {verb} run")
     require(
         all(row["label"] is not None for row in rows),
         f"the tab-separated format needs labels, and run {name} has images without; export to csv",
     )
-    lines = ["\t".join(TSV_COLUMNS)]
-    for row in rows:
-        right = int(row["prediction"] == row["label"])
-        radius = "0.0" if row["prediction"] == ABSTAIN else rounded(row["radius"], _DIGITS)
-        cells = [row["id"], row["label"], row["prediction"], radius, right]
-        lines.append(
-            "\t".join(str(cell) for cell in [*cells, timedelta(seconds=row.get("seconds") or 0.0)])
+    cells = (
+        (
+            row["id"],
+            row["label"],
+            row["prediction"],
+            "0.0" if row["prediction"] == ABSTAIN else rounded(row["radius"], _DIGITS),
+            int(row["prediction"] == row["label"]),
+            timedelta(seconds=row.get("seconds") or 0.0),
         )
-    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for row in rows
+    )
+    return [dict(zip(TSV_COLUMNS, line, strict=True)) for line in cells]
 
 
 def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:

@@ -30,12 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LINE_STYLES: dict[Guarantee | None, str] = {
-    "sound": "-",
-    "conditional": "--",
-    "heuristic": ":",
-    None: "-",
-}
+LINE_STYLES: dict[Guarantee | None, str]
+LINE_STYLES = {"sound": "-", "conditional": "--", "heuristic": ":", None: "-"}
 
 STYLE: dict[str, Any] = {
     "font.size": 10,
@@ -55,9 +51,12 @@ STYLE: dict[str, Any] = {
 }
 """Settings for `matplotlib.rc_context`."""
 
+SIGMA_AXIS = "σ given to an image (pixels in [0, 1])"
+
+POINTS: dict[str, Any] = {"marker": "o", "markersize": 5, "elinewidth": 1.1, "capsize": 2.5}
+
 # Okabe and Ito's palette without its yellow, which is too pale on white.
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-
 
 MISSING = (
     "matplotlib is not installed, so there are no figures; install it with: "
@@ -97,19 +96,23 @@ def draw(
     plot: Callable[["Axes"], None],
     legend: Literal["upper right", "best"] | None = "upper right",
     height: float = 4.2,
-) -> Picture:
-    """Draw on axes, and keep it as PNG and SVG; a long legend stands above, None: no legend."""
+) -> list[Picture]:
+    """Draw on axes, and keep it as PNG and SVG; no picture without matplotlib.
+
+    A long legend stands above the axes; None: no legend.
+    """
+    if not have_matplotlib():
+        return []
     from matplotlib.figure import Figure
 
     with styled(name):
         figure = Figure(figsize=(7.2, height), layout="constrained")
         plot(axes := figure.subplots())
-        labels = axes.get_legend_handles_labels()[1]
-        if legend and len(labels) <= 6:
-            axes.legend(loc=legend)
-        elif legend:
+        if legend and len(axes.get_legend_handles_labels()[1]) > 6:
             legend_above(figure, axes)
-        return Picture.of(name, caption, figure)
+        elif legend:
+            axes.legend(loc=legend)
+        return [Picture.of(name, caption, figure)]
 
 
 def styled(name: str, **more: Any) -> AbstractContextManager[None]:
@@ -165,15 +168,8 @@ def plot_certified_accuracy(
     greys = map(str, np.linspace(0.5, 0.75, len(envelopes)))
     for best, grey in zip(envelopes, greys, strict=True):
         accuracy = 100 * best.accuracy(radii)
-        shown = _until_zero(accuracy)
-        axes.plot(
-            radii[shown],
-            accuracy[shown],
-            **_line(best, grey),
-            linewidth=3.2,
-            alpha=0.8,
-            zorder=1.5,
-        )
+        shown, look = _until_zero(accuracy), _line(best, grey) | {"linewidth": 3.2, "alpha": 0.8}
+        axes.plot(radii[shown], accuracy[shown], **look, zorder=1.5)
     axes.set(xlabel="ℓ₂ radius r", ylabel="certified accuracy (%)", xlim=(0, radii[-1]))
     highest = max(float(certified_accuracy(run.reach, 0.0)) for run in everything)
     axes.set_ylim(0, min(100, 10 * np.ceil(10 * highest + 0.8)))  # a round number above it
@@ -184,16 +180,14 @@ def plot_differences(axes: "Axes", runs: Sequence[Outcomes], baseline: Outcomes)
     radii = _fine_radii(runs)[:: 2 if len(runs) < 4 else 4]
     axes.axhline(0, color="#555555", linewidth=1)
     for run, colour in zip(runs, colours(len(runs)), strict=True):
-        pair = None if run is baseline else shared_images(run, baseline)
-        if pair is None:
+        if run is baseline or (pair := shared_images(run, baseline)) is None:
             continue
         one, other = pair
         gaps = [PairedDifference.of(one.reach >= r, other.reach >= r) for r in radii]
         low, high = np.array([gap.interval() for gap in gaps]).T
         draw_band(axes, radii, low, high, colour)
         axes.plot(radii, [100 * gap.value for gap in gaps], **_line(run, colour))
-    axes.set(xlabel="ℓ₂ radius r", xlim=(0, radii[-1]))
-    axes.set_ylabel(f"points above {baseline.name}")
+    axes.set(xlabel="ℓ₂ radius r", xlim=(0, radii[-1]), ylabel=f"points above {baseline.name}")
 
 
 def plot_sigma_distribution(axes: "Axes", runs: Sequence[Outcomes]) -> None:
@@ -215,8 +209,7 @@ def plot_sigma_distribution(axes: "Axes", runs: Sequence[Outcomes]) -> None:
         median = float(np.median(run.sigmas))
         axes.plot(median, base - 0.07, marker="^", color=colour, markersize=6, clip_on=False)
     axes.set_yticks(range(len(runs)), [run.name for run in reversed(runs)])
-    axes.set(xscale="log", xlabel="σ given to an image (pixels in [0, 1])")
-    axes.set_ylim(-0.2, len(runs))
+    axes.set(xscale="log", xlabel=SIGMA_AXIS, ylim=(-0.2, len(runs)))
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     _plain_log_ticks(axes)
@@ -233,14 +226,11 @@ def plot_accuracy_by_sigma(axes: "Axes", runs: Sequence[Outcomes]) -> None:
             [float(np.median(run.sigmas[group])) for group in groups],
             100 * value,
             yerr=100 * np.abs(ends - value),
-            marker="o",
-            markersize=5,
-            elinewidth=1.1,
-            capsize=2.5,
             **_line(run, colour),
+            **POINTS,
         )
     certify = runs[0].verb == "certify"
-    axes.set(xscale="log", xlabel="σ given to an image (pixels in [0, 1])", ylim=(0, 103))
+    axes.set(xscale="log", xlabel=SIGMA_AXIS, ylim=(0, 103))
     axes.set_ylabel("certified right (%)" if certify else "accuracy (%)")
     _plain_log_ticks(axes)
 
@@ -255,9 +245,8 @@ def plot_robust_accuracy(axes: "Axes", runs: Sequence[Outcomes]) -> None:
         at = np.array([0.0, *budgets])
         draw_band(axes, at, low, high, colour)
         axes.plot(at, [100 * share.value for share in shares], "o-", color=colour, label=run.name)
-    axes.set(xlabel="ℓ₂ budget ε of the attack", ylabel="accuracy under attack (%)")
+    axes.set(xlabel="ℓ₂ budget ε of the attack", ylabel="accuracy under attack (%)", ylim=(0, 100))
     axes.set_xlim(left=0)
-    axes.set_ylim(0, 100)
 
 
 def _fine_radii(runs: Sequence[Outcomes]) -> Floats:

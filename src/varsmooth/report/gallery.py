@@ -20,26 +20,42 @@ MOST = 1000
 
 
 @dataclass(frozen=True)
-class Card:
-    """An image: its row of the run, the rows of all runs on it, its thumbnail if it was found."""
-
-    row: Row
-    every: Sequence[tuple[str, Row]]
-    thumbnail: str | None
-    evidence: Sequence[str]
-
-
-@dataclass(frozen=True)
 class Gallery:
-    """The cards of a run, and what to know before looking at them."""
+    """The rows of a run and, by the id of the image, everything known about it.
 
+    `every` are the rows of all runs on the image, with their names; `thumbnails` those that were
+    found; `sentences` what to know before looking.
+    """
+
+    rows: Sequence[Row]
     class_names: Sequence[str]
     sentences: Sequence[str]
-    cards: Sequence[Card]
+    every: dict[int, list[tuple[str, Row]]]
+    thumbnails: dict[int, str]
+
+    def evidence(self, row: Row) -> list[str]:
+        """The votes behind a row, and how α was spent."""
+        if "clean_counts" in row:
+            before = self._votes("Votes before the attack", row["clean_counts"])
+            return [before, self._votes("Votes under attack", row["counts"])]
+        if "counts" in row:
+            return [self._votes("Votes", row["counts"])]
+        if not (found := row.get("evidence")):
+            return ["This run was imported without evidence."]
+        ledger, select = found["ledger"], found["ledger"]["alpha_select"]
+        said = [self._votes(f"Votes at σ = {v['sigma']:.4g}", v["counts"]) for v in found["votes"]]
+        part = f", {select:g} of it for the selector" if select else ""
+        return [*said, f"α = {ledger['alpha']:g}{part}; seed {found['seed']}."]
+
+    def _votes(self, what: str, counts: Sequence[int]) -> str:
+        """The three classes with most votes."""
+        top = sorted(range(len(counts)), key=lambda c: -counts[c])[:3]
+        shown = [f"{class_name(c, self.class_names)} {counts[c]}" for c in top if counts[c]]
+        return f"{what}: {', '.join(shown)} of {sum(counts)}."
 
 
 def gallery(subject: Outcomes, runs: Sequence[Outcomes]) -> Gallery:
-    """A card for each image of `subject`, with the rows of all `runs` on it.
+    """The images of `subject`, with the rows of all `runs` on them.
 
     Of an attack, the rows at its largest budget.
     """
@@ -49,22 +65,20 @@ def gallery(subject: Outcomes, runs: Sequence[Outcomes]) -> Gallery:
     if len(subject) > MOST:
         said.append(f"The first {MOST} of {len(subject)} images.")
         subject = subject.select(np.arange(MOST))
-    shown = {}
-    try:
-        images = images_of(subject.header)
-        shown = dict(zip(images.ids.tolist(), images.images, strict=True))
-    except VarsmoothError as error:
-        said.append(f"The images themselves cannot be shown: {error}.")
-    found: dict[int, list[tuple[str, Row]]] = {}
+    every: dict[int, list[tuple[str, Row]]] = {row["id"]: [] for row in subject.rows}
     for run in runs:
         for row in run.rows if run.same_data(subject) else ():
-            found.setdefault(row["id"], []).append((run.name, row))
+            every.get(row["id"], []).append((run.name, row))
+    thumbnails = {}
+    try:
+        images = images_of(subject.header)
+        shown = zip(images.ids.tolist(), images.images, strict=True)
+        thumbnails = {id: picture(pixels, SIDE) for id, pixels in shown if id in every}
+    except VarsmoothError as error:
+        said.append(f"The images themselves cannot be shown: {error}.")
     names = subject.header["dataset"]["class_names"]
-    cards = []
-    for row in subject.rows:
-        thumbnail = picture(shown[row["id"]], SIDE) if row["id"] in shown else None
-        cards.append(Card(row, found[row["id"]], thumbnail, evidence_of(row, names)))
-    return Gallery(names, said, cards)
+    said.append("Open a card for the evidence.")
+    return Gallery(subject.rows, names, said, every, thumbnails)
 
 
 def images_of(header: dict[str, Any]) -> ImageDataset:
@@ -72,26 +86,3 @@ def images_of(header: dict[str, Any]) -> ImageDataset:
     config, dataset = header["config"], header["dataset"]
     name, root, resize = (config.get(key) for key in ("data", "root", "resize"))
     return load_dataset(name or dataset["name"], dataset["split"], root, resize)
-
-
-def evidence_of(row: Row, names: Sequence[str]) -> list[str]:
-    """The votes behind a row, and how α was spent."""
-    if "clean_counts" in row:
-        before = _votes("Votes before the attack", row["clean_counts"], names)
-        return [before, _votes("Votes under attack", row["counts"], names)]
-    if "counts" in row:
-        return [_votes("Votes", row["counts"], names)]
-    evidence: dict[str, Any] | None = row.get("evidence")
-    if not evidence:
-        return ["This run was imported without evidence."]
-    ledger = evidence["ledger"]
-    said = [_votes(f"Votes at σ = {v['sigma']:.4g}", v["counts"], names) for v in evidence["votes"]]
-    select = f", {ledger['alpha_select']:g} of it for the selector" * bool(ledger["alpha_select"])
-    return [*said, f"α = {ledger['alpha']:g}{select}; seed {evidence['seed']}."]
-
-
-def _votes(what: str, counts: Sequence[int], names: Sequence[str]) -> str:
-    """The three classes with most votes."""
-    top = sorted(range(len(counts)), key=lambda c: -counts[c])[:3]
-    shown = ", ".join(f"{class_name(c, names)} {counts[c]}" for c in top if counts[c])
-    return f"{what}: {shown} of {sum(counts)}."

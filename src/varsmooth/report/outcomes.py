@@ -1,11 +1,11 @@
-"""Runs as columns of numbers: alone, paired by image, or a whole sweep."""
+"""Runs as columns of numbers: alone, paired by image, or the best of a sweep."""
 
 import glob
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,10 +14,10 @@ from varsmooth.bounds import Floats
 from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.report import statistics
-from varsmooth.runs.records import Row, Run
+from varsmooth.runs.records import Row, Run, key_of
 
-Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Kind = TypeVar("Kind", bound=np.generic)
 
 
 def outcome(row: Row) -> str:
@@ -38,14 +38,12 @@ def class_name(number: int, names: Sequence[str]) -> str:
     return names[number] if number < len(names) else str(number)
 
 
-def _integers(key: str) -> "cached_property[Integers]":
-    return cached_property(lambda run: np.array([row[key] for row in run.rows], dtype=np.int64))
+def _column(kind: type[Kind], *keys: str) -> "cached_property[NDArray[Kind]]":
+    """The first of these entries that a row has; NaN where the run does not record it."""
 
-
-def _floats(key: str) -> "cached_property[Floats]":
-    def column(run: "Outcomes") -> Floats:
-        values = (row.get(key) for row in run.rows)
-        return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+    def column(run: "Outcomes") -> NDArray[Kind]:
+        values = (next((row[k] for k in keys if k in row), None) for row in run.rows)
+        return np.array([np.nan if v is None else v for v in values], dtype=kind)
 
     return cached_property(column)
 
@@ -53,41 +51,35 @@ def _floats(key: str) -> "cached_property[Floats]":
 @dataclass(frozen=True, eq=False)
 class Outcomes:
     """One run: its header, its n rows (one per image, or per image and ε of an attack), and the
-    rows as columns (n,). A column is NaN where a run does not record the value.
-
-    `guarantee` is that of a certify run. Under attack, `predictions` and `sigmas` are those of the
-    attacked images.
+    rows as columns (n,). Under attack, predictions and levels are those of the attacked images.
     """
 
-    name: str
     header: dict[str, Any]
     rows: Sequence[Row]
-    guarantee: Guarantee | None
-    alpha: float | None
 
-    ids = _integers("id")
-    labels = _integers("label")
-    predictions = _integers("prediction")
-    radii = _floats("radius")
-    sigmas = _floats("sigma")
-    clean_sigmas = _floats("sigma_clean")
-    samples = _floats("samples")
-    seconds = _floats("seconds")
-    eps = _floats("eps")
+    ids = _column(np.int64, "id")
+    labels = _column(np.int64, "label")
+    predictions = _column(np.int64, "prediction")
+    clean_predictions = _column(np.int64, "clean_prediction", "prediction")
+    radii = _column(np.float64, "radius")
+    sigmas = _column(np.float64, "sigma")
+    clean_sigmas = _column(np.float64, "sigma_clean")
+    samples = _column(np.float64, "samples")
+    seconds = _column(np.float64, "seconds")
+    eps = _column(np.float64, "eps")
 
     @classmethod
     def open(cls, folder: Path) -> "Outcomes":
-        """Read a run folder."""
         run = Run.open(folder)
         return cls.of(run.header, run.rows())
 
     @classmethod
     def of(cls, header: dict[str, Any], rows: Sequence[Row]) -> "Outcomes":
         """From the header and the rows of a run; accuracy needs rows and labels."""
-        name, verb = header["name"], header["verb"]
+        name = header["name"]
         require(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
         require(
-            verb in ("certify", "predict", "attack") and "violated" not in rows[0],
+            "violated" not in rows[0],
             f"run {name} searched for false certificates; its result is the line that "
             "varsmooth attack --against printed, and a report has nothing to add",
         )
@@ -96,21 +88,37 @@ class Outcomes:
             f"run {name} has images without labels, so accuracy is not defined; "
             "look at its rows with: varsmooth report export",
         )
-        guarantee = _guarantee(name, rows) if verb == "certify" else None
-        return cls(name, header, rows, guarantee, _alpha(header, rows))
+        return cls(header, rows)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    @cached_property
-    def clean_predictions(self) -> Integers:
-        """The predictions before any attack."""
-        found = [row.get("clean_prediction", row["prediction"]) for row in self.rows]
-        return np.array(found, dtype=np.int64)
+    @property
+    def name(self) -> str:
+        return str(self.header["name"])
 
     @property
     def verb(self) -> str:
         return str(self.header["verb"])
+
+    @cached_property
+    def guarantee(self) -> Guarantee | None:
+        """That of every radius of a certify run."""
+        if self.verb != "certify":
+            return None
+        word, *others = words = sorted({str(row["guarantee"]) for row in self.rows})
+        require(not others, f"run {self.name} mixes the guarantees {', '.join(words)}")
+        known = word in get_args(Guarantee)
+        require(known, f"run {self.name} has the unknown guarantee {word!r}")
+        return word  # type: ignore[return-value]
+
+    @cached_property
+    def alpha(self) -> float | None:
+        """The α of every image: from the evidence, else from the configuration, else unknown."""
+        found = {row["evidence"]["ledger"]["alpha"] for row in self.rows if row.get("evidence")}
+        require(len(found) <= 1, f"run {self.name} mixes several alpha: {sorted(found)}")
+        alpha: float | None = found.pop() if found else self.header["config"].get("alpha")
+        return alpha
 
     @property
     def fixed_sigma(self) -> float | None:
@@ -135,19 +143,16 @@ class Outcomes:
         An attacker may leave an image alone, so under attack an image also has to be right
         without one.
         """
-        flags: Flags = self.clean_correct & (self.predictions == self.labels)
-        return flags
+        return self.clean_correct & np.equal(self.predictions, self.labels)
 
     @property
     def clean_correct(self) -> Flags:
         """The same before any attack."""
-        flags: Flags = (self.clean_predictions == self.labels) & (self.labels != ABSTAIN)
-        return flags
+        return np.equal(self.clean_predictions, self.labels)
 
     @property
     def abstained(self) -> Flags:
-        flags: Flags = self.predictions == ABSTAIN
-        return flags
+        return np.equal(self.predictions, ABSTAIN)
 
     @cached_property
     def reach(self) -> Floats:
@@ -158,14 +163,12 @@ class Outcomes:
     def average_radius(self) -> float:
         return statistics.average_certified_radius(self.reach)
 
-    def select(self, rows: Flags | Integers) -> "Outcomes":
+    def select(self, rows: Flags | NDArray[np.int64]) -> "Outcomes":
         """Some of the rows, by a mask or by position."""
-        positions = np.arange(len(self))[rows]
-        return replace(self, rows=[self.rows[i] for i in positions])
+        return replace(self, rows=[self.rows[i] for i in np.arange(len(self))[rows]])
 
-    def keys(self) -> list[tuple[int, float | None]]:
-        """What each row is about: an image, and the ε of an attack on it."""
-        return [(row["id"], row.get("eps")) for row in self.rows]
+    def named(self, name: str) -> "Outcomes":
+        return replace(self, header=self.header | {"name": name})
 
     def budgets(self) -> list[float]:
         """The ε of an attack run, ascending."""
@@ -181,7 +184,7 @@ def open_runs(folders: Sequence[Path]) -> list[Outcomes]:
     runs = [Outcomes.open(folder) for folder in folders]
     names = [run.name for run in runs]
     return [
-        run if names.count(run.name) == 1 else replace(run, name=f"{run.name} ({folder})")
+        run if names.count(run.name) == 1 else run.named(f"{run.name} ({folder})")
         for run, folder in zip(runs, folders, strict=True)
     ]
 
@@ -191,8 +194,8 @@ def shared_images(first: Outcomes, second: Outcomes) -> tuple[Outcomes, Outcomes
 
     Images are the same if data set, split, id and label are; rows of attacks if ε is, too.
     """
-    place = {key: row for row, key in enumerate(second.keys())}
-    pairs = [(row, place[key]) for row, key in enumerate(first.keys()) if key in place]
+    place = {key_of(row): i for i, row in enumerate(second.rows)}
+    pairs = [(i, place[key_of(row)]) for i, row in enumerate(first.rows) if key_of(row) in place]
     if not first.same_data(second) or not pairs:
         return None
     one, other = first.select(np.array(pairs)[:, 0]), second.select(np.array(pairs)[:, 1])
@@ -206,7 +209,20 @@ class Envelope:
     label: str
     runs: Sequence[Outcomes]
 
-    def __post_init__(self) -> None:
+    @classmethod
+    def parse(cls, text: str) -> "Envelope":
+        """From "label=run1,run2,..."; a run may be a pattern such as runs/fixed-*."""
+        label, equals, listed = (part.strip() for part in text.partition("="))
+        require(
+            bool(label and equals and listed),
+            f'an envelope is written "label=run1,run2,...", not {text!r}',
+        )
+        patterns = [pattern.strip() for pattern in listed.split(",")]
+        found = (match for p in patterns for match in (sorted(glob.glob(p)) or [p]))
+        return cls(label, open_runs([Path(match) for match in found]))
+
+    def check(self) -> None:
+        """Only curves over the same images have a meaningful maximum."""
         require(
             all(run.verb == "certify" for run in self.runs),
             f"envelope {self.label}: only certify runs have a certified accuracy",
@@ -231,27 +247,12 @@ class Envelope:
         return statistics.envelope([run.reach for run in self.runs], radii)
 
 
-Sweep = tuple[str, Sequence[Outcomes]]
-
-
-def parse_sweep(text: str) -> Sweep:
-    """Label and runs of "label=run1,run2,..."; a run may be a pattern such as runs/fixed-*."""
-    label, equals, listed = (part.strip() for part in text.partition("="))
-    require(
-        bool(label and equals and listed),
-        f'an envelope is written "label=run1,run2,...", not {text!r}',
-    )
-    patterns = [pattern.strip() for pattern in listed.split(",")]
-    found = (match for p in patterns for match in (sorted(glob.glob(p)) or [p]))
-    return label, open_runs([Path(match) for match in found])
-
-
 def on_common_images(
-    runs: Sequence[Outcomes], sweeps: Sequence[Sweep]
-) -> tuple[list[Outcomes], list[Sweep]]:
+    runs: Sequence[Outcomes], envelopes: Sequence[Envelope]
+) -> tuple[list[Outcomes], list[Envelope]]:
     """All certify runs on the images that every one of them has; other runs as they are."""
-    everything = [*runs, *(run for _, swept in sweeps for run in swept)]
-    certify = [run for run in everything if run.verb == "certify"]
+    every = [*runs, *(run for best in envelopes for run in best.runs)]
+    certify = [run for run in every if run.verb == "certify"]
     require(len(certify) > 0, "only certify runs can be kept to their common images")
     common = certify[0]
     for run in certify[1:]:
@@ -259,24 +260,8 @@ def on_common_images(
             raise VarsmoothError(f"{run.name} has no image in common with the other certify runs")
         common = pair[0]
 
-    def kept(run: Outcomes) -> Outcomes:
-        pair = shared_images(common, run) if run.verb == "certify" else None
-        return run if pair is None else pair[1]
+    def kept(some: Sequence[Outcomes]) -> list[Outcomes]:
+        pairs = [shared_images(common, run) if run.verb == "certify" else None for run in some]
+        return [run if pair is None else pair[1] for run, pair in zip(some, pairs, strict=True)]
 
-    return [kept(r) for r in runs], [(label, [kept(r) for r in swept]) for label, swept in sweeps]
-
-
-def _guarantee(name: str, rows: Sequence[Row]) -> Guarantee:
-    words = {row["guarantee"] for row in rows}
-    require(len(words) == 1, f"run {name} mixes the guarantees {', '.join(sorted(words))}")
-    (word,) = words
-    require(word in get_args(Guarantee), f"run {name} has the unknown guarantee {word!r}")
-    return word  # type: ignore[no-any-return]
-
-
-def _alpha(header: dict[str, Any], rows: Sequence[Row]) -> float | None:
-    """The α of every image: from the evidence, else from the configuration, else unknown."""
-    found = {row["evidence"]["ledger"]["alpha"] for row in rows if row.get("evidence")}
-    require(len(found) <= 1, f"run {header['name']} mixes several alpha: {sorted(found)}")
-    value = found.pop() if found else header["config"].get("alpha")
-    return None if value is None else float(value)
+    return kept(runs), [replace(best, runs=kept(best.runs)) for best in envelopes]

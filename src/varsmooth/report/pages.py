@@ -29,11 +29,6 @@ def templates(package: str, **names: Any) -> Environment:
     return found
 
 
-def macros(environment: Environment, name: str) -> Any:
-    """The macros of a template, as functions from values to HTML."""
-    return environment.get_template(name).module
-
-
 def picture(pixels: Pixels, side: int | None = None) -> str:
     """Pixels as an address that holds them; larger images are scaled down to `side` pixels."""
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)

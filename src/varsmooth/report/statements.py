@@ -1,15 +1,15 @@
 """The sentences about runs: what was found, what the numbers mean and what they do not."""
 
 from collections.abc import Sequence
-from decimal import ROUND_CEILING
 
 import numpy as np
 
 from varsmooth.bounds import Floats
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
 from varsmooth.report.outcomes import Envelope, Flags, Outcomes, class_name, shared_images
-from varsmooth.report.statistics import certified_counts, false_certificates, share_intervals
+from varsmooth.report.statistics import Share, certified_counts, false_certificates
 from varsmooth.report.summaries import baseline_of, radius_difference
+from varsmooth.report.tables import Cell
 from varsmooth.rounding import percent, rounded
 from varsmooth.runs.records import SEEN, Row, Run
 
@@ -53,17 +53,14 @@ def verdict(runs: Sequence[Outcomes]) -> list[str]:
         f"true class, average certified radius {rounded(subject.average_radius)} "
         f"({subject.guarantee})"
     )
-    certify = [run for run in runs if run.verb == "certify"]
-    baseline = baseline_of(certify)
     if subject.fixed_sigma is not None:
         return [headline]
-    if baseline.fixed_sigma is None:
-        alone = "No run with a single σ is given, so this report cannot say what choosing σ gains."
-        return [headline, alone]
-    return [headline, _against(subject, baseline)]
+    return [headline, _against(subject, baseline_of([r for r in runs if r.verb == "certify"]))]
 
 
 def _against(subject: Outcomes, baseline: Outcomes) -> str:
+    if baseline.fixed_sigma is None:
+        return "No run with a single σ is given, so this report cannot say what choosing σ gains."
     best = f"the best single σ given ({baseline.name})"
     if (pair := shared_images(subject, baseline)) is None:
         return f"It shares no image with {best}, so the two cannot be compared."
@@ -197,34 +194,35 @@ def result(run: Run) -> list[str]:
     """What a run found, as a terminal shows it; its images may have no labels."""
     rows, verb = run.rows(), run.header["verb"]
     if rows and "violated" in rows[0]:
-        return [_searched(run, rows)]
+        kinds = sorted({row["guarantee"] for row in rows})
+        found = {k: [row["violated"] for row in rows if row["guarantee"] == k] for k in kinds}
+        counts = [f"{sum(false)} of {len(false)} {k} ones false" for k, false in found.items()]
+        return [f"certificates searched in {run.folder}: {', '.join(counts)}"]
     images, size = len({row["id"] for row in rows}), run.header["dataset"]["size"]
     counted = f"{images} of {size} images in {run.folder}"
-    abstained = sum(row["prediction"] == ABSTAIN for row in rows)
-    abstains = f"{percent(abstained, max(len(rows), 1), up=True)} % abstained"
-    labelled = bool(rows) and rows[0]["label"] is not None
     if verb == "attack":
         budgets = sorted({row["eps"] for row in rows})
-        chosen = ([row for row in rows if row["eps"] == eps] for eps in budgets)
-        return [counted, *(_attack(run, some, labelled) for some in chosen)]
-    if not labelled:
+        return [counted, *(_attack(run, [r for r in rows if r["eps"] == eps]) for eps in budgets)]
+    abstained = sum(row["prediction"] == ABSTAIN for row in rows)
+    abstains = f"{percent(abstained, max(len(rows), 1), up=True)} % abstained"
+    if not rows or rows[0]["label"] is None:
         each = [_answer(run, row) for row in rows] if len(rows) <= SHOWN else []
         return [f"{counted}: unlabelled, {abstains}", *each]
-    found = Outcomes.of(run.header, rows)
+    outcomes = Outcomes.of(run.header, rows)
     if (at := run.header["config"].get("at")) is not None:
-        samples = found.samples
+        samples = outcomes.samples
         votes = f"mean {samples.mean():,.0f}, median {np.median(samples):,.0f}"
-        return [counted, *_curve(found.reach, np.unique(at)), f"votes of an image: {votes}"]
-    right = f"accuracy {_share(found.correct)}"
+        return [counted, *_curve(outcomes.reach, np.unique(at)), f"votes of an image: {votes}"]
+    right = f"accuracy {_share(outcomes.correct)}"
     if verb == "certify":
-        mean = rounded(found.average_radius)
+        mean = rounded(outcomes.average_radius)
         right = f"certified {right}, average certified radius {mean} (0 where wrong)"
-    return [f"{counted}: {right}, {abstains}", *_deployment(found)]
+    return [f"{counted}: {right}, {abstains}", *_deployment(rows[0])]
 
 
-def _deployment(found: Outcomes) -> list[str]:
-    """The option that `predict` needs inside these radii, where it is not the default."""
-    evidence = found.rows[0].get("evidence")
+def _deployment(row: Row) -> list[str]:
+    """The option that `predict` needs inside the radii, where it is not the default."""
+    evidence = row.get("evidence")
     share = evidence["ledger"].get("alpha_deploy", 0) if evidence else 0
     if share <= ALPHA_SELECT:
         return []
@@ -241,9 +239,7 @@ def _answer(run: Run, row: Row) -> str:
     who = str(about["name"]) if about["size"] == 1 else f"image {row['id']}"
     names = run.header.get("class_names") or about.get("class_names", [])
     words = [who, class_name(row["prediction"], names), f"σ {row['sigma']:.3g}"]
-    if "radius" in row:
-        words.append(f"radius {rounded(row['radius'])}")
-    return "  ".join(words)
+    return "  ".join(words + [f"radius {rounded(row['radius'])}"] * ("radius" in row))
 
 
 def next_command(run: Run) -> str:
@@ -252,38 +248,26 @@ def next_command(run: Run) -> str:
     return f"varsmooth report {run.folder}" if labelled else f"varsmooth report export {run.folder}"
 
 
-def _curve(reached: Floats, radii: Floats) -> list[str]:
+def _curve(reach: Floats, radii: Floats) -> list[str]:
     """Certified accuracy at each radius with its 95 % interval over images."""
-    n = len(reached)
-    low, high = share_intervals(counts := certified_counts(reached, radii), n)
+    shares = [Share(int(k), len(reach)) for k in certified_counts(reach, radii)]
     return [
-        f"certified accuracy at r = {r:g}: {percent(int(k), n)} % "
-        f"[{rounded(100 * a, 1)}, {rounded(100 * b, 1, ROUND_CEILING)}]"
-        for r, k, a, b in zip(radii, counts, low, high, strict=True)
+        f"certified accuracy at r = {r:g}: {Cell.share(share).text} %"
+        for r, share in zip(radii, shares, strict=True)
     ]
 
 
-def _attack(run: Run, rows: Sequence[Row], labelled: bool) -> str:
+def _attack(run: Run, rows: Sequence[Row]) -> str:
     """What the attack did at one budget."""
+    clean = attacked = "unlabelled"
+    if rows[0]["label"] is not None:
+        found = Outcomes.of(run.header, rows)
+        clean, attacked = _share(found.clean_correct), _share(found.correct)
     changed = sum(row["prediction"] != row["clean_prediction"] for row in rows)
-    found = Outcomes.of(run.header, rows) if labelled else None
-    clean, attacked = (
-        ("unlabelled", "unlabelled")
-        if found is None
-        else (_share(found.clean_correct), _share(found.correct))
-    )
     return (
         f"eps {rows[0]['eps']:g}: clean accuracy {clean}, attacked {attacked}, "
         f"{percent(changed, len(rows))} % of the answers changed"
     )
-
-
-def _searched(run: Run, rows: Sequence[Row]) -> str:
-    kinds: dict[str, list[bool]] = {}
-    for row in rows:
-        kinds.setdefault(row["guarantee"], []).append(row["violated"])
-    counts = [f"{sum(kinds[k])} of {len(kinds[k])} {k} ones false" for k in sorted(kinds)]
-    return f"certificates searched in {run.folder}: {', '.join(counts)}"
 
 
 def _share(flags: Flags, up: bool = False) -> str:

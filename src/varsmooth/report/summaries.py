@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from varsmooth.bounds import Floats
-from varsmooth.report.outcomes import Envelope, Flags, Outcomes, shared_images
+from varsmooth.report.outcomes import Envelope, Outcomes, shared_images
 from varsmooth.report.statistics import (
     Interval,
     PairedDifference,
@@ -17,11 +17,11 @@ from varsmooth.report.statistics import (
     regret,
     sigma_groups,
 )
-from varsmooth.report.tables import Cell, Table
+from varsmooth.report.tables import Cell, Table, Value
 from varsmooth.rounding import percent, rounded
 
 INTERVALS = "95 % intervals over images in brackets"
-_NONE: Floats = np.array([])
+UNKNOWN = Cell("–")
 
 
 def round_radii(runs: Sequence[Outcomes], most: int = 8) -> Floats:
@@ -48,16 +48,14 @@ def summary_table(runs: Sequence[Outcomes]) -> Table:
     """One line per run: what it is, how often it is right, what it cost."""
     certify = runs[0].verb == "certify"
 
-    def row(run: Outcomes) -> dict[str, Cell | str | int]:
-        right, abstains = Share.of(run.correct), Cell.share(Share.of(run.abstained), up=True)
-        low, high = mean_interval(np.maximum(run.reach, 0))
-        radius = Cell.mean_radius(run.average_radius, Interval(max(low, 0.0), high))
-        found: dict[str, Cell | str | int] = {"run": run.name}
+    def row(run: Outcomes) -> dict[str, Value]:
+        found: dict[str, Value] = {"run": run.name}
+        found |= {"guarantee": run.guarantee or ""} if certify else {}
+        found["certified right %" if certify else "accuracy %"] = Share.of(run.correct)
+        found["abstains %"] = Cell.share(Share.of(run.abstained), up=True)
         if certify:
-            found |= {"guarantee": run.guarantee or "", "certified right %": Cell.share(right)}
-            found |= {"abstains %": abstains, "ACR": radius}
-        else:
-            found |= {"accuracy %": Cell.share(right), "abstains %": abstains}
+            low, high = mean_interval(np.maximum(run.reach, 0))
+            found["ACR"] = Cell.mean_radius(run.average_radius, Interval(max(low, 0.0), high))
         cost = {"votes / image": _mean(run.samples, 0), "s / image": _mean(run.seconds, 3)}
         return found | {"median σ": _sigma(run.sigmas), "images": len(run)} | cost
 
@@ -73,19 +71,17 @@ def certified_accuracy_table(
     runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Floats
 ) -> Table:
     """Certified accuracy of every run and envelope at the chosen radii."""
-    rows: list[dict[str, Cell | str | int]] = []
-    names = [f"r = {radius:g}" for radius in radii]
+    rows: list[dict[str, Value]] = []
     for run in runs:
         counts = certified_counts(run.reach, radii)
-        shares = [Cell.share(Share(int(k), len(run))) for k in counts]
-        about = {"run": run.name, "guarantee": run.guarantee or ""}
-        rows.append({**about, **dict(zip(names, shares, strict=True))})
+        at = {f"r = {r:g}": Share(int(k), len(run)) for r, k in zip(radii, counts, strict=True)}
+        rows.append({"run": run.name, "guarantee": run.guarantee or "", **at})
     for best in envelopes:
         n = len(best.runs[0])
         counts = np.rint(best.accuracy(radii) * n).astype(np.int64)
         cells = [Cell(percent(int(k), n), int(k) / n) for k in counts]
-        about = {"run": f"{best.label} (envelope)", "guarantee": best.guarantee}
-        rows.append({**about, **dict(zip(names, cells, strict=True))})
+        most = {f"r = {r:g}": cell for r, cell in zip(radii, cells, strict=True)}
+        rows.append({"run": f"{best.label} (envelope)", "guarantee": best.guarantee, **most})
     return Table.of(
         "certified-accuracy",
         f"Certified accuracy in % at ℓ₂ radius r; an abstention counts as wrong; {INTERVALS}.",
@@ -93,46 +89,39 @@ def certified_accuracy_table(
     )
 
 
-def difference_table(runs: Sequence[Outcomes], baseline: Outcomes, radii: Floats = _NONE) -> Table:
+def difference_table(
+    runs: Sequence[Outcomes], baseline: Outcomes, radii: Sequence[float] | Floats = ()
+) -> Table:
     """Each run minus the baseline, on the images both have; empty if no run shares any with it.
 
     Certify runs at each radius, attack runs at each budget of the baseline, predict runs as they
     are.
     """
+
+    def gaps(one: Outcomes, other: Outcomes) -> dict[str, Value]:
+        gap = PairedDifference.of
+        if one.verb == "certify":
+            at = {f"r = {r:g}": gap(one.reach >= r, other.reach >= r) for r in radii}
+            return {"ACR": radius_difference(one, other), **at}
+        if one.verb == "predict":
+            found = gap(one.correct, other.correct)
+            return {"accuracy": found, "p": Cell(f"{found.p_value:.2g}", found.p_value)}
+        once, right, same = one.eps == one.budgets()[0], one.correct, other.correct
+        under: dict[str, Value] = {
+            f"ε = {eps:g}": gap(right[at], same[at]) if (at := one.eps == eps).any() else UNKNOWN
+            for eps in baseline.budgets()
+        }
+        return {"clean": gap(one.clean_correct[once], other.clean_correct[once]), **under}
+
     return Table.of(
         "differences" if baseline.verb == "certify" else f"{baseline.verb}-differences",
         f"Difference from {baseline.name} in percentage points, paired by image; {INTERVALS}.",
         [
-            {
-                "run": run.name,
-                "shared images": pair[0].images,
-                **_differences(*pair, radii, baseline.budgets()),
-            }
+            {"run": run.name, "shared images": pair[0].images, **gaps(*pair)}
             for run in runs
             if run is not baseline and (pair := shared_images(run, baseline)) is not None
         ],
     )
-
-
-def _differences(
-    one: Outcomes, other: Outcomes, radii: Floats, budgets: Sequence[float]
-) -> dict[str, Cell]:
-    def gap(first: Flags, second: Flags) -> Cell:
-        return Cell.difference(PairedDifference.of(first, second))
-
-    if one.verb == "certify":
-        at = {f"r = {r:g}": gap(one.reach >= r, other.reach >= r) for r in radii}
-        return {"ACR": radius_difference(one, other), **at}
-    if one.verb == "predict":
-        p = PairedDifference.of(one.correct, other.correct).p_value
-        return {"accuracy": gap(one.correct, other.correct), "p": Cell(f"{p:.2g}", p)}
-    once = one.eps == one.budgets()[0]
-    found = {"clean": gap(one.clean_correct[once], other.clean_correct[once])}
-    for eps in budgets:
-        rows = one.eps == eps
-        cell = gap(one.correct[rows], other.correct[rows]) if rows.any() else Cell("–")
-        found[f"ε = {eps:g}"] = cell
-    return found
 
 
 def radius_difference(one: Outcomes, other: Outcomes) -> Cell:
@@ -143,23 +132,23 @@ def radius_difference(one: Outcomes, other: Outcomes) -> Cell:
 
 def regret_table(runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Floats) -> Table:
     """How far each run stays below each envelope, at the worst of the radii."""
+
+    def cell(run: Outcomes, best: Envelope) -> Cell:
+        pair = shared_images(run, best.runs[0])
+        if pair is None or not len(pair[0]) == len(run) == len(best.runs[0]):
+            return UNKNOWN
+        gap = regret(run.reach, best.accuracy(radii), radii)
+        return Cell(rounded(100 * gap, 1, ROUND_HALF_EVEN), gap)
+
     return Table.of(
         "regret",
         "Regret: percentage points below the envelope where a run is furthest below it, over the "
         "radii of the table, on the same images; negative if it is above everywhere.",
         [
-            {"run": run.name} | {best.label: _regret(run, best, radii) for best in envelopes}
+            {"run": run.name} | {best.label: cell(run, best) for best in envelopes}
             for run in (runs if envelopes else ())
         ],
     )
-
-
-def _regret(run: Outcomes, best: Envelope, radii: Floats) -> Cell:
-    pair = shared_images(run, best.runs[0])
-    if pair is None or not len(pair[0]) == len(run) == len(best.runs[0]):
-        return Cell("–")
-    gap = regret(run.reach, best.accuracy(radii), radii)
-    return Cell(rounded(100 * gap, 1, ROUND_HALF_EVEN), gap)
 
 
 def robust_accuracy_table(runs: Sequence[Outcomes]) -> Table:
@@ -173,9 +162,9 @@ def robust_accuracy_table(runs: Sequence[Outcomes]) -> Table:
             {
                 "run": run.name,
                 "ε": Cell(f"{eps:g}", eps),
-                "clean": Cell.share(Share.of(at.clean_correct)),
-                "robust": Cell.share(Share.of(at.correct)),
-                "loss": Cell.difference(PairedDifference.of(at.correct, at.clean_correct)),
+                "clean": Share.of(at.clean_correct),
+                "robust": Share.of(at.correct),
+                "loss": PairedDifference.of(at.correct, at.clean_correct),
                 "images": len(at),
             }
             for run, eps, at in every
@@ -195,7 +184,7 @@ def sigma_table(runs: Sequence[Outcomes]) -> Table:
                 "σ from": Cell(f"{(low := float(run.sigmas[group].min())):.4g}", low),
                 "σ to": Cell(f"{(high := float(run.sigmas[group].max())):.4g}", high),
                 "images": len(group),
-                "accuracy": Cell.share(Share.of(run.correct[group])),
+                "accuracy": Share.of(run.correct[group]),
             }
             for run, group in groups
         ],
@@ -222,14 +211,13 @@ def _brief(value: object) -> str:
 
 
 def _mean(column: Floats, digits: int) -> Cell:
-    if np.isnan(column).any():
-        return Cell("–")
-    return Cell(rounded(float(column.mean()), digits, ROUND_HALF_EVEN), float(column.mean()))
+    mean = float(column.mean())  # NaN if any image does not record it
+    return UNKNOWN if np.isnan(mean) else Cell(rounded(mean, digits, ROUND_HALF_EVEN), mean)
 
 
 def _sigma(sigmas: Floats) -> Cell:
-    if np.isnan(sigmas).any():
-        return Cell("–")
     low, middle, high = (float(q) for q in np.quantile(sigmas, [0.05, 0.5, 0.95]))
+    if np.isnan(middle):
+        return UNKNOWN
     spread = "" if low == high else f" ({low:.3g}–{high:.3g})"
     return Cell(f"{middle:.3g}{spread}", middle)

@@ -8,7 +8,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN
 
 from varsmooth.report.statistics import Interval, PairedDifference, Share
 from varsmooth.rounding import percent, rounded
@@ -23,8 +23,12 @@ class Cell:
     interval: Interval | None = None
 
     @classmethod
-    def of(cls, value: str | int) -> "Cell":
-        return cls(str(value), value)
+    def of(cls, value: "Value") -> "Cell":
+        if isinstance(value, Share):
+            return cls.share(value)
+        if isinstance(value, PairedDifference):
+            return cls.difference(value)
+        return value if isinstance(value, Cell) else cls(str(value), value)
 
     @classmethod
     def share(cls, share: Share, up: bool = False) -> "Cell":
@@ -42,10 +46,14 @@ class Cell:
     @classmethod
     def signed(cls, value: float, interval: Interval, digits: int) -> "Cell":
         """A difference with its interval, signs shown."""
-        numbers = (value, ROUND_HALF_EVEN), (interval.low, ROUND_FLOOR)
+        numbers = (
+            rounded(value, digits, ROUND_HALF_EVEN),
+            rounded(interval.low, digits),
+            rounded(interval.high, digits, ROUND_CEILING),
+        )
         shown, low, high = (
-            _sign(rounded(number, digits, direction))
-            for number, direction in (*numbers, (interval.high, ROUND_CEILING))
+            number.replace("-", "−") if number.startswith("-") else f"+{number}"
+            for number in numbers
         )
         return cls(f"{shown} [{low}, {high}]", value, interval)
 
@@ -56,8 +64,7 @@ class Cell:
         return cls.signed(value, Interval(100 * low, 100 * high), 1)
 
 
-def _sign(number: str) -> str:
-    return number.replace("-", "−") if number.startswith("-") else f"+{number}"
+Value = Cell | Share | PairedDifference | str | int
 
 
 @dataclass(frozen=True)
@@ -70,34 +77,28 @@ class Table:
     rows: Sequence[Sequence[Cell]]
 
     @classmethod
-    def of(cls, name: str, caption: str, rows: Sequence[Mapping[str, Cell | str | int]]) -> "Table":
+    def of(cls, name: str, caption: str, rows: Sequence[Mapping[str, Value]]) -> "Table":
         """From rows that name their columns; all have the same. No rows, no columns."""
-        cells = [
-            [cell if isinstance(cell, Cell) else Cell.of(cell) for cell in row.values()]
-            for row in rows
-        ]
+        cells = [[Cell.of(value) for value in row.values()] for row in rows]
         return cls(name, caption, list(rows[0]) if rows else [], cells)
 
+    def _lines(self) -> list[Sequence[str]]:
+        return [self.columns, *([cell.text for cell in row] for row in self.rows)]
+
     def to_markdown(self) -> str:
-        head = [self.columns, ["---"] + ["---:"] * (len(self.columns) - 1)]
-        lines = [*head, *([cell.text for cell in row] for row in self.rows)]
-        escaped = ([text.replace("|", "\\|") for text in line] for line in lines)
-        return f"{self.caption}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+        head, *body = ([text.replace("|", "\\|") for text in line] for line in self._lines())
+        lines = [head, ["---"] + ["---:"] * (len(head) - 1), *body]
+        return f"{self.caption}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def to_latex(self) -> str:
         """A booktabs table; needs \\usepackage{booktabs}."""
-        head, *body = [self.columns, *([cell.text for cell in row] for row in self.rows)]
-        alignment = "l" + "r" * (len(self.columns) - 1)
+        head, *body = (" & ".join(map(_latex, line)) + r" \\" for line in self._lines())
         lines = [
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{_latex(self.caption)}}}",
-            rf"\begin{{tabular}}{{{alignment}}}",
-            r"\toprule",
-            _latex_line(head),
-            r"\midrule",
-            *map(_latex_line, body),
-            r"\bottomrule",
+            rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}",
+            *(r"\toprule", head, r"\midrule", *body, r"\bottomrule"),
             r"\end{tabular}",
             r"\end{table}",
         ]
@@ -105,20 +106,14 @@ class Table:
 
     def to_csv(self) -> str:
         """Exact values; a column with intervals becomes three."""
-        bounded = [any(row[j].interval for row in self.rows) for j in range(len(self.columns))]
+        lines: list[list[object]] = [[] for _ in range(1 + len(self.rows))]
+        for name, *cells in zip(self.columns, *self.rows, strict=True):
+            wide = any(cell.interval for cell in cells)
+            lines[0] += [name, f"{name} low", f"{name} high"] if wide else [name]
+            for line, cell in zip(lines[1:], cells, strict=True):
+                line += [cell.value, *(cell.interval or ("", ""))] if wide else [cell.value]
         out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(
-            name
-            for column, wide in zip(self.columns, bounded, strict=True)
-            for name in ([column, f"{column} low", f"{column} high"] if wide else [column])
-        )
-        for row in self.rows:
-            writer.writerow(
-                value
-                for cell, wide in zip(row, bounded, strict=True)
-                for value in ([cell.value, *(cell.interval or ("", ""))] if wide else [cell.value])
-            )
+        csv.writer(out, lineterminator="\n").writerows(lines)
         return out.getvalue()
 
 
@@ -133,7 +128,3 @@ _LATEX = str.maketrans(
 
 def _latex(text: str) -> str:
     return text.translate(_LATEX)
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(map(_latex, cells)) + r" \\"

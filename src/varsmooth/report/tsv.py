@@ -45,29 +45,26 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
     require(not (out / "run.json").exists(), f"{out} is a run already; choose another --out")
     rows = _read(file, given.rounded)
     require(len({row["id"] for row in rows}) == len(rows), f"{file} has an idx twice")
-    if sigma is not None:
-        rows = [row | {"sigma": sigma} for row in rows]
+    constant = {"guarantee": given.guarantee or "sound", "samples": n, "selector_samples": None}
+    level = {} if sigma is None else {"sigma": sigma}
+    rows = [{**row, **constant, "evidence": None, **level} for row in rows]
     if alpha is not None and n is not None:
         slack = 1.0 if sigma is not None else 1.005  # σ of a column has three digits
         _check_attainable(file, rows, alpha, n, slack)
-    constant = {"guarantee": given.guarantee or "sound", "samples": n, "selector_samples": None}
+    fixed = {"selector": "fixed", "sigma": sigma}
     classes = 1 + max(max(row["label"], row["prediction"]) for row in rows)
-    config = {"alpha": alpha, "n": n, "imported": file.name, "rounded": given.rounded}
-    about = {"selector": "unknown"} if sigma is None else {"selector": "fixed", "sigma": sigma}
     images = {"name": given.data, "split": given.split, "subset": None, "size": len(rows)}
-    run = Run.create(
-        out,
-        {
-            "verb": "certify",
-            "name": given.name or out.resolve().name,
-            "config": config,
-            "environment": {},
-            "fingerprints": {},
-            "dataset": images | {"class_names": [str(c) for c in range(classes)]},
-            "selector": about,
-        },
-    )
-    run.append([{**row, **constant, "evidence": None} for row in rows])
+    header = {
+        "verb": "certify",
+        "name": given.name or out.resolve().name,
+        "config": {"alpha": alpha, "n": n, "imported": file.name, "rounded": given.rounded},
+        "environment": {},
+        "fingerprints": {},
+        "dataset": images | {"class_names": [str(c) for c in range(classes)]},
+        "selector": {"selector": "unknown"} if sigma is None else fixed,
+    }
+    run = Run.create(out, header)
+    run.append(rows)
     return run
 
 
@@ -133,36 +130,32 @@ def _read(file: Path, rounded: str) -> list[Row]:
     missing = [column for column in TSV_COLUMNS if column not in columns]
     require(not missing, f"{file} has no column {', '.join(missing)}; is it tab-separated?")
     require(len(lines) > 1, f"{file} has no rows")
-    rows, printed = [], []
+    rows = []
     for number, line in enumerate(lines[1:], start=2):
         try:
-            cells = dict(zip(columns, line.split("\t"), strict=True))
-            rows.append(_row(cells))
-            printed.append(Decimal(cells["radius"].strip()))
+            rows.append(_row(dict(zip(columns, line.split("\t"), strict=True))))
         except (ValueError, InvalidOperation):  # noqa: PERF203 (the line is quoted)
             quoted = line if len(line) <= 80 else line[:80] + "…"
             raise VarsmoothError(f"line {number} of {file} is not a result: {quoted!r}") from None
-    if rounded == "nearest":
-        return [r | {"radius": low} for r, low in zip(rows, lower_ends(printed), strict=True)]
-    return rows
+    printed = [row["radius"] for row in rows]
+    radii = lower_ends(printed) if rounded == "nearest" else map(float, printed)
+    return [row | {"radius": radius} for row, radius in zip(rows, radii, strict=True)]
 
 
-def _row(cells: dict[str, str]) -> dict[str, Any]:
-    """One line as a row, or ValueError."""
-    prediction, label, radius = (
-        kind(cells[name]) for kind, name in ((int, "predict"), (int, "label"), (float, "radius"))
-    )
+def _row(cells: dict[str, str]) -> Row:
+    """One line as a row with the radius as it is printed, or ValueError."""
+    prediction, label, radius = int(cells["predict"]), int(cells["label"]), cells["radius"]
     abstains = prediction in ABSTENTIONS
     level = float(cells["sigma"]) if "sigma" in cells else None
-    possible = label >= 0 and (abstains or prediction >= 0) and 0 <= radius < math.inf
-    possible &= not (abstains and radius) and (level is None or 0 < level < math.inf)
+    possible = label >= 0 and (abstains or prediction >= 0) and 0 <= float(radius) < math.inf
+    possible &= not (abstains and float(radius)) and (level is None or 0 < level < math.inf)
     if not possible or int(cells["correct"]) != (prediction == label):
         raise ValueError
     return {
         "id": int(cells["idx"]),
         "label": label,
         "prediction": ABSTAIN if abstains else prediction,
-        "radius": radius,
+        "radius": Decimal(radius),
         "sigma": level,
         "seconds": seconds_of(cells["time"]),
     }
