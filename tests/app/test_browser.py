@@ -405,3 +405,24 @@ def test_a_model_without_a_selector_turns_sigma(browser: Any, tmp_path: Path) ->
         page.click("#certify")
         page.wait_for_selector(".card")
         assert page.locator(".card mark").all_inner_texts() == ["sound", "sound"]
+
+
+# The report
+
+
+def test_on_a_phone_a_report_shows_whole_figures(
+    browser: Any, folder: Path, tmp_path: Path
+) -> None:
+    assert run(f"report {folder / 'run'} --out {tmp_path}") == 0
+    tab = browser.new_page(viewport=PHONE)
+    tab.goto((tmp_path / "report.html").as_uri())
+    assert tab.evaluate("() => document.documentElement.scrollWidth") <= 400
+    figures = tab.eval_on_selector_all(
+        "figure > img",
+        "all => all.map(f => f.getBoundingClientRect()).map(b => [b.x, b.right])",
+    )
+    assert len(figures) >= 1
+    assert all(0 <= left < right <= 400 for left, right in figures)
+    tab.locator(".controls select").nth(0).select_option("wrong")
+    assert tab.locator(".card:visible").count() == tab.locator(".card.wrong").count()
+    tab.close()
