@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from varsmooth.data.cifar10 import BATCHES, BINARY, PYTHON, Facts, Records
+from varsmooth.data.cifar10 import BATCHES, BINARY, PYTHON, Records
 
 N = 20  # images in a batch
 
@@ -23,13 +23,6 @@ def make_batches() -> dict[str, Records]:
         records[:, 0] = rng.permutation(np.arange(N) % 10)
         batches[name] = records
     return batches
-
-
-def facts_of(batches: dict[str, Records]) -> Facts:
-    pixels = np.concatenate([batches[name][:, 1:] for name in BATCHES[:5]]).reshape(-1, 3, 1024)
-    red, green, blue = (pixels.mean(axis=(0, 2)) / 255).tolist()
-    digests = {name: hashlib.sha256(b.tobytes()).hexdigest() for name, b in batches.items()}
-    return Facts(batch_size=N, train_means=(red, green, blue), sha256=digests)
 
 
 def write_binary(root: Path, batches: dict[str, Records]) -> Path:

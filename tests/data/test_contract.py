@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.fake_cifar10 import facts_of, make_batches, write_binary, write_python
+from tests.fake_cifar10 import make_batches, write_binary, write_python
 from varsmooth.data import ImageDataset, load_dataset
-from varsmooth.data.cifar10 import load_cifar10
+from varsmooth.data.cifar10 import Records, load_cifar10
 from varsmooth.errors import VarsmoothError
 
 Load = Callable[[str], ImageDataset]
@@ -32,9 +32,8 @@ class Kind(NamedTuple):
 
 
 def cifar10(write: Callable[..., Path], folder: Path) -> Load:
-    batches = make_batches()
-    write(folder, batches)
-    return partial(load_cifar10, folder, facts=facts_of(batches))
+    write(folder, make_batches())
+    return partial(load_cifar10, folder)
 
 
 def photos(*places: str, resize: int | None = None) -> Callable[[Path], Load]:
@@ -98,7 +97,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 @pytest.fixture
-def load(kind: Kind, tmp_path: Path) -> Load:
+def load(kind: Kind, tmp_path: Path, batches: dict[str, Records]) -> Load:
     return kind.write(tmp_path)
 
 

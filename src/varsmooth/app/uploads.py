@@ -26,8 +26,7 @@ def open_upload(
     require(len(content) <= MAX_BYTES, too_large)
     pixels = read_image(io.BytesIO(content), name, FORMATS, MAX_PIXELS)
     height, width = pixels.shape[:2]
-    if pixels.ndim == 2:
-        pixels = np.repeat(pixels[..., None], 3, axis=2)
+    pixels = np.broadcast_to(pixels, (height, width, 3))
     if channels == 1:
         weights = np.array([0.299, 0.587, 0.114])
         pixels = (pixels @ weights).round().astype(np.uint8)[..., None]

@@ -1,9 +1,8 @@
 """The user's own arrays: `.npz` with `images` and `labels`, or `.npy` with a sibling of labels."""
 
-from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile, ZipInfo, is_zipfile
+from zipfile import is_zipfile
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -48,26 +47,17 @@ def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
         f"{path} cannot be read as plain arrays: it is not an archive; write the two arrays "
         "images and labels with numpy.savez, not one array",
     )
-    with ZipFile(path) as archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+    with np.load(path, allow_pickle=False) as archive:
+        names = set(archive.files)
         require(
-            "images" in members and members.keys() <= {"images", "labels"},
-            f"{path} should hold the arrays images and labels, not {', '.join(members)}",
+            "images" in names and names <= {"images", "labels"},
+            f"{path} should hold the arrays images and labels, not {', '.join(archive.files)}",
         )
-        for info in members.values():
-            check_limit(
-                "BYTES", info.file_size, f"{info.filename} in {path} has {info.file_size:,} bytes"
-            )
-        images = _read_member(archive, members["images"])
-        return images, _read_member(archive, members["labels"]) if "labels" in members else None
-
-
-def _read_member(archive: ZipFile, info: ZipInfo) -> NDArray[Any]:
-    with archive.open(info) as file:
-        content = file.read(info.file_size + 1)
-    require(len(content) == info.file_size, f"{info.filename} is longer than the archive says")
-    array: NDArray[Any] = np.load(BytesIO(content), allow_pickle=False)
-    return array
+        for info in archive.zip.infolist():
+            size = f"{info.filename} in {path} has {info.file_size:,} bytes"
+            check_limit("BYTES", info.file_size, size)
+        labels = np.asarray(archive["labels"]) if "labels" in names else None
+        return np.asarray(archive["images"]), labels
 
 
 def _read_npy(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:

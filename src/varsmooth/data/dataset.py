@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.models.source import NAMES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +32,7 @@ class ImageDataset:
     image must not count as correct because the classifier abstained.
     `ids` (N,) name the images, and with them their noise: no two images share an id.
     `files` holds the file each image came from, or nothing if they did not come one by one.
+    `shuffled` data are in random order, so that any part of them has every class.
 
     Examples:
         >>> pixels = np.zeros((4, 8, 8, 3), np.uint8)
@@ -51,6 +51,7 @@ class ImageDataset:
     ids: NDArray[np.int64]
     class_names: tuple[str, ...]
     files: tuple[str, ...] = ()
+    shuffled: bool = False
 
     def __post_init__(self) -> None:
         n = len(self.images)
@@ -107,11 +108,8 @@ class ImageDataset:
         )
 
     def few(self, count: int) -> "ImageDataset":
-        """At most so many images, evenly from all: folders are ordered by class.
-
-        CIFAR-10 is in random order, and its first images are what others report on.
-        """
-        if count >= len(self) or (self.name in NAMES and not self.files):
+        """At most so many images: the first ones if shuffled, else evenly from all."""
+        if count >= len(self) or self.shuffled:
             return self[:count]
         return self[np.arange(count) * len(self) // count]
 

