@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Mapping
 
 from tqdm import tqdm
 
@@ -27,30 +26,21 @@ class Progress:
             dynamic_ncols=True,
             disable=not (shown and terminal),
         )
-        self.first, self.count, self.shares, self.waiting = done, done, "", ""
+        self.first, self.count = done, done
+        self.found: tuple[str, ...] = ()
+        self.waiting: tuple[str, ...] = ()
         self.started, self.told, self.said = time.monotonic(), -SECONDS, done
 
-    def add(
-        self, images: int, shares: Mapping[str, str] | None = None, samples: float | None = None
-    ) -> None:
-        """So many more.
-
-        Args:
-            images: images, or votes
-            shares: percent of the rows so far, by name
-            samples: noisy images that each of the last ones took
-        """
-        self.count += images
-        shown = [f"{name}: {share} %" for name, share in (shares or {}).items()]
-        cost = [] if samples is None else [f"{samples:,.0f} samples an image"]
-        self.shares = ", ".join(shown + cost)
-        self.waiting = ""
-        self.bar.update(images)
+    def add(self, more: int, *found: str) -> None:
+        """So many more images or votes, and what they showed."""
+        self.count += more
+        self.found, self.waiting = found, ()
+        self.bar.update(more)
         self._show()
 
     def wait(self, together: int, undecided: int) -> None:
         """Of the images that vote together, `undecided` still need votes."""
-        self.waiting = f"{together - undecided} more decided, {undecided} undecided"
+        self.waiting = (f"{together - undecided} more decided, {undecided} undecided",)
         self._show()
 
     def _show(self) -> None:
@@ -59,7 +49,7 @@ class Progress:
             self._tell()
 
     def _details(self) -> str:
-        return ", ".join(filter(None, (self.waiting, self.shares)))
+        return ", ".join(self.waiting + self.found)
 
     def _tell(self) -> None:
         self.told, self.said = time.monotonic(), self.count

@@ -77,7 +77,7 @@ def test_a_classifier_that_knows_nothing_is_not_praised(
     assert "7 outputs for 2 classes" in text
     before = Path("mine/config.json").read_bytes()
     assert run(f"{words} mine") == 1
-    assert "holds a model already" in capsys.readouterr().err
+    assert "mine holds other files (config.json, model.safetensors)" in capsys.readouterr().err
     assert Path("mine/config.json").read_bytes() == before
 
 

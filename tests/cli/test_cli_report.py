@@ -29,6 +29,17 @@ def test_an_interval_for_a_radius_begins_at_0_and_abstentions_are_rounded_up() -
     assert "33.4<small>" in page  # as certify says of 1 in 3
 
 
+def test_a_report_does_not_go_into_a_folder_of_other_things(
+    imported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(imported.iterdir())
+    assert run("report cohen --out cohen") == 1
+    assert "cohen holds other files" in capsys.readouterr().err
+    assert sorted(imported.iterdir()) == before
+    for _ in range(2):  # a report may be made again
+        assert run("report cohen --out page") == 0
+
+
 def test_a_run_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("report cohen cohen") == 2
     assert "cohen is given twice" in capsys.readouterr().err

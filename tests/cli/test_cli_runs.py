@@ -187,6 +187,18 @@ def test_one_photograph_with_a_released_model(
     assert (row["label"], row["sigma"]) == (None, 0.25)
 
 
+def test_progress_and_result_round_alike(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """2 of 3 are right: 66.6 % in both, rounded down."""
+    for path in ("dark/night", "dark/day", "bright/day"):
+        (here / "named" / path).parent.mkdir(parents=True, exist_ok=True)
+        (here / "named" / f"{path}.png").hardlink_to(here / "photos" / f"{Path(path).name}.png")
+    assert run("certify --model own_models:smoothed --data named --n 50 --out x") == 0
+    said = capsys.readouterr()
+    assert "certify: 3/3 images" in said.err
+    assert "r ≥ 0: 66.6 %, 150 samples an image" in said.err
+    assert "certified accuracy 66.6 %" in said.out
+
+
 def test_images_that_the_model_was_trained_on_are_noticed(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -180,6 +180,12 @@ def test_results_do_not_go_into_a_folder_of_other_things(
     assert sorted(path.name for path in Path("photos").glob("*")) == ["bright", "dark"]
     assert run("models export cifar10-0.25 --out photos") == 1
     assert "photos holds other files (bright, dark)" in capsys.readouterr().err
+    for words in (
+        "adopt own_nets:tiny --data photos --resize 8 --out photos",
+        "measure cifar10-0.25 --data cifar10-sample --split test --images 2 --n 9 --out photos",
+    ):
+        assert run(words) == 1
+        assert "photos holds other files (bright, dark)" in capsys.readouterr().err
     assert run(f"{TRAIN} --data photos --resize 8 --out photos/dark") == 1
     assert "photos/dark holds other files (0.png" in capsys.readouterr().err
     assert not list(Path("photos/dark").glob("[!0-9]*"))

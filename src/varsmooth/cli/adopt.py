@@ -4,8 +4,9 @@ from pathlib import Path
 
 from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out
 from varsmooth.errors import require
+from varsmooth.files import check_unused
 from varsmooth.models.cards import accuracy_table, plain
-from varsmooth.models.descriptions import CONFIG, Description, Part
+from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.source import Source
 from varsmooth.typed import Count, Device, NonNegative, Positive
 
@@ -47,10 +48,7 @@ def adopt(
     levels = sorted(levels or (0.06, 0.12, 0.25, 0.5))
     votes = images * n * len(levels)
     require(":" in factory, f"{factory} should be an import path package.module:name")
-    require(
-        not (out / CONFIG).exists(),
-        f"{out} holds a model already; choose another --out, or delete that folder",
-    )
+    check_unused(out)
     source = check_here(factory, Source(data=data, root=root, resize=resize))
     about = {"data": f"{data} {split}", "val": held_out(source), "images": images, "votes": votes}
     announce(f"adopt {factory}", device, **about)

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varsmooth.cli.feedback import announce, check_here, command
-from varsmooth.models.descriptions import Tuned, describe
+from varsmooth.files import check_unused
+from varsmooth.models.descriptions import CONFIG, Tuned, describe
 from varsmooth.models.settings import Settings
 from varsmooth.models.source import Source
 from varsmooth.typed import Count, Device, NonNegative
@@ -56,26 +57,25 @@ class HeldOut(Source):
     def announce(self, doing: str, model: str, n: int) -> None:
         """Say what will be done, or what is not there."""
         source = check_here(model, self, trained=True)
+        if self.out is not None and not (self.out / CONFIG).exists():
+            check_unused(self.out)
         images = f"at most {self.images} of {source.words(self.split)}"
         announce(doing, self.device, images=images, n=n)
 
-    def load(self, model: str) -> "Checkpoint":
-        from varsmooth.models.checkpoints import load_checkpoint
-
-        return load_checkpoint(model, self.trust or ())
-
     def fit(
-        self, loaded: "Checkpoint", settings: Settings, tuned: Tuned | None = None
-    ) -> tuple["SmoothedClassifier", "ImageDataset"]:
-        """The model smoothed by these settings on the device, and the images in its numbering."""
+        self, model: str, settings: Settings, tuned: Tuned | None = None
+    ) -> tuple["Checkpoint", "SmoothedClassifier", "ImageDataset"]:
+        """The model, smoothed by these settings on the device, and images in its numbering."""
         from varsmooth.data import load_source
         from varsmooth.data.catalog import tuned_images
         from varsmooth.data.fitting import fitted
+        from varsmooth.models.checkpoints import load_checkpoint
         from varsmooth.models.loading import smoothed
         from varsmooth.processes import choose_device
 
+        loaded = load_checkpoint(model, self.trust or ())
         about = loaded.description
         g = smoothed(loaded, settings).to(choose_device(self.device))
         images = load_source(self.filled(about.source), self.split)
         chosen = images.few(self.images) if tuned is None else tuned_images(tuned, images)
-        return g, fitted(chosen, g, *about.trained_on)
+        return loaded, g, fitted(chosen, g, *about.trained_on)

@@ -3,7 +3,7 @@
 from varsmooth.cli.feedback import conclude
 from varsmooth.cli.held_out import HeldOut
 from varsmooth.models.cards import CARD, plain, write_card
-from varsmooth.models.descriptions import CONFIG, own_copy, rewrite
+from varsmooth.models.descriptions import CONFIG, describe, own_copy, rewrite
 from varsmooth.models.settings import Settings
 from varsmooth.typed import Count, Odd, Positive
 
@@ -36,8 +36,8 @@ def measure(
     images.announce(f"measure {model}", model, n)
     from varsmooth.training.cards import measure as measure_model
 
-    loaded = images.load(model)
-    g, chosen = images.fit(loaded, Settings(sigma=loaded.description.default_sigma))
+    sigma = describe(model).default_sigma
+    loaded, g, chosen = images.fit(model, Settings(sigma=sigma))
     if loaded.selector is not None:
         loaded.selector.to(next(g.parameters()).device)
     measured = measure_model(loaded, chosen, n, n_select, images.seed, levels)

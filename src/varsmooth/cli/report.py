@@ -7,7 +7,7 @@ from typing import Literal
 from varsmooth.cli.feedback import say
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.errors import require
-from varsmooth.files import make_folder
+from varsmooth.files import check_unused, make_folder
 from varsmooth.runs.options import ImportOptions
 from varsmooth.runs.records import Run
 from varsmooth.typed import Probability, Weight
@@ -47,6 +47,9 @@ def make(
         raise WrongUsage(f"{twice[0]} is given twice; name each run once")
     for run in runs:
         Run.open(run)
+    folder = out or Path("report", Path(runs[0]).resolve().name)
+    if not (folder / "report.html").exists():
+        check_unused(folder)
     from varsmooth.report import Envelope, open_runs, write_report
     from varsmooth.report.figures import MISSING, have_matplotlib
     from varsmooth.report.outcomes import on_common_images
@@ -59,7 +62,6 @@ def make(
     envelopes = [Envelope.parse(text) for text in texts]
     if common:
         opened, envelopes = on_common_images(opened, envelopes)
-    folder = out or Path("report", Path(runs[0]).resolve().name)
     page = write_report(opened, folder, envelopes, radii)
     for caution in cautions(opened, envelopes):
         say(f"note: {caution}", sys.stderr)

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from varsmooth.cli.feedback import conclude
 from varsmooth.cli.held_out import HeldOut
-from varsmooth.errors import VarsmoothError
+from varsmooth.errors import require
 from varsmooth.models.cards import has_card, write_card
 from varsmooth.models.descriptions import describe, find, own_copy, recommend, rewrite
 from varsmooth.models.settings import Settings
 from varsmooth.training.configuration import TuneOptions
 
 if TYPE_CHECKING:
-    from varsmooth.data import ImageDataset
-    from varsmooth.smoothing import SmoothedClassifier
     from varsmooth.training.tuning import Tuning
 
 
@@ -34,18 +32,17 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
         model: folder or released name of a classifier with its selector
     """
     images.announce(f"tune {model} for {settings.goal}", model, settings.n)
+    if settings.goal == "cascade":
+        _tune_cascade(model, settings, images)
+        return
+    require(
+        describe(model).selector is not None,
+        f"{model} has no selector to tune; train one, or tune a cascade with --goal cascade",
+    )
     from varsmooth.training.tuning import tune as choose
 
-    loaded, tuned = images.load(model), images.tuned(model)
-    if settings.goal == "cascade":
-        g, fitting = images.fit(loaded, Settings(sigma=loaded.description.default_sigma), tuned)
-        _tune_cascade(model, g, fitting, settings, images)
-        return
-    if loaded.selector is None:
-        raise VarsmoothError(
-            f"{model} has no selector to tune; train one, or tune a cascade with --goal cascade"
-        )
-    g, fitting = images.fit(loaded, Settings(protect=False), tuned)
+    tuned = images.tuned(model)
+    _, g, fitting = images.fit(model, Settings(protect=False), tuned)
     chosen = choose(g, fitting, **vars(settings), seed=images.seed)
     best = chosen.best
     source, folder = find(model), own_copy(model, images.out, "tuned")
@@ -77,24 +74,18 @@ def verdict(chosen: "Tuning", model: str, folder: Path, images: HeldOut) -> str:
     return f"{one}  # one σ for all images is at least as good here, and simpler"
 
 
-def _tune_cascade(
-    model: str,
-    g: "SmoothedClassifier",
-    data: "ImageDataset",
-    settings: TuneOptions,
-    images: HeldOut,
-) -> None:
+def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
     """Write the best stages for every λ into the description, and print them beside one σ."""
     from varsmooth.training import cascades
 
-    about = describe(model)
-    levels = cascades.ladder(about)
+    about, tuned = describe(model), images.tuned(model)
+    _, g, data = images.fit(model, Settings(sigma=about.default_sigma), tuned)
     given: dict[str, Any] = {"seed": images.seed, "batch_size": settings.batch_size}
-    table = cascades.tabulate(g, data, levels, settings.n, **given)
+    table = cascades.tabulate(g, data, cascades.ladder(about), settings.n, **given)
     found = list(cascades.rules(table))
     members = cascades.family(cascades.choose(found), table)
     folder = own_copy(model, images.out, "tuned")
-    rewrite(folder, replace(about, cascades=members, tuned=images.tuned(model)))
+    rewrite(folder, replace(about, cascades=members, tuned=tuned))
     conclude(
         [
             f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius",

@@ -38,7 +38,6 @@ class ModelOptions(Settings):
     Args:
         model: a released name (varsmooth models), a checkpoint folder, or module:factory of your
             own, returning an nn.Module or a SmoothedClassifier
-        trust: import paths of your own networks that the model may load: package.module:Class,...
     """
 
     model: str | None = None
@@ -66,9 +65,6 @@ class RunOptions(Typed):
 
     Args:
         out: the folder of the run; the same command continues an interrupted one
-        name: what tables and legends call the run (default: the folder's name)
-        batch_size: noisy images per forward pass
-        device: where to compute
         devices: number of processes, each with its own device
     """
 
@@ -177,7 +173,6 @@ class AttackOptions(Typed):
         n: votes before and after the attack
         alpha: abstain unless the votes are significant at this level; null: plain majority
         save_images: keep the adversarial images beside the rows
-        seed: seed of all noise
     """
 
     eps: Weight | list[Weight] | None = None
@@ -203,10 +198,7 @@ class VerifyOptions(Typed):
         resample: how many random images to repeat with fresh noise
         model: where the model is now, if it was moved; needed if it is module:factory, because
             code named by the run is never started
-        trust: import paths package.module:Class of networks that a checkpoint may load
         seed: of the fresh noise and the choice of images (default: fresh entropy)
-        batch_size: noisy images per forward pass of --resample
-        device: where to compute
     """
 
     replay: NonNegative | Literal["all"] = 0
@@ -229,7 +221,6 @@ class ImportOptions(Typed):
         n: votes per image, if known; with --alpha, radii that no vote can give are refused
         rounded: how the radii were rounded; from nearest, half a unit of the last digit is
             subtracted, so that none is too large
-        name: what tables and legends call the run (default: the folder's name)
         data: the data set's name; runs on the same one are compared image by image
         split: the data set's split
     """

@@ -158,12 +158,11 @@ def _share(
             setup.record.append(new)
             tally.update(evaluation.tally(new))
             counted += len(new)
-            drawn = [row["samples"] for row in rows if "samples" in row]
-            progress.add(
-                len(ids[block]),
-                {name: percent(k, counted) for name, k in tally.items()},
-                sum(drawn) / len(drawn) if drawn else None,
-            )
+            found = [f"{name}: {percent(k, counted)} %" for name, k in tally.items()]
+            if "samples" in rows[0]:
+                drawn = sum(row["samples"] for row in rows) / len(rows)
+                found.append(f"{drawn:,.0f} samples an image")
+            progress.add(len(ids[block]), *found)
 
 
 def labels_of(batch: Batch) -> list[int | None]:
