@@ -74,7 +74,7 @@ def demo(
         certify_dataset(smoothed, data, settings, RunOptions(out / name, title))
         for name, title, smoothed, settings in _ways(base, about, out / "votes")
     ]
-    few, options = replace(data, subset=":6"), RunOptions(out / "attack")
+    few, options = replace(data, subset=f":{min(images, 6)}"), RunOptions(out / "attack")
     attacked = attack_dataset(deployed, few, ATTACKED, options)
     runs = open_runs([run.folder for run in [*certified, attacked, predicted]])
     page = write_report(runs, out / "report")
