@@ -138,7 +138,7 @@ def test_one_nan_of_the_selector_is_an_error() -> None:
 
     selector = MedianSelector(sometimes, 0.25, n=101, clip=(0.1, 1.0), levels=4)
     with pytest.raises(VarsmoothError, match="NaN"):
-        selector(point(0.5, 0.5))
+        selector(point(0.5, 0.5), NoiseStream.make(1, seed=0))
 
 
 def test_a_classifier_without_usable_scores_is_an_error() -> None:

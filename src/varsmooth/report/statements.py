@@ -239,7 +239,8 @@ def _answer(run: Run, row: Row) -> str:
     who = str(about["name"]) if about["size"] == 1 else f"image {row['id']}"
     names = run.header.get("class_names") or about.get("class_names", [])
     words = [who, class_name(row["prediction"], names), f"σ {row['sigma']:.3g}"]
-    return "  ".join(words + [f"radius {rounded(row['radius'])}"] * ("radius" in row))
+    words += [f"radius {rounded(row['radius'])}"] if "radius" in row else []
+    return "  ".join(words)
 
 
 def next_command(run: Run) -> str:
