@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from varsmooth.attacks import pgd
-from varsmooth.certificates import Prediction
+from varsmooth.certificates import Prediction, Predictions
 from varsmooth.data import Batch
 from varsmooth.errors import require
 from varsmooth.prediction import predict
@@ -50,33 +50,44 @@ class Attacking(Evaluation):
         return asdict(self.settings) | {"eps": self.budgets}
 
     def block(self, batch_size: int) -> int:
-        return images_per_attack(self.settings, batch_size)
+        """Images whose noisy copies for one gradient step fill one batch."""
+        return max(1, batch_size // max(self.settings.samples, self.settings.n_median_attack))
 
     def keys(self, image: int) -> Iterable[Key]:
         return [(image, eps) for eps in self.budgets]
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
-        settings, g, x = self.settings, setup.g, batch.images
-        names = ("n", "alpha", "seed")
-        asked = {name: getattr(settings, name) for name in names} | {"batch_size": setup.batch_size}
-        clean = predict(g, x, ids=batch.ids, **asked)
+        x, ids = batch.images, batch.ids
+        clean = self.answers(setup, x, ids)
         y = clean.counts.argmax(dim=1) if batch.labels is None else batch.labels
         right = (clean.prediction == y.cpu()).nonzero()[:, 0]
-        ids, rows = batch.ids[right], []
+        rows = []
         for eps in self.budgets:
             found, after = x.clone(), list(clean)
             if len(right) > 0:
                 found[right] = find_adversarial(
-                    g, x[right], y[right], eps, settings, ids, clean.sigma[right]
+                    setup.g, x[right], y[right], eps, self.settings, ids[right], clean.sigma[right]
                 )
-                votes = predict(g, found[right], ids=ids, **asked)  # not the attack's noise
+                votes = self.answers(setup, found[right], ids[right])  # not the attack's noise
                 for i, answer in zip(right.tolist(), votes, strict=True):
                     after[i] = answer
-            if settings.save_images:
-                keep_images(setup, batch.ids, found, f"eps-{eps:g}")
+            self.keep(setup, ids, found, f"eps-{eps:g}")
             pairs = zip(labels_of(batch), clean, after, distances(x, found), strict=True)
             rows += [attack_row(label, eps, one, other, norm) for label, one, other, norm in pairs]
         return rows
+
+    def answers(self, setup: Setup, x: Tensor, ids: Tensor, **more: Any) -> Predictions:
+        """What the smoothed classifier says of these images."""
+        asked = {name: getattr(self.settings, name) for name in ("n", "alpha", "seed")}
+        return predict(setup.g, x, ids=ids, batch_size=setup.batch_size, **asked, **more)
+
+    def keep(self, setup: Setup, ids: Tensor, found: Tensor, budget: str) -> None:
+        """A block's adversarial images as arrays `images` (B,C,H,W) in [0,1] and `ids` (B,)."""
+        if self.settings.save_images:
+            folder = setup.record.folder / "images"
+            folder.mkdir(exist_ok=True)
+            path = folder / f"{budget}-{int(ids[0]):06d}.npz"
+            np.savez_compressed(path, images=found.cpu().numpy(), ids=ids.numpy())
 
 
 def attack_row(
@@ -95,19 +106,6 @@ def attack_row(
         "clean_counts": list(clean.counts),
         "counts": list(after.counts),
     }
-
-
-def keep_images(setup: Setup, ids: Tensor, found: Tensor, budget: str) -> None:
-    """A block's adversarial images as arrays `images` (B,C,H,W) in [0,1] and `ids` (B,)."""
-    folder = setup.record.folder / "images"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{budget}-{int(ids[0]):06d}.npz"
-    np.savez_compressed(path, images=found.cpu().numpy(), ids=ids.numpy())
-
-
-def images_per_attack(settings: AttackOptions, batch_size: int) -> int:
-    """Images whose noisy copies for one gradient step fill one batch."""
-    return max(1, batch_size // max(settings.samples, settings.n_median_attack, 1))
 
 
 def find_adversarial(

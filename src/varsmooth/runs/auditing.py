@@ -20,10 +20,10 @@ def mistakes(
     """What is wrong with one row of a run of `certify`.
 
     Args:
-        run: the run, whose header says what the evidence must look like
-        row: one of its rows
-        labels: the label of every image, if the images are known
-        classes: how many classes the votes are for
+        run: The run, whose header says what the evidence must look like.
+        row: One of its rows, with evidence.
+        labels: The label of every image, if the images are known.
+        classes: How many classes the votes are for.
     """
     certificate = run.certificate(row)
     yield from _wrong_counts(certificate, classes)

@@ -16,17 +16,11 @@ from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger
 from varsmooth.prediction import predict
-from varsmooth.runs.attacking import (
-    attack_row,
-    distances,
-    find_adversarial,
-    images_per_attack,
-    keep_images,
-)
+from varsmooth.runs.attacking import Attacking, attack_row, distances, find_adversarial
 from varsmooth.runs.building import stored_model
 from varsmooth.runs.options import AttackOptions, RunOptions, options_in
 from varsmooth.runs.records import Key, Row, Run
-from varsmooth.runs.runner import Evaluation, Setup, labels_of, other_model, run
+from varsmooth.runs.runner import Setup, labels_of, other_model, run
 from varsmooth.sampling import Sampler
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier
@@ -79,20 +73,15 @@ def violations(found: Run) -> list[Row]:
 
 
 @dataclass(frozen=True)
-class Searching(Evaluation):
+class Searching(Attacking):
     """One row for each certified image."""
 
-    settings: AttackOptions
     against: str
     header: dict[str, Any]
     balls: Mapping[int, Row]
-    verb = "attack"
 
     def config(self) -> dict[str, Any]:
         return asdict(self.settings) | {"against": self.against}
-
-    def block(self, batch_size: int) -> int:
-        return images_per_attack(self.settings, batch_size)
 
     def keys(self, image: int) -> Iterable[Key]:
         return [(image, self.balls[image]["radius"] * SHRINK)] if image in self.balls else []
@@ -111,18 +100,9 @@ class Searching(Evaluation):
         eps = torch.tensor([radius * SHRINK for radius in radii])
         sigma = torch.tensor([claim.sigma for claim in claims])
         found = find_adversarial(setup.g, x, classes, eps.to(x), self.settings, ids, sigma)
-        after = predict(
-            setup.g,
-            found,
-            n=self.settings.n,
-            alpha=self.settings.alpha,
-            alpha_select=self.header["config"]["alpha_select"],  # as the radii assume it
-            seed=self.settings.seed,
-            ids=ids,
-            batch_size=setup.batch_size,
-        )
-        if self.settings.save_images:
-            keep_images(setup, ids, found, "radius")
+        spent = self.header["config"]["alpha_select"]  # as the radii assume it
+        after = self.answers(setup, found, ids, alpha_select=spent)
+        self.keep(setup, ids, found, "radius")
         labels, rows = labels_of(batch), []
         for i, (claim, norm) in enumerate(zip(claims, distances(x, found), strict=True)):
             suspect = norm < radii[i] and self._suspect(setup.g, after[i], claim.prediction)

@@ -151,8 +151,8 @@ def _complete(run: Run, found: Verification, images: ImageDataset | None) -> lis
     """The rows, one for each image of the data set; what is missing or contradicts is a problem."""
     rows = run.rows()
     found.rows = len(rows)
-    kept = {key_of(row): _without_times(row) for row in rows}
-    twice = {row["id"] for row in run.stored() if _without_times(row) != kept[key_of(row)]}
+    kept = {key_of(row): row | {"seconds": 0} for row in rows}  # which two processes never share
+    twice = {row["id"] for row in run.stored() if row | {"seconds": 0} != kept[key_of(row)]}
     found.problems += [f"image {i}: two rows contradict each other" for i in sorted(twice)]
     ids = {row["id"] for row in rows}
     size = run.header["dataset"].get("size")
@@ -164,15 +164,11 @@ def _complete(run: Run, found: Verification, images: ImageDataset | None) -> lis
     return rows
 
 
-def _without_times(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name != "seconds"}
-
-
 def _classes(rows: list[Row], built: BuiltModel | None, images: ImageDataset | None) -> int:
     """The number of classes: that of the model, or else the one that most rows agree on."""
     if built is not None and images is not None:
         return outputs_on(images, built.g)
-    votes = (row["evidence"]["votes"] for row in rows if row["evidence"] is not None)
+    votes = (row["evidence"]["votes"] for row in rows)
     sizes = Counter(len(levels[0]["counts"]) for levels in votes if levels)
     return max(sizes, key=lambda size: sizes[size], default=0)
 
@@ -217,8 +213,9 @@ class _Again:
                 batch = batch._replace(images=batch.images.to(self.device))
                 for row in evaluation.rows(setup, batch):
                     found.replayed += 1
-                    if _votes(row) != _votes(stored[row["id"]]):
-                        differing.append(stored[row["id"]])
+                    then = stored[row["id"]]
+                    if self.run.certificate(row).votes != self.run.certificate(then).votes:
+                        differing.append(then)
                 progress.add(len(batch.ids))
         if differing and self._same_machine():
             ids = ", ".join(str(row["id"]) for row in differing[:10])
@@ -248,20 +245,17 @@ class _Again:
                 progress.add(1)
 
 
-def _votes(row: Row) -> list[dict[str, Any]]:
-    """What a replay must repeat exactly: at each level the class and its counts."""
-    levels = row["evidence"]["votes"]
-    return [{"passes": 0, **level, "counts": list(level["counts"])} for level in levels]
-
-
 def _compared(sampler: Sampler, certificate: Certificate) -> dict[str, float]:
     """p-values of one image's evidence against fresh draws."""
-    found = {}
+    found: dict[str, float] = {}
     for level in certificate.votes:
         again = int(sampler.counts([0], [level.sigma], level.n, "votes")[0, level.candidate])
-        test = _stopped_p_value if certificate.ledger.anytime else _p_value
         name = f"image {certificate.id}, votes at {level.sigma:g}"
-        found[name] = test(level.top, again, level.n)
+        if certificate.ledger.anytime:
+            found[name] = _stopped_p_value(level.top, again, level.n)
+        else:
+            table = np.array([[level.top, level.n - level.top], [again, level.n - again]])
+            found[name] = float(fisher_exact(table).pvalue)
     if certificate.selector is not None:
         stored_samples = certificate.selector.samples
         (evidence,) = sampler.selector_evidence(len(stored_samples))
@@ -270,13 +264,8 @@ def _compared(sampler: Sampler, certificate: Certificate) -> dict[str, float]:
     return found
 
 
-def _p_value(stored: int, again: int, n: int) -> float:
-    """Fisher's exact test of two counts in n votes each."""
-    return float(fisher_exact(np.array([[stored, n - stored], [again, n - again]]))[1])
-
-
 def _stopped_p_value(stored: int, again: int, n: int) -> float:
-    """The same where the stored votes themselves chose n.
+    """A test of two counts in n votes each, where the stored votes themselves chose n.
 
     The smallest a at which a confidence sequence of the stored votes and the Clopper–Pearson
     interval of the fresh ones, each of their four bounds at a/4, have no p in common.
