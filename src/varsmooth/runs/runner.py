@@ -26,8 +26,7 @@ from varsmooth.models.descriptions import CONFIG
 from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.progress import Progress
 from varsmooth.rounding import percent
-from varsmooth.runs.building import build
-from varsmooth.runs.images import described, load_images, seen_before
+from varsmooth.runs.building import build, described, load_images, seen_before
 from varsmooth.runs.options import DataOptions, ModelOptions, RunOptions
 from varsmooth.runs.records import SEEN, Key, Row, Run, key_of, other_settings
 from varsmooth.smoothing import SmoothedClassifier

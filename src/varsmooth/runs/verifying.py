@@ -23,9 +23,8 @@ from varsmooth.limits import check_limit
 from varsmooth.processes import choose_device
 from varsmooth.progress import Progress
 from varsmooth.runs.auditing import mistakes
-from varsmooth.runs.building import BuiltModel, build, stored_model
+from varsmooth.runs.building import BuiltModel, build, described, load_images, stored_model
 from varsmooth.runs.certifying import Certifying
-from varsmooth.runs.images import described, load_images
 from varsmooth.runs.options import CertifyOptions, VerifyOptions, options_in, read_options
 from varsmooth.runs.records import Row, Run, key_of, other_settings
 from varsmooth.runs.runner import Setup, environment, labels_of, other_model

@@ -8,8 +8,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from varsmooth.errors import require
-from varsmooth.models.networks.encoding import NoiseEmbedding
-from varsmooth.models.networks.normalisation import EMBEDDING, NormalisedConvolution, scale_pixels
+from varsmooth.models.networks.layers import (
+    EMBEDDING,
+    NoiseEmbedding,
+    NormalisedConvolution,
+    scale_pixels,
+)
 
 
 class ConvolutionalClassifier(nn.Module, ABC):
@@ -50,7 +54,7 @@ class Conv4(ConvolutionalClassifier):
         classes: Number of classes.
         channels: Of the images.
         widths: Channels of the four convolutions.
-        norm: See `varsmooth.models.networks.normalisation`; chosen by measurement, see
+        norm: See `varsmooth.models.networks.layers`; chosen by measurement, see
             docs/normalisation.md.
         conditional: See `ConvolutionalClassifier`.
     """

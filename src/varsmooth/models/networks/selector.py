@@ -8,7 +8,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.models.networks.encoding import SinusoidalEncoding
+from varsmooth.models.networks.layers import SinusoidalEncoding
 
 RANGE = 2.5
 """σ_s stays within σ_a · exp(±RANGE): no level so small or large that its gradient vanishes."""
