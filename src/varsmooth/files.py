@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import IO
 
@@ -146,18 +147,12 @@ def _locked(file: IO[bytes], wait: bool = False) -> bool:
 
 def _cut_torn_line(file: IO[bytes]) -> None:
     """Shorten the file to its last line end."""
-    end = file.seek(0, os.SEEK_END)
-    position = end
-    while position > 0:
-        step = min(position, 1 << 16)
-        position = file.seek(position - step)
-        line_end = file.read(step).rfind(b"\n")
-        if line_end >= 0:
-            position += line_end + 1
-            break
-    if position < end:
-        file.truncate(position)
-    file.seek(0, os.SEEK_END)
+    size = file.seek(0, os.SEEK_END)
+    if size > 0:
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            end = content.rfind(b"\n") + 1
+        file.truncate(end)
+        file.seek(end)
 
 
 def _sync(file: IO[bytes]) -> None:

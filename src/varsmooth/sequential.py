@@ -49,22 +49,13 @@ def certify_at(
 
     A "no" comes when an upper confidence bound rules a "yes" out, when the votes left up to
     n_max, as predicted from those seen, would certify with a chance below one in a thousand, or
-    after n_max votes at a level.
+    after n_max votes at a level. Arguments not listed are those of `certify`.
 
     Args:
         g: The smoothed classifier.
         x: Images (B,C,H,W) in [0,1].
         radius: r ≥ 0, or several; 0 asks whether anything can be certified.
-        alpha: Maximum probability, per image, that a certified radius is too large.
-        n0: Selection draws.
         n_max: Most votes at a level.
-        n_select: Samples of h.
-        alpha_select: The part of α for the bounds on h.
-        method: "conditional" assumes that the attacker does not move σ.
-        band: Cover the deployed `predict`, see `certify`.
-        seed: None takes fresh entropy.
-        ids: Names of the images' noise streams; 0, 1, … by default.
-        batch_size: Noisy images per forward pass; changes no draw.
         undecided: Called after every look with the number of images that are still undecided.
 
     Returns:

@@ -14,7 +14,7 @@ from typing import Any
 from varsmooth.errors import VarsmoothError, nearest, require
 from varsmooth.files import replace_file
 from varsmooth.limits import check_limit, check_regular
-from varsmooth.models.hub import PREFIX, fetch
+from varsmooth.models.names import PREFIX, fetch
 from varsmooth.models.settings import Settings, TunedStages
 from varsmooth.models.source import SAMPLE, Source
 from varsmooth.typed import Count, OptionError, Positive, Typed, fit

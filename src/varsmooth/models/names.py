@@ -10,7 +10,9 @@ from pkgutil import resolve_name
 from typing import Any
 
 from varsmooth.errors import VarsmoothError, nearest, require
-from varsmooth.models.hub import PREFIX
+
+PREFIX = "hf://"
+"""Begins the address of a model on the Hugging Face Hub."""
 
 CLASSIFIERS = {
     "conv4": "varsmooth.models.networks.classifiers:Conv4",
@@ -68,3 +70,30 @@ def is_code(model: str | None) -> bool:
     if model is None or model.startswith(PREFIX):
         return False
     return ":" in model and not Path(model).exists()
+
+
+def fetch(address: str) -> Path:
+    """The folder of the model at `hf://owner/name`, or at `hf://owner/name@revision`.
+
+    Only the description, the weights and the card are fetched, into the Hub's own cache. Loading
+    them runs no code of the repository.
+    """
+    name, _, revision = address.removeprefix(PREFIX).partition("@")
+    require(
+        name.count("/") == 1, f"{address} should be hf://owner/name or hf://owner/name@revision"
+    )
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise VarsmoothError(
+            f"{address} needs huggingface_hub; install it with: pip install 'varsmooth[hub]'"
+        ) from error
+    try:
+        files = ["config.json", "model.safetensors", "README.md"]
+        return Path(snapshot_download(name, revision=revision or None, allow_patterns=files))
+    except Exception as error:  # no network, no such repository, no permission, a bad name
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise VarsmoothError(
+            f"{address} cannot be fetched ({reason}); check the name and the connection, or name "
+            "the folder of a copy on this machine"
+        ) from error
