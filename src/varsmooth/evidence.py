@@ -152,9 +152,13 @@ class SelectorEvidence:
         return min(max(raw, low), high)
 
     @property
+    def median(self) -> float:
+        return self.samples[(len(self.samples) - 1) // 2]
+
+    @property
     def median_level(self) -> float:
         """The median of the samples, clipped and snapped as deployed."""
-        return self.settle(self.samples[(len(self.samples) - 1) // 2])
+        return self.settle(self.median)
 
     def levels_between(self, ledger: Ledger, every_index: bool) -> list[float]:
         """The levels that the paper looks at: lower bound, median and upper bound of h at D.
@@ -167,8 +171,7 @@ class SelectorEvidence:
         q_l, q_u = bounds.order_statistics(n, self.distance, self.sigma_m, ledger.alpha_select / 2)
         lower = self.samples[q_l - 1] if q_l >= 1 else 0.0
         upper = self.samples[q_u - 1] if q_u <= n else float("inf")
-        middle = (self.samples[(n - 1) // 2],)
-        between = self.samples[max(q_l, 1) - 1 : q_u] if every_index else middle
+        between = self.samples[max(q_l, 1) - 1 : q_u] if every_index else (self.median,)
         levels = sorted({self.settle(level) for level in (lower, *between, upper)})
         return levels if levels[0] > 0 and levels[-1] < float("inf") else []
 

@@ -23,7 +23,7 @@ from varsmooth.app.uploads import MAX_BYTES, open_upload
 from varsmooth.app.views import page_html
 from varsmooth.app.worker import Cancelled, Job, Worker
 from varsmooth.cli import main
-from varsmooth.data import Batch, load_dataset
+from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.errors import VarsmoothError
 from varsmooth.evidence import stage_radii
@@ -41,8 +41,8 @@ def model(pair: Path) -> Smoothers:
 
 
 @pytest.fixture
-def image() -> Batch:
-    return load_dataset("cifar10-sample").batch([3])
+def image() -> ImageDataset:
+    return load_dataset("cifar10-sample")[3:4]
 
 
 def few(model: Smoothers, **changes: Any) -> Knobs:
@@ -88,63 +88,64 @@ def test_a_typed_number_of_draws_becomes_odd(desk: Desk) -> None:
 # One image
 
 
-def test_the_view_is_the_prediction(model: Smoothers, image: Batch) -> None:
+def test_the_view_is_the_prediction(model: Smoothers, image: ImageDataset) -> None:
     """What is drawn of h are the very draws behind the level that `predict` chose."""
     knobs = few(model)
     view = work.look(model, image, knobs, seed=5)
-    (answer,) = predict(model.deployed(knobs), image.images, n=100, seed=5, ids=image.ids)
+    x, _, ids = image.batch([0])
+    (answer,) = predict(model.deployed(knobs), x, n=100, seed=5, ids=ids)
     assert view.answer == answer
     assert view.draws is not None
-    assert view.draws.chosen == answer.sigma
     assert len(view.draws.samples) == 51
-    assert view.draws.bounds[0] <= view.draws.median <= view.draws.bounds[1]
+    low, high = work.reachable(view.draws, knobs.budget)
+    assert low <= view.draws.median <= high
+    settled = replace(view.draws, levels=model.levels(knobs)).median_level
+    assert settled == answer.sigma
 
 
-def test_lambda_moves_the_median(model: Smoothers, image: Batch) -> None:
+def test_lambda_moves_the_median(model: Smoothers, image: ImageDataset) -> None:
     views = [work.look(model, image, few(model, lam=lam), seed=0) for lam in (0.0, 1.0)]
     low, high = (view.draws.median for view in views if view.draws)
     assert low != high
 
 
-def test_a_larger_budget_moves_the_median_further(model: Smoothers, image: Batch) -> None:
+def test_a_larger_budget_moves_the_median_further(model: Smoothers, image: ImageDataset) -> None:
     spans = []
     for budget in (0.0, 0.05, 0.5):
         draws = work.look(model, image, few(model, budget=budget), seed=0).draws
         assert draws is not None
-        spans.append(draws.bounds)
+        spans.append(work.reachable(draws, budget))
     assert spans[0][0] >= spans[1][0] >= spans[2][0] == 0
     assert spans[0][1] <= spans[1][1] <= spans[2][1] == float("inf")
 
 
-def test_the_curve_holds_every_level_in_play(model: Smoothers, image: Batch) -> None:
+def test_the_curve_holds_every_level_in_play(model: Smoothers, image: ImageDataset) -> None:
     knobs = few(model)
     levels = work.curve_levels(model, knobs)
     assert set(model.levels(knobs)) | {knobs.sigma} <= set(levels)
     assert list(levels) == sorted(levels)
     curve = work.certify_levels(model, image, levels, 100, seed=1)
-    fixed = work.certify_each_way(model, image, knobs, seed=1).fixed
+    fixed = work.certify_each_way(model, image, knobs, seed=1)["g"]
     assert curve[levels.index(knobs.sigma)] == fixed
     assert [c.method for c in curve] == ["fixed"] * len(levels)
 
 
-def test_each_certificate_says_what_it_means(model: Smoothers, image: Batch) -> None:
+def test_each_certificate_says_what_it_means(model: Smoothers, image: ImageDataset) -> None:
     found = work.certify_each_way(model, image, few(model), seed=1)
-    assert found.dual is not None
-    assert found.paper is not None
-    assert (found.dual.guarantee, found.fixed.guarantee) == ("sound", "sound")
-    assert found.paper.guarantee == "heuristic"
-    levels, distances, radii = drawings.construction(found.dual)
+    words = {way: certificate.guarantee for way, certificate in found.items()}
+    assert words == dict.fromkeys(("g", "g_v*", "cascade"), "sound") | {"paper": "heuristic"}
+    levels, distances, radii = drawings.construction(found["g_v*"])
     safe = [max(d, radii.get(s, -np.inf)) for s, d in zip(levels, distances, strict=True)]
-    assert max(0.0, min(safe)) == found.dual.radius
+    assert max(0.0, min(safe)) == found["g_v*"].radius
 
 
-def test_the_stages_of_a_cascade_are_rows(model: Smoothers, image: Batch) -> None:
+def test_the_stages_of_a_cascade_are_rows(model: Smoothers, image: ImageDataset) -> None:
     """R is the least of H at the stage that answers and X at the stages before it."""
-    found = work.certify_each_way(model, image, few(model), seed=1).cascade
+    found = work.certify_each_way(model, image, few(model), seed=1)["cascade"]
     assert found.stages is not None
     radii = stage_radii(found.ledger, found.votes, found.stages)
     assert found.radius == max(0.0, min(radii))
-    shown = views.parts.construction(found, "")
+    shown = views.parts.construction(found)
     assert shown.count("<tr>") == 1 + len(found.stages) + 1
     assert f'<td colspan="4">{rounded(found.radius)}</td>' in shown
     assert shown.count("▸ σ") == 1
@@ -170,26 +171,28 @@ def test_a_tuned_cascade_moves_with_lambda(pair: Path, tmp_path: Path) -> None:
     desk.worker.close()
 
 
-def test_an_attack_stays_within_its_budget(model: Smoothers, image: Batch) -> None:
+def test_an_attack_stays_within_its_budget(model: Smoothers, image: ImageDataset) -> None:
     found = work.attack(model, image, few(model, budget=0.5), seed=0)
     assert found.distance <= 0.5 + 1e-6
     assert set(found.before) == set(found.after) == {"f", "g", "g_v", "g_v*", "cascade"}
     assert found.target == 0  # its label: an airplane
 
 
-def test_without_a_label_the_attack_leaves_the_majority(model: Smoothers, image: Batch) -> None:
+def test_without_a_label_the_attack_leaves_the_majority(
+    model: Smoothers, image: ImageDataset
+) -> None:
     knobs = few(model, steps=1)
-    g, x = model.deployed(knobs), image.images
-    (clean,) = predict(g, x, n=100, alpha=None, seed=0, ids=image.ids)
-    found = work.attack(model, Batch(x, None, image.ids), knobs, kind="weak", seed=0)
+    x, _, ids = image.batch([0])
+    (clean,) = predict(model.deployed(knobs), x, n=100, alpha=None, seed=0, ids=ids)
+    found = work.attack(model, replace(image, labels=None), knobs, kind="weak", seed=0)
     assert found.target == clean.prediction
 
 
-def test_estimates_of_the_work_are_not_too_small(model: Smoothers, image: Batch) -> None:
+def test_estimates_of_the_work_are_not_too_small(model: Smoothers, image: ImageDataset) -> None:
     """Progress never passes its end; if it did, the work would not be bounded as we think."""
     knobs = few(model)
     networks = model.checkpoint.classifier, model.checkpoint.selector
-    images = load_dataset("cifar10-sample").batch([3, 4])
+    images = load_dataset("cifar10-sample")[3:5]
     many = 2 * work.most_to_certify(model, knobs)
     for most, do in (
         (
@@ -212,7 +215,7 @@ def test_estimates_of_the_work_are_not_too_small(model: Smoothers, image: Batch)
 
 
 def test_cancel_stops_the_work_and_leaves_the_networks_alone(
-    model: Smoothers, image: Batch
+    model: Smoothers, image: ImageDataset
 ) -> None:
     classifier = model.checkpoint.classifier
     assert classifier is not None
@@ -328,7 +331,7 @@ def test_the_desk_shows_every_part(desk: Desk) -> None:
 def test_the_level_in_use_and_what_h_says_agree(desk: Desk, model: Smoothers) -> None:
     """The grid is in sight, and σ is said to be its level for h's median."""
     shown = desk.look(body(desk), Job())["html"]
-    view = work.look(model, desk.samples(model.name).batch([0]), few(model), 0)
+    view = work.look(model, desk.samples(model.name)[:1], few(model), 0)
     assert view.draws is not None
     assert f"grid level for h’s median {view.draws.median:.4f}" in shown["answer"]
     assert shown["grid"].count("<li") == 4
@@ -347,14 +350,14 @@ def test_several_images_stand_side_by_side(desk: Desk) -> None:
 
 
 def test_averages_count_a_wrong_class_as_zero(model: Smoothers) -> None:
-    images = load_dataset("cifar10-sample").batch(slice(0, 4))
+    images = load_dataset("cifar10-sample")[:4]
     found = work.certify_as("g", model, images, few(model), seed=0)
     radii = [c.radius for c in found]
     assert sum(radii) > 0
     assert views.true_radii(found, [None] * 4) == radii
     assert views.true_radii(found, [c.prediction for c in found]) == radii
     assert views.true_radii(found, [c.prediction + 1 for c in found]) == [0] * 4
-    shown = views.several_html(Batch(images.images, None, images.ids), {"g": found}, CLASS_NAMES)
+    shown = views.several_html(replace(images, labels=None), {"g": found}, CLASS_NAMES)
     assert f">{rounded(sum(radii) / 4)}</strong>" in shown
 
 
@@ -502,7 +505,8 @@ def test_texts_of_a_run_are_text(certified: Path, tmp_path: Path, desk: Desk) ->
 
 def test_long_tables_come_in_parts(certified: Path) -> None:
     opened = open_run(certified)
-    long = OpenRun(opened.run, opened.rows * 60, opened.outcomes)
+    rows = list(opened.outcomes.rows) * 60
+    long = OpenRun(opened.run, replace(opened.outcomes, rows=rows))
     assert long.table_html().count("data-row") == LINES
     last = long.table_html(start=10**6)
     assert last.count("data-row") == 240 - 2 * LINES
@@ -518,9 +522,9 @@ def test_a_run_that_grows_is_read_again(certified: Path, tmp_path: Path) -> None
     (rows,) = folder.glob("rows-*.jsonl")
     lines = rows.read_bytes().splitlines(keepends=True)
     rows.write_bytes(b"".join(lines[:2]))
-    assert len(open_run(folder).rows) == 2
+    assert len(open_run(folder).outcomes) == 2
     rows.write_bytes(b"".join(lines))
-    assert len(open_run(folder).rows) == 4
+    assert len(open_run(folder).outcomes) == 4
     assert open_run(folder) is open_run(folder)
 
 

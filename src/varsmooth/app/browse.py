@@ -6,16 +6,13 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from varsmooth.app import drawings, views
-from varsmooth.app.work import SelectorDraws, reachable
-from varsmooth.certificates import Certificate
+from varsmooth.app import views
 from varsmooth.data import ImageDataset
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.report import figures, statements
 from varsmooth.report.gallery import images_of
 from varsmooth.report.outcomes import Outcomes, outcome
-from varsmooth.rounding import rounded
-from varsmooth.runs.records import HEADER, Row, Run
+from varsmooth.runs.records import HEADER, Run
 
 EVERYTHING = "all"
 LINES = 100
@@ -45,16 +42,14 @@ def open_run(folder: str | Path) -> "OpenRun":
 @lru_cache(maxsize=2)
 def _open(folder: Path, sizes: tuple[int, ...]) -> "OpenRun":
     run = Run.open(folder)
-    rows = run.rows()
-    return OpenRun(run, rows, Outcomes.of(run.header, rows))
+    return OpenRun(run, Outcomes.of(run.header, run.rows()))
 
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run in memory: its header, its rows, and the rows as columns."""
+    """A run in memory: its folder, and its rows."""
 
     run: Run
-    rows: list[Row]
     outcomes: Outcomes
 
     @property
@@ -67,61 +62,36 @@ class OpenRun:
 
     def overview_html(self) -> dict[str, str]:
         """What the run is, the report's figure for its kind, and the outcomes to filter by."""
-        plots: dict[str, tuple[Callable[..., None], str]] = {
-            "certify": (
-                figures.plot_certified_accuracy,
-                "Certified accuracy against radius, with pointwise 95 % intervals.",
-            ),
-            "attack": (figures.plot_robust_accuracy, "Accuracy under attack against its budget."),
-            "predict": (figures.plot_accuracy_by_sigma, "Accuracy of images with similar σ."),
+        plots: dict[str, Callable[..., None]] = {
+            "certify": figures.plot_certified_accuracy,
+            "attack": figures.plot_robust_accuracy,
+            "predict": figures.plot_accuracy_by_sigma,
         }
-        plot, caption = plots[self.outcomes.verb]
-        url = drawings.svg(plot, [self.outcomes], height=2.9)
+        outcomes = self.outcomes
         return {
-            "summary": views.run.summary(self.outcomes, statements.what_holds([self.outcomes])),
-            "runcurve": views.run.curve(url, caption),
+            "summary": views.run.summary(outcomes, statements.what_holds([outcomes])),
+            "runcurve": views.run.curve(outcomes, plots[outcomes.verb]),
             "kinds": views.run.kinds(self.kinds()),
         }
 
     def kinds(self) -> list[str]:
         """Outcomes to filter by."""
-        return [EVERYTHING, *sorted(set(map(outcome, self.rows)))]
+        return [EVERYTHING, *sorted(set(map(outcome, self.outcomes.rows)))]
 
     def table_html(self, kind: str = EVERYTHING, start: int = 0) -> str:
         """A part of the rows with this outcome: LINES of them, from `start` on."""
-        rows = enumerate(self.rows)
+        rows = enumerate(self.outcomes.rows)
         chosen = [(i, row) for i, row in rows if kind in (EVERYTHING, outcome(row))]
         start = max(0, min(start, (len(chosen) - 1) // LINES * LINES))
-        shown = chosen[start : start + LINES]
-        verb = self.outcomes.verb
+        shown, verb = chosen[start : start + LINES], self.outcomes.verb
         return str(views.run.table(shown, verb, self.names, start, len(chosen), LINES))
 
     def evidence_html(self, number: int) -> str:
         """The image of a row, and everything that its result follows from."""
-        require(0 <= number < len(self.rows), f"the run has no row {number}")
-        row, names = self.rows[number], self.names
-        image = self._image(row["id"])
-        if row.get("evidence"):
-            proof = self.run.certificate(row)
-            charts = [
-                (
-                    views.votes_url(level.counts, names, proof.prediction),
-                    f"Votes at σ = {level.sigma:.4f}, one of {len(proof.votes)} levels.",
-                )
-                for level in proof.votes[:1]
-            ]
-            spread = views.draws_html(draws_of(proof)) if proof.selector else ""
-            built = views.construction_url(proof)
-            return str(views.run.certificate(row, names, image, proof, built, charts, spread))
-        captions = {"counts": views.VOTES}
-        if "clean_counts" in row:
-            captions = {"clean_counts": "Votes before the attack.", "counts": "Votes under attack."}
-        charts = [
-            (views.votes_url(row[name], names, row[name.replace("counts", "prediction")]), caption)
-            for name, caption in captions.items()
-            if name in row
-        ]
-        return str(views.run.evidence(row, names, image, charts))
+        require(0 <= number < len(self.outcomes), f"the run has no row {number}")
+        row = self.outcomes.rows[number]
+        proof = self.run.certificate(row) if row.get("evidence") else None
+        return str(views.run.evidence(row, self.names, self._image(row["id"]), proof))
 
     def _image(self, id: int) -> dict[str, Any]:
         """The pixels of an image, if it is still where the run found it, or why not."""
@@ -131,18 +101,3 @@ class OpenRun:
             return {"pixels": self.images[places].batch([0]).images[0]}
         except (VarsmoothError, OSError, TypeError) as error:
             return {"error": str(error)}
-
-
-def draws_of(certificate: Certificate) -> SelectorDraws:
-    """What a certificate keeps of its selector, as it is drawn; the budget is its radius."""
-    evidence = certificate.selector
-    assert evidence is not None
-    budget = certificate.radius if evidence.distance is None else evidence.distance
-    return SelectorDraws(
-        evidence.samples,
-        certificate.sigma,
-        reachable(evidence.samples, budget, evidence.sigma_m),
-        evidence.clip,
-        evidence.levels or (),
-        float(rounded(budget)),  # never upward
-    )

@@ -14,8 +14,8 @@ from varsmooth.app.browse import EVERYTHING, open_run
 from varsmooth.app.knobs import Knobs, Smoothers
 from varsmooth.app.uploads import decoded, open_upload
 from varsmooth.app.worker import Job, Worker
-from varsmooth.certificates import Certificate, Certificates
-from varsmooth.data import Batch, ImageDataset, load_source
+from varsmooth.certificates import Certificate
+from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import unseen_split
 from varsmooth.data.fitting import fitted
 from varsmooth.defaults import MODEL
@@ -36,17 +36,13 @@ class Question:
     """What every request about one image says."""
 
     model: Smoothers
-    chosen: ImageDataset  # one image
+    image: ImageDataset  # of length 1
     knobs: Knobs
     seed: int
 
     @property
-    def image(self) -> Batch:
-        return self.chosen.batch([0])
-
-    @property
     def label(self) -> int | None:
-        return None if self.chosen.labels is None else int(self.chosen.labels[0])
+        return None if self.image.labels is None else int(self.image.labels[0])
 
 
 class Desk:
@@ -80,8 +76,8 @@ class Desk:
         self.first_sample = lru_cache(maxsize=4)(self._first_sample)
         self.image = lru_cache(maxsize=32)(self._image)
         self.many = lru_cache(maxsize=4)(self._many)
-        self.certificates = lru_cache(maxsize=32)(self._certificates)
-        self.fixed_levels = lru_cache(maxsize=32)(self._fixed_levels)  # do not depend on λ
+        self.certificates = lru_cache(maxsize=32)(work.certify_as)
+        self.fixed_levels = lru_cache(maxsize=32)(work.certify_levels)  # do not depend on λ
         # What cannot be loaded or does not fit is refused at once.
         self.first_sample(self.first_model)
         if run is not None:
@@ -173,9 +169,18 @@ class Desk:
         with watching(job, model, work.most_to_look(model, knobs)):
             view = work.look(model, q.image, knobs, q.seed)
             deployed = self._preview(model.in_use, q)
-        advanced = bool(body.get("advanced"))
-        html = views.answer_html(view, deployed, model.class_names, q.label, advanced)
-        return {"html": html | {"grid": views.one.grid(model.levels(knobs), view.answer.sigma)}}
+        said, names = view.answer, model.class_names
+        html = {
+            "answer": views.one.answer(view, deployed, names, q.label),
+            "grid": views.one.grid(model.levels(knobs), said.sigma),
+        }
+        if body.get("advanced"):
+            html["noisy"] = views.one.noisy(view)
+            html["draws"] = views.parts.draws(
+                view.draws, said.sigma, knobs.budget, f"{knobs.budget:g}"
+            )
+            html["votes"] = views.parts.votes(said.counts, names, said.prediction)
+        return {"html": html}
 
     def curve(self, body: Body, job: Job) -> Answer:
         """The certified radius of one image at every fixed σ, and at the level in use."""
@@ -184,8 +189,8 @@ class Desk:
         levels = work.curve_levels(model, knobs)
         with watching(job, model, work.most_to_look(model, knobs)):
             ways = {way: self._preview(way, q) for way in dict.fromkeys((model.in_use, "cascade"))}
-            fixed = self.fixed_levels(model.name, q.chosen, levels, knobs.n, q.seed)
-        shown = views.curve_html(fixed, model.levels(knobs), ways, knobs.sigma, q.label)
+            fixed = self.fixed_levels(model, q.image, levels, knobs.n, q.seed)
+        shown = views.one.curve(fixed, model.levels(knobs), ways, knobs.sigma, q.label)
         return {"html": {"curve": shown}}
 
     def certify(self, body: Body, job: Job) -> Answer:
@@ -193,7 +198,7 @@ class Desk:
         q = self.question(body)
         with watching(job, q.model, work.most_to_certify(q.model, q.knobs)):
             found = work.certify_each_way(q.model, q.image, q.knobs)
-        shown = views.certified_html(found, q.model.class_names, q.knobs.budget)
+        shown = views.one.certified(found, q.model.class_names, q.knobs.budget)
         return {"html": {"certified": shown}}
 
     def attack(self, body: Body, job: Job) -> Answer:
@@ -202,23 +207,12 @@ class Desk:
         kind: work.AttackKind = "weak" if body.get("kind") == "weak" else "strong"
         with watching(job, q.model, work.most_to_attack(q.model, q.knobs, kind)):
             found = work.attack(q.model, q.image, q.knobs, kind)
-        shown = views.attacked_html(found, q.model.class_names, q.knobs.budget)
+        shown = views.one.attacked(found, q.model.class_names, q.knobs.budget)
         return {"html": {"attacked": shown}}
 
     def _preview(self, way: str, q: Question) -> Certificate:
         """The certificate of one way to choose σ, computed once for the knobs that it reads."""
-        knobs = q.model.read_by(way, q.knobs)
-        return self.certificates(way, q.model.name, q.chosen, knobs, q.seed)[0]
-
-    def _certificates(
-        self, way: str, name: str, images: ImageDataset, knobs: Knobs, seed: int
-    ) -> Certificates:
-        return work.certify_as(way, self.model(name), images.batch(slice(None)), knobs, seed)
-
-    def _fixed_levels(
-        self, name: str, image: ImageDataset, levels: tuple[float, ...], n: int, seed: int
-    ) -> tuple[Certificate, ...]:
-        return work.certify_levels(self.model(name), image.batch([0]), levels, n, seed)
+        return self.certificates(way, q.model, q.image, q.model.read_by(way, q.knobs), q.seed)[0]
 
     # Several images
 
@@ -228,10 +222,10 @@ class Desk:
         model, images = self.model(name), self.many(name)
         with watching(job, model, len(images) * work.most_to_certify(model, knobs)):
             ways = {
-                way: self.certificates(way, name, images, model.read_by(way, knobs), 0)
+                way: self.certificates(way, model, images, model.read_by(way, knobs), 0)
                 for way in model.ways
             }
-        shown = views.several_html(images.batch(slice(None)), ways, model.class_names)
+        shown = views.several_html(images, ways, model.class_names)
         return {"html": {"several": shown}}
 
     # Runs
@@ -239,7 +233,7 @@ class Desk:
     def browse(self, body: Body, job: Job) -> Answer:
         """A run by the path of its folder: a part of its table; with `all` what it is."""
         run = open_run(self._folder(body))
-        start = whole("start", body.get("start", 0), len(run.rows) + 1)
+        start = whole("start", body.get("start", 0), len(run.outcomes) + 1)
         html = {"table": run.table_html(str(body.get("kind", EVERYTHING)), start)}
         return {"html": html | (run.overview_html() if body.get("all") else {})}
 

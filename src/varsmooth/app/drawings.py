@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from varsmooth.app.work import SelectorDraws
 from varsmooth.certificates import Certificate
 from varsmooth.defaults import ABSTAIN
+from varsmooth.evidence import SelectorEvidence
 from varsmooth.report.figures import styled
+from varsmooth.report.outcomes import class_name
 from varsmooth.report.pages import data_url
 from varsmooth.rounding import rounded
 
@@ -37,21 +38,24 @@ def svg(plot: Callable[..., None], *shown: Any, width: float = 5.2, height: floa
     return data_url(out.getvalue())
 
 
+def _write(axes: "Axes", text: str, place: tuple[float, float], shift: float, **style: Any) -> None:
+    """Text beside a place, some points to its right."""
+    axes.annotate(text, place, (shift, 0), textcoords="offset points", **style)
+
+
 def plot_votes(
     axes: "Axes", counts: Sequence[int], class_names: Sequence[str], winner: int
 ) -> None:
     """The votes of f for each class; the class that is answered stands out."""
-    names = [*class_names, *(str(c) for c in range(len(class_names), len(counts)))][: len(counts)]
     shown = sorted(range(len(counts)), key=lambda c: -counts[c])[:10]
     places = range(len(shown))
     colours = [ENTRY if c == winner else FAINT for c in shown]
     axes.barh(places, [counts[c] for c in shown], color=colours, height=0.72)
     for place, c in zip(places, shown, strict=True):
         if counts[c]:
-            axes.annotate(
-                str(counts[c]), (counts[c], place), (3, 0), textcoords="offset points", va="center"
-            )
-    axes.set_yticks(places, [names[c] for c in shown], parse_math=False)  # a name may have a $
+            _write(axes, str(counts[c]), (counts[c], place), 3, va="center")
+    names = [class_name(c, class_names) for c in shown]
+    axes.set_yticks(places, names, parse_math=False)  # a name may have a $
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
@@ -99,28 +103,30 @@ def plot_radius_curve(
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=9, markerscale=0.7)
 
 
-def plot_draws(axes: "Axes", levels: SelectorDraws) -> None:
+def plot_draws(
+    axes: "Axes", draws: SelectorEvidence, chosen: float, reachable: tuple[float, float]
+) -> None:
     """h under noise: a histogram, the median, and how far an attacker can move it."""
-    samples = np.clip(levels.samples, -1e9, 1e9)  # h may say infinity, which has no place
+    samples = np.clip(draws.samples, -1e9, 1e9)  # h may say infinity, which has no place
     least, most = float(samples.min()), float(samples.max())
-    room = max(0.15 * (most - least), 0.002 * levels.median)
+    room = max(0.15 * (most - least), 0.002 * draws.median)
     left, right = least - room, most + room
-    low, high = levels.bounds
+    low, high = reachable
     axes.axvspan(max(low, left), min(high, right), color=CLASS, alpha=0.12, linewidth=0)
     axes.hist(samples, bins=30, color=FAINT)
     for bound in (low, high):
         if 0 < bound < math.inf:
             axes.axvline(bound, color=CLASS, linewidth=1.2)
-    axes.axvline(levels.median, color=INK, linewidth=1.6)
-    for end in levels.clip or ():
+    axes.axvline(draws.median, color=INK, linewidth=1.6)
+    for end in draws.clip or ():
         if left < end < right:
             axes.axvline(end, color=INK, linewidth=1, linestyle=":")
-    if left <= levels.chosen <= right:
-        axes.axvline(levels.chosen, color=RADIUS, linewidth=2, linestyle=(0, (4, 2)))
+    if left <= chosen <= right:
+        axes.axvline(chosen, color=RADIUS, linewidth=2, linestyle=(0, (4, 2)))
     else:  # the grid is coarser than this histogram is wide
-        beyond = levels.chosen > right
+        beyond = chosen > right
         axes.annotate(
-            f"σ {levels.chosen:.4f} →" if beyond else f"← σ {levels.chosen:.4f}",
+            f"σ {chosen:.4f} →" if beyond else f"← σ {chosen:.4f}",
             (0.99 if beyond else 0.01, 0.97),
             xycoords="axes fraction",
             ha="right" if beyond else "left",
@@ -143,30 +149,21 @@ def plot_construction(axes: "Axes", certificate: Certificate) -> None:
     levels, distances, radii = construction(certificate)
     finite = [v for v in (*distances, *radii.values()) if math.isfinite(v)]
     end = 1.12 * max([0.1, certificate.radius, *finite])
-    for place, (level, entry) in enumerate(zip(levels, distances, strict=True)):
-        axes.barh(place, min(entry, end), height=0.62, color=ENTRY, alpha=0.3)
+    for row, (level, entry) in enumerate(zip(levels, distances, strict=True)):
+        axes.barh(row, min(entry, end), height=0.62, color=ENTRY, alpha=0.3)
         radius = radii.get(level)
         if radius is not None and radius > 0:
-            axes.barh(place, radius, height=0.26, color=CLASS, alpha=0.9)
-        if radius is not None and radius <= 0:
-            axes.annotate(
-                "vote lost", (entry, place), (5, 0), textcoords="offset points", va="center"
-            )
+            axes.barh(row, radius, height=0.26, color=CLASS, alpha=0.9)
+        elif radius is not None:
+            _write(axes, "vote lost", (entry, row), 5, va="center")
         safe = max(entry, radius if radius is not None else -math.inf)
         if 0 < safe <= end:
             fill = RADIUS if radius is not None else "white"
-            axes.plot(safe, place, "o", color=RADIUS, markerfacecolor=fill, markersize=6, zorder=3)
+            axes.plot(safe, row, "o", color=RADIUS, markerfacecolor=fill, markersize=6, zorder=3)
     axes.axvline(certificate.radius, color=RADIUS, linewidth=1.6, linestyle=(0, (5, 3)))
-    axes.annotate(
-        f"R = {rounded(certificate.radius)}",
-        (certificate.radius, len(levels) - 0.45),
-        (4 if certificate.radius < 0.7 * end else -4, 0),
-        textcoords="offset points",
-        ha="left" if certificate.radius < 0.7 * end else "right",
-        va="bottom",
-        color=RADIUS,
-        weight="bold",
-    )
+    shift, side = (4, "left") if certificate.radius < 0.7 * end else (-4, "right")
+    place, bold = (certificate.radius, len(levels) - 0.45), {"color": RADIUS, "weight": "bold"}
+    _write(axes, f"R = {rounded(certificate.radius)}", place, shift, ha=side, va="bottom", **bold)
     names = [
         ("▸ " if math.isclose(level, certificate.sigma, rel_tol=1e-5) else "") + f"{level:.3f}"
         for level in levels

@@ -130,7 +130,7 @@ def levels_of(g: SmoothedClassifier) -> tuple[float, ...]:
     return fixed if grid is None else grid.levels
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Smoothers:
     """A model on the page: f, h if there is one, and the smoothed classifiers made of them."""
 

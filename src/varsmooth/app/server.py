@@ -10,7 +10,6 @@ import json
 import socket
 import traceback
 from collections.abc import AsyncIterator, Callable
-from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,7 +22,8 @@ from starlette.responses import (
     Response,
     StreamingResponse,
 )
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from varsmooth.app.desk import Desk
@@ -118,7 +118,7 @@ async def progress(desk: Desk, work: Callable[[Job], dict[str, Any]]) -> AsyncIt
     try:
         job, future = desk.worker.begin(work)
     except VarsmoothError as error:
-        yield line({"error": whole_sentence(error)})
+        yield line({"error": sentence(error)})
         return
     answer = asyncio.wrap_future(future)
     try:
@@ -142,13 +142,13 @@ def outcome(answer: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
     except Cancelled:
         return {"error": "Cancelled."}
     except (VarsmoothError, OSError) as error:
-        return {"error": whole_sentence(error)}
+        return {"error": sentence(error)}
     except Exception:
         traceback.print_exc()
         return {"error": "The page failed; the terminal that runs it shows why."}
 
 
-def whole_sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
     text = str(error)
     return text + ("" if text.endswith((".", "!", "?")) else ".")
 
@@ -161,13 +161,7 @@ def application(desk: Desk, host: str) -> ASGIApp:
         try:
             return HTMLResponse(await asyncio.to_thread(page_html, desk, model))
         except VarsmoothError as error:
-            return PlainTextResponse(whole_sentence(error), 404)
-
-    async def static(request: Request) -> Response:
-        name = request.url.path.lstrip("/")
-        kind = "text/css" if name.endswith(".css") else "text/javascript"
-        content = (files("varsmooth.app") / "static" / name).read_bytes()
-        return Response(content, media_type=kind)
+            return PlainTextResponse(sentence(error), 404)
 
     def answered(work: Callable[[Job], dict[str, Any]]) -> Response:
         return StreamingResponse(progress(desk, work), media_type="application/x-ndjson")
@@ -187,13 +181,12 @@ def application(desk: Desk, host: str) -> ASGIApp:
             require(isinstance(body, dict), "a request must be a JSON object")
             return answered(lambda job: desk.answers[name](body, job))
         except (ValueError, RecursionError, TimeoutError, ClientDisconnect) as error:
-            return JSONResponse({"error": whole_sentence(error)}, 400)
+            return JSONResponse({"error": sentence(error)}, 400)
 
     routes = [
         Route("/", show),
-        Route("/page.css", static),
-        Route("/page.js", static),
         *(Route(f"/{name}", answer, methods=["POST"]) for name in ("upload", *desk.answers)),
+        Mount("/", StaticFiles(packages=[("varsmooth.app", "static")])),
     ]
     return Guard(Starlette(routes=routes), host)
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from varsmooth.app import drawings
 from varsmooth.app.knobs import KNOBS, Knobs, knobs_for
-from varsmooth.app.work import Attacked, Certified, SelectorDraws, View
-from varsmooth.certificates import Certificate, Certificates
-from varsmooth.data import Batch
+from varsmooth.app.work import reachable
+from varsmooth.certificates import Certificates
+from varsmooth.data import ImageDataset
 from varsmooth.defaults import ABSTAIN
 from varsmooth.evidence import stage_radii
 from varsmooth.report import pages
@@ -20,7 +20,6 @@ from varsmooth.report.statements import MEANINGS
 if TYPE_CHECKING:
     from varsmooth.app.desk import Desk
 
-VOTES = "Votes of f on N noisy copies. Green: the prediction; no bar is green if g abstains."
 TITLES = {"g": "one σ", "g_v*": "selector", "cascade": "cascade"}
 THUMBNAIL = 160
 
@@ -47,6 +46,9 @@ _templates = pages.templates(
     infinity=float("inf"),
     meanings=MEANINGS,
     stage_radii=stage_radii,
+    reachable=reachable,
+    drawings=drawings,
+    svg=drawings.svg,
 )
 _templates.filters |= {"kind": kind, "picture": picture, "paper_name": paper_name}
 one, run, parts, _several = (  # macros: functions from values to HTML
@@ -89,64 +91,11 @@ def page_html(desk: "Desk", model: str) -> str:
     )
 
 
-def answer_html(
-    view: View, deployed: Certificate, names: Sequence[str], label: int | None, advanced: bool
-) -> dict[str, str]:
-    """Prediction, σ and radius; with `advanced` what is behind them."""
-    found = {"answer": one.answer(view, deployed, names, label)}
-    if advanced:
-        said = view.answer
-        found["noisy"] = one.noisy(view)
-        found["draws"] = draws_html(view.draws)
-        found["votes"] = parts.votes(votes_url(said.counts, names, said.prediction), VOTES)
-    return found
-
-
-def draws_html(draws: SelectorDraws | None) -> Markup:
-    found: Markup = parts.draws(draws, draws and drawings.svg(drawings.plot_draws, draws))
-    return found
-
-
-def votes_url(counts: Sequence[int], names: Sequence[str], winner: int) -> str:
-    return drawings.svg(drawings.plot_votes, counts, names, winner)
-
-
-def curve_html(
-    curve: Sequence[Certificate],
-    grid: Sequence[float],
-    ways: Mapping[str, Certificate],
-    sigma: float,
-    label: int | None,
+def several_html(
+    images: ImageDataset, ways: Mapping[str, Certificates], names: Sequence[str]
 ) -> str:
-    shown = (curve, grid, ways, sigma, label)
-    url = drawings.svg(drawings.plot_radius_curve, *shown, width=5.6, height=2.9)
-    return str(one.curve(url, max(curve, key=lambda c: c.radius), len(grid), len(ways) > 1))
-
-
-def construction_url(certificate: Certificate) -> str:
-    """A picture of how the radius follows from the evidence; a cascade has a table instead."""
-    if certificate.stages is not None:
-        return ""
-    height = 1.5 + 0.3 * len(drawings.construction(certificate)[0])
-    return drawings.svg(drawings.plot_construction, certificate, height=height)
-
-
-def certified_html(found: Certified, names: Sequence[str], budget: float) -> str:
-    """How the radius is built, and beside it each certificate with its guarantee."""
-    built = construction_url(found.dual) if found.dual else ""
-    return str(one.certified(found, names, budget, built))
-
-
-def attacked_html(found: Attacked, names: Sequence[str], budget: float) -> str:
-    """The adversarial image, what was added to it, and every classifier before and after."""
-    difference = found.adversarial - found.x
-    factor = 0.5 / (float(difference.abs().max()) or 0.5)
-    return str(one.attacked(found, names, budget, 0.5 + factor * difference, factor))
-
-
-def several_html(images: Batch, ways: Mapping[str, Certificates], names: Sequence[str]) -> str:
     """Each image with its σ and radius in every way, and the average radius of each way."""
-    labels = [None] * len(images.ids) if images.labels is None else images.labels.tolist()
+    labels = [None] * len(images) if images.labels is None else images.labels.tolist()
     radii = {TITLES[way]: true_radii(found, labels) for way, found in ways.items()}
     shown = [
         {
@@ -155,7 +104,7 @@ def several_html(images: Batch, ways: Mapping[str, Certificates], names: Sequenc
             "best": max(each[i] for each in radii.values()),
             "lines": [(TITLES[way], c[i], radii[TITLES[way]][i]) for way, c in ways.items()],
         }
-        for i, x in enumerate(images.images)
+        for i, x in enumerate(images.batch(slice(None)).images)
     ]
     averages = {way: sum(each) / len(each) for way, each in radii.items()}
     return str(_several.several(averages, shown, names))

@@ -3,21 +3,22 @@
 Beside each, how many images the networks are shown at most, for the progress bar.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from varsmooth import bounds
 from varsmooth.app.knobs import Knobs, Smoothers, levels_of
 from varsmooth.certificates import Certificate, Certificates, Prediction
 from varsmooth.certification import certify, certify_as_paper
-from varsmooth.data import Batch
+from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0
+from varsmooth.evidence import SelectorEvidence
 from varsmooth.noise import NoiseStream
 from varsmooth.prediction import predict
 from varsmooth.runs.attacking import distances, find_adversarial
@@ -33,72 +34,40 @@ AttackKind = Literal["strong", "weak"]
 
 
 @dataclass(frozen=True)
-class SelectorDraws:
-    """h on noisy copies of the image.
-
-    Attributes:
-        samples: h(x+ε), ascending, before clip and grid.
-        chosen: Their median after both.
-        bounds: How far an attacker with the budget can move the median, before clip and grid; 0 and
-            infinity where the draws are too few.
-    """
-
-    samples: tuple[float, ...]
-    chosen: float
-    bounds: tuple[float, float]
-    clip: tuple[float, float] | None
-    grid: tuple[float, ...]
-    budget: float
-
-    @property
-    def median(self) -> float:
-        return self.samples[(len(self.samples) - 1) // 2]
-
-
-@dataclass(frozen=True)
 class View:
-    """One noisy copy of the image, the answer, and h's draws (None: there is no h)."""
+    """One noisy copy of the image, the answer, and h's draws (None: there is no h).
+
+    The distance of the draws is the attacker's budget.
+    """
 
     noisy: Tensor  # (C,H,W), clipped to [0,1] for the eye
     answer: Prediction
-    draws: SelectorDraws | None
+    draws: SelectorEvidence | None
 
 
-def look(model: Smoothers, image: Batch, knobs: Knobs, seed: int) -> View:
+def look(model: Smoothers, image: ImageDataset, knobs: Knobs, seed: int) -> View:
     """Predict one image, and keep what there is to see. The same seed draws the same noise."""
-    g = model.deployed(knobs)
-    with overheard(model.checkpoint.selector) as heard:
-        (answer,) = predict(g, image.images, n=knobs.n, alpha=ALPHA, seed=seed, ids=image.ids)
-    noise = g.noise(1, seed, image.ids)
-    _, epsilon = next(noise.batches(image.images, "picture", 1))
-    noisy = noise.perturb(image.images, torch.tensor([answer.sigma]), epsilon)
-    draws = None
-    if isinstance(g.selector, MedianSelector):
+    (x, _, ids), g, h = image.batch([0]), model.deployed(knobs), model.checkpoint.selector
+    heard: list[Tensor] = []  # what h says meanwhile: it need not be evaluated again
+    with nullcontext() if h is None else h.register_forward_hook(lambda *c: heard.append(c[2])):
+        (answer,) = predict(g, x, n=knobs.n, alpha=ALPHA, seed=seed, ids=ids)
+    noise = g.noise(1, seed, ids)
+    _, epsilon = next(noise.batches(x, "picture", 1))
+    noisy = noise.perturb(x, torch.tensor([answer.sigma]), epsilon)
+    draws, median = None, g.selector
+    if isinstance(median, MedianSelector):
         samples = tuple(torch.cat(heard).sort().values.tolist())
-        draws = SelectorDraws(
-            samples,
-            chosen=answer.sigma,
-            bounds=reachable(samples, knobs.budget, g.selector.sigma_m),
-            clip=g.selector.clip,
-            grid=levels_of(g),
-            budget=knobs.budget,
-        )
+        draws = SelectorEvidence(samples, median.sigma_m, median.clip, distance=knobs.budget)
     return View(noisy[0].clamp(0, 1), answer, draws)
 
 
-@contextmanager
-def overheard(network: nn.Module | None) -> Iterator[list[Tensor]]:
-    """What a network answers meanwhile, so that h need not be evaluated again for a picture."""
-    heard: list[Tensor] = []
-    with ExitStack() as hooks:
-        if network is not None:
-            hooks.enter_context(network.register_forward_hook(lambda *call: heard.append(call[2])))
-        yield heard
+def reachable(draws: SelectorEvidence, budget: float) -> tuple[float, float]:
+    """Between which values the median of h stays for every perturbation within the budget.
 
-
-def reachable(samples: Sequence[float], budget: float, sigma_m: float) -> tuple[float, float]:
-    """Between which values the median stays for every perturbation within the budget."""
-    low, high = bounds.order_statistics(len(samples), budget, sigma_m, ALPHA_SELECT / 2)
+    Before clip and grid; 0 and infinity where the draws are too few.
+    """
+    samples = draws.samples
+    low, high = bounds.order_statistics(len(samples), budget, draws.sigma_m, ALPHA_SELECT / 2)
     return (
         samples[low - 1] if low >= 1 else 0.0,
         samples[high - 1] if high <= len(samples) else float("inf"),
@@ -106,16 +75,6 @@ def reachable(samples: Sequence[float], budget: float, sigma_m: float) -> tuple[
 
 
 # Certificates
-
-
-@dataclass(frozen=True)
-class Certified:
-    """One image, certified in every way there is: dual and paper need a selector."""
-
-    fixed: Certificate
-    cascade: Certificate
-    dual: Certificate | None = None
-    paper: Certificate | None = None
 
 
 def curve_levels(model: Smoothers, knobs: Knobs) -> tuple[float, ...]:
@@ -127,41 +86,42 @@ def curve_levels(model: Smoothers, knobs: Knobs) -> tuple[float, ...]:
 
 
 def certify_levels(
-    model: Smoothers, image: Batch, levels: Sequence[float], n: int, seed: int
+    model: Smoothers, image: ImageDataset, levels: Sequence[float], n: int, seed: int
 ) -> tuple[Certificate, ...]:
     """The certificate of one image at each of these fixed levels."""
-    found = [certify(model.at(s), image.images, **_settings(n, seed, image)) for s in levels]
-    return tuple(certificates[0] for certificates in found)
+    settings = _settings(image, n, seed)
+    return tuple(certify(model.at(sigma), **settings)[0] for sigma in levels)
 
 
-def certify_as(way: str, model: Smoothers, images: Batch, knobs: Knobs, seed: int) -> Certificates:
+def certify_as(
+    way: str, model: Smoothers, images: ImageDataset, knobs: Knobs, seed: int
+) -> Certificates:
     """The sound certificates of g, g_v* or the cascade."""
-    settings = _settings(knobs.n, seed, images, knobs.n_select if way == "g_v*" else None)
-    return certify(model.each(knobs)[way], images.images, **settings)
+    n_select = knobs.n_select if way == "g_v*" else None
+    return certify(model.each(knobs)[way], **_settings(images, knobs.n, seed, n_select))
 
 
 def certify_each_way(
-    model: Smoothers, image: Batch, knobs: Knobs, seed: int | None = None
-) -> Certified:
-    """One σ, the cascade, the sound dual certificate, and the paper's value at D = budget.
+    model: Smoothers, image: ImageDataset, knobs: Knobs, seed: int | None = None
+) -> dict[str, Certificate]:
+    """The sound certificate of every way to choose σ, and the paper's value at D = budget.
 
     All see the same noise, fresh unless a seed is given. Each holds by itself; quoting the
     largest of several is a choice that costs α.
     """
     seed = NoiseStream.make(1, seed).seed
-    fixed, cascade = (certify_as(way, model, image, knobs, seed)[0] for way in ("g", "cascade"))
-    if not model.has_selector:
-        return Certified(fixed, cascade)
-    settings = _settings(knobs.n, seed, image, knobs.n_select)
-    g = model.deployed(knobs)
-    paper = certify_as_paper(g, image.images, distance=knobs.budget, **settings)[0]
-    return Certified(fixed, cascade, certify_as("g_v*", model, image, knobs, seed)[0], paper)
+    found = {way: certify_as(way, model, image, knobs, seed)[0] for way in model.ways}
+    if model.has_selector:
+        settings = _settings(image, knobs.n, seed, knobs.n_select)
+        paper = certify_as_paper(model.deployed(knobs), distance=knobs.budget, **settings)
+        found["paper"] = paper[0]
+    return found
 
 
-def _settings(n: int, seed: int, images: Batch, n_select: int | None = None) -> dict[str, Any]:
-    found = {"n0": N0, "n": n, "alpha": ALPHA, "seed": seed, "ids": images.ids}
-    of_h = {"n_select": n_select, "alpha_select": ALPHA_SELECT}
-    return found if n_select is None else found | of_h
+def _settings(images: ImageDataset, n: int, seed: int, n_select: int | None = None) -> Any:
+    x, _, ids = images.batch(slice(None))
+    of_h = {} if n_select is None else {"n_select": n_select, "alpha_select": ALPHA_SELECT}
+    return {"x": x, "ids": ids, "n0": N0, "n": n, "alpha": ALPHA, "seed": seed, **of_h}
 
 
 def most_to_look(model: Smoothers, knobs: Knobs) -> int:
@@ -181,12 +141,8 @@ def most_to_certify(model: Smoothers, knobs: Knobs) -> int:
 # Attacks
 
 
-@dataclass(frozen=True)
-class Reply:
-    """A class (−1: abstains) and the σ it was given under; f has none."""
-
-    prediction: int
-    sigma: float | None
+Reply = tuple[int, float | None]
+"""A class (−1: abstains) and the σ it was given under; f has none."""
 
 
 @dataclass(frozen=True)
@@ -200,10 +156,16 @@ class Attacked:
     before: dict[str, Reply]
     after: dict[str, Reply]
 
+    def perturbation(self) -> tuple[Tensor, float]:
+        """What was added, as far as [0,1] allows around grey, and by what factor."""
+        difference = self.adversarial - self.x
+        factor = 0.5 / (float(difference.abs().max()) or 0.5)
+        return 0.5 + factor * difference, factor
+
 
 def attack(
     model: Smoothers,
-    image: Batch,
+    image: ImageDataset,
     knobs: Knobs,
     kind: AttackKind = "strong",
     seed: int | None = None,
@@ -214,16 +176,16 @@ def attack(
     weak: through f alone.
     """
     seed = NoiseStream.make(1, seed).seed
-    g, x = model.deployed(knobs), image.images
-    (clean,) = predict(g, x, n=knobs.n, alpha=None, seed=seed, ids=image.ids)
-    target = clean.prediction if image.labels is None else int(image.labels[0])
+    g, (x, labels, ids) = model.deployed(knobs), image.batch([0])
+    (clean,) = predict(g, x, n=knobs.n, alpha=None, seed=seed, ids=ids)
+    target = clean.prediction if labels is None else int(labels[0])
     settings = AttackOptions(
         kind=kind, steps=knobs.steps, samples=SAMPLES, n_median_attack=MEDIAN_DRAWS, seed=seed
     )
     y, sigma = torch.tensor([target]), torch.tensor([clean.sigma])
-    found = find_adversarial(g, x, y, knobs.budget, settings, image.ids, sigma)
+    found = find_adversarial(g, x, y, knobs.budget, settings, ids, sigma)
     smoothed = model.each(knobs)
-    before, after = (replies(smoothed, z, knobs, clean.sigma, seed, image.ids) for z in (x, found))
+    before, after = (replies(smoothed, z, knobs, clean.sigma, seed, ids) for z in (x, found))
     return Attacked(x[0], found[0], target, distances(x, found)[0], before, after)
 
 
@@ -241,10 +203,10 @@ def replies(
     """
     with torch.no_grad():
         plain = smoothed["g"].logits(x, torch.tensor([sigma])).argmax(dim=1)
-    found = {"f": Reply(int(plain), None)}
+    found: dict[str, Reply] = {"f": (int(plain), None)}
     for name, g in smoothed.items():
         (answer,) = predict(g, x, n=knobs.n, alpha=ALPHA, seed=seed, ids=ids)
-        found[name] = Reply(answer.prediction, answer.sigma)
+        found[name] = (answer.prediction, answer.sigma)
     return found
 
 
