@@ -7,7 +7,7 @@ votes.
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +22,6 @@ from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, N0
 from varsmooth.models.descriptions import Description
 from varsmooth.models.settings import TunedStages
-from varsmooth.noise import NoiseStream
 from varsmooth.progress import Progress
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
@@ -111,16 +110,18 @@ def tabulate(
     device = next(g.classifier.parameters()).device
     wanted = (("votes", n), ("class-selection", n0))
     needed, tables = torch.tensor(confidences, device=device), []
-    total = len(data) * len(levels) * (n + n0)
-    bar = Progress(total, "votes", unit="votes")
+    bar = Progress(len(data) * len(levels) * (n + n0), "votes", unit="votes")
     with bar, torch.no_grad(), evaluation_mode(g):
         for x, _, ids in data.batches(5):
             noise, x = g.noise(len(x), seed, ids), x.to(device)
             counts = []
             for sigma, (purpose, draws) in itertools.product(levels, wanted):
                 level = torch.full((len(x),), sigma, device=device)
-                batches = noise.batches(x, purpose, draws, batch_size)
-                counts.append(_count(g, x, level, noise, batches, needed))
+                batches = (
+                    (rows, noise.perturb(x[rows], level[rows], epsilon))
+                    for rows, epsilon in noise.batches(x, purpose, draws, batch_size)
+                )
+                counts.append(_count(g, level, batches, needed))
                 bar.add(len(x) * draws)
             tables.append(torch.stack(counts, dim=1))  # levels and purposes in turn
     both = torch.cat(tables).numpy()  # (N, 2L, classes, C)
@@ -129,20 +130,15 @@ def tabulate(
 
 
 def _count(
-    g: SmoothedClassifier,
-    x: Tensor,
-    level: Tensor,
-    noise: NoiseStream,
-    batches: Iterator[tuple[Tensor, Tensor]],
-    needed: Tensor,
+    g: SmoothedClassifier, level: Tensor, noisy: Iterable[tuple[Tensor, Tensor]], needed: Tensor
 ) -> Tensor:
     """Votes (B, classes, C) whose softmax reaches each of the needed confidences (C,)."""
     counts = torch.empty(0)
-    for rows, epsilon in batches:
-        logits = g.logits(noise.perturb(x[rows], level[rows], epsilon), level[rows])
+    for rows, images in noisy:
+        logits = g.logits(images, level[rows])
         sure, vote = logits.softmax(dim=1).max(dim=1)
         if counts.numel() == 0:
-            counts = torch.zeros(len(x), logits.shape[1], len(needed), dtype=torch.int64)
+            counts = torch.zeros(len(level), logits.shape[1], len(needed), dtype=torch.int64)
         counts.index_put_((rows, vote), (sure[:, None] >= needed).long(), accumulate=True)
     return counts
 
@@ -185,15 +181,15 @@ def choose(found: Sequence[Rule], lams: Sequence[float] = LAMBDAS) -> list[tuple
 
 def family(chosen: Sequence[tuple[float, Rule]], table: ConfidentVotes) -> tuple[TunedStages, ...]:
     """The chosen rules as a model's description keeps them; a rule stands once."""
-    members: list[TunedStages] = []
-    for lam, rule in chosen:
-        gate = table.confidences[rule.gate] or None
-        levels = tuple(table.levels[j] for j in rule.columns)
-        member = TunedStages(lam, levels, rule.thresholds, gate)
-        same = members and members[-1].__dict__ | {"lam": lam} == member.__dict__
-        if not same:
-            members.append(member)
-    return tuple(members)
+    return tuple(
+        TunedStages(
+            lam=next(alike)[0],
+            levels=tuple(table.levels[j] for j in rule.columns),
+            thresholds=rule.thresholds,
+            gate=table.confidences[rule.gate] or None,
+        )
+        for rule, alike in itertools.groupby(chosen, key=lambda pair: pair[1])
+    )
 
 
 def summary(found: Sequence[Rule], table: ConfidentVotes) -> list[str]:

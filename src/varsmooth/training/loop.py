@@ -43,7 +43,6 @@ class Task(Protocol):
 SAVE_EVERY = 120.0
 """Seconds between two states saved within an epoch; its end is saved in any case."""
 
-
 FEW_STEPS = 500
 """Fewer steps in all are worth a warning: a small data set in large batches."""
 
@@ -78,10 +77,10 @@ def fit(
     if engine.rank == 0:
         shown = batches.steps * config.batch_size
         plan = f"{shown:,} images an epoch in batches of {config.batch_size}"
-        print(f"{plan}; the time left follows the first epoch", file=sys.stderr, flush=True)
+        _say(f"{plan}; the time left follows the first epoch")
         if (steps := config.epochs * batches.steps) < FEW_STEPS:
             few = f"training steps in all: {steps}, which may be too few"
-            print(f"{few}; try smaller batches or more epochs", file=sys.stderr, flush=True)
+            _say(f"{few}; try smaller batches or more epochs")
         loggers = (terminal(config.epochs), *loggers)
         loggers += (tensorboard(config.out),) if config.tensorboard else ()
     for epoch in range(len(progress.history), config.epochs):
@@ -89,7 +88,7 @@ def fit(
         entry = {"epoch": epoch + 1, "seconds": round(progress.seconds, 1), **report}
         progress = Progress([*progress.history, entry])
         if engine.rank == 0:
-            run.save(progress)
+            save_state(run.path, run.parts, progress, config)
             for log in loggers:
                 log(entry)
     if run.average is not None:
@@ -105,7 +104,7 @@ def suited(config: TrainingConfig, images: int, engine: Engine) -> TrainingConfi
     if steps >= 10 or size == config.batch_size:
         return config
     if engine.rank == 0:
-        print(f"an epoch has {most} images, so a batch has {size}", file=sys.stderr, flush=True)
+        _say(f"an epoch has {most} images, so a batch has {size}")
     return replace(config, batch_size=size)
 
 
@@ -124,16 +123,13 @@ class _Run:
             self.average = AveragedModel(task.module, multi_avg_fn=follow, use_buffers=True)
             self.parts["average"] = self.average
 
-    def save(self, progress: Progress) -> None:
-        save_state(self.path, self.parts, progress, self.config)
-
     def restore(self, steps: int) -> Progress:
         """The saved progress, which is announced; `steps` make an epoch."""
         progress = restore_state(self.path, self.parts, self.config, self.engine.device)
         done = len(progress.history)
         if self.engine.rank == 0 and (done or progress.step):
             where = f"epoch {done}" + (f" and step {progress.step}/{steps}" * (progress.step > 0))
-            print(f"resuming after {where} from {self.path}", file=sys.stderr, flush=True)
+            _say(f"resuming after {where} from {self.path}")
         return progress
 
     def train_epoch(self, batches: "Batches", progress: Progress) -> dict[str, float]:
@@ -184,12 +180,11 @@ class _Run:
             progress.seconds = time.perf_counter() - began
             if self.engine.rank == 0 and progress.seconds - saved >= SAVE_EVERY:
                 saved = progress.seconds
-                self.save(progress)
+                save_state(self.path, self.parts, progress, config)
         bar.close()
         with torch.no_grad():  # running statistics differ between processes that saw other images
-            for part in (module, self.average):
-                buffers = [] if part is None else part.buffers()
-                self.engine.average(buffer for buffer in buffers if buffer.is_floating_point())
+            for part in filter(None, (module, self.average)):
+                self.engine.average(b for b in part.buffers() if b.is_floating_point())
         return summary(progress.reported)
 
 
@@ -245,6 +240,10 @@ def summary(reported: Mapping[str, list[float]]) -> dict[str, float]:
     }
 
 
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 def terminal(epochs: int) -> Logger:
     """One line per epoch: what happened, and when the run will be over."""
 
@@ -252,11 +251,7 @@ def terminal(epochs: int) -> Logger:
         left = (epochs - entry["epoch"]) * entry["seconds"] / 60
         numbers = " ".join(f"{k} {v:.4g}" for k, v in entry.items() if k not in PROGRESS)
         done = f"epoch {entry['epoch']}/{epochs}"
-        print(
-            f"{done}  {numbers}  {entry['seconds']:.0f} s, {left:.1f} min left",
-            file=sys.stderr,
-            flush=True,
-        )
+        _say(f"{done}  {numbers}  {entry['seconds']:.0f} s, {left:.1f} min left")
 
     return log
 

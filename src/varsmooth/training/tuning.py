@@ -110,23 +110,22 @@ def tune(
     sigma_a = learned.sigma_a
     ladder = Grid.make(levels, (sigma_a / 4, 2 * sigma_a)).levels
     table = tabulate_votes(g, data, ladder, asked.n, seed, batch_size)
-    best: Setting | None = None
+    found: list[Setting] = []
     tried = list(itertools.product(asked.sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a), lams))
     for sigma_m, lam in tqdm(tried, desc="selector", unit="setting", disable=None):
         raw = sample_selector(g, learned, data, lam, sigma_m, n_select, seed, batch_size)
         median = raw[:, (n_select - 1) // 2]
         for columns in _runs(len(ladder)):
-            low, high = ladder[columns[0]], ladder[columns[-1]]
-            if ((low <= median) & (median <= high)).mean() < asked.unclipped:
-                continue
-            score = score_setting(table, raw, sigma_m, columns, goal, radius)
-            if best is None or score > best.score:
-                best = Setting(lam, sigma_m, tuple(ladder[j] for j in columns), score)
-    if best is None:
-        raise VarsmoothError(
-            f"no grid between {ladder[0]:.3g} and {ladder[-1]:.3g} holds the levels of "
-            f"{100 * asked.unclipped:g} % of the images; try other lams, or a smaller unclipped"
-        )
+            grid = tuple(ladder[j] for j in columns)
+            if ((grid[0] <= median) & (median <= grid[-1])).mean() >= asked.unclipped:
+                score = score_setting(table, raw, sigma_m, columns, goal, radius)
+                found.append(Setting(lam, sigma_m, grid, score))
+    require(
+        bool(found),
+        f"no grid between {ladder[0]:.3g} and {ladder[-1]:.3g} holds the levels of "
+        f"{100 * asked.unclipped:g} % of the images; try other lams, or a smaller unclipped",
+    )
+    best = max(found, key=lambda setting: setting.score)
     fixed = [_score_fixed(table, column, goal, radius) for column in range(len(ladder))]
     top = int(np.argmax(fixed))
     return Tuning(goal, radius, len(data), best, ladder[top], fixed[top])
@@ -150,9 +149,7 @@ def tabulate_votes(
 ) -> VoteTable:
     """n votes of f for every image of `data` at every level."""
     labels, columns = data.known_labels, []
-    total = len(data) * len(levels) * n
-    bar = Progress(total, "votes", unit="votes")
-    with bar:
+    with Progress(len(data) * len(levels) * n, "votes", unit="votes") as bar:
         for sigma in levels:
             at = SmoothedClassifier(g.classifier, FixedSelector(sigma), lattice=g.lattice)
             counts = []
