@@ -64,6 +64,8 @@ def test_a_table_goes_into_a_new_folder(capsys: pytest.CaptureFixture[str]) -> N
 def test_what_an_imported_file_does_not_say_is_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    assert run("report import-tsv nosuch.tsv --sigma 1") == 1
+    assert "there is no file nosuch.tsv" in capsys.readouterr().err
     assert run("report import-tsv cohen.tsv --out other") == 2
     assert "--sigma must be given, or --guarantee" in capsys.readouterr().err
     assert not Path("other").exists()
