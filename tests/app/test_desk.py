@@ -82,7 +82,13 @@ def test_work_is_bounded(desk: Desk, changes: dict[str, Any], word: str) -> None
 
 
 def test_a_typed_number_of_draws_becomes_odd(desk: Desk) -> None:
-    assert Knobs.read(body(desk, n_select=100)["knobs"]).n_select == 101
+    about = desk.about(desk.first_model)
+    assert Knobs.read(body(desk, n_select=100)["knobs"], about).n_select == 101
+
+
+def test_a_knob_that_the_page_does_not_show_stays_as_recommended(desk: Desk) -> None:
+    about = desk.about(desk.first_model)
+    assert Knobs.read({"lam": 0.7}, about) == replace(Knobs.recommended(about), lam=0.7)
 
 
 # One image

@@ -151,7 +151,7 @@ class Desk:
         assert isinstance(image, Mapping)
         picture = decoded(str(image["picture"])) if "picture" in image else None
         chosen = self.image(name, picture, 0 if picture else image.get("sample"))
-        knobs = Knobs.read(body.get("knobs"))
+        knobs = Knobs.read(body.get("knobs"), model.about)
         return Question(model, chosen, knobs, whole("seed", body.get("seed", 0), 2**31))
 
     def _image(self, name: str, picture: bytes | None, sample: Any) -> ImageDataset:
@@ -218,8 +218,9 @@ class Desk:
 
     def several(self, body: Body, job: Job) -> Answer:
         """A level and a radius for each of several images, in every way there is."""
-        name, knobs = str(body.get("model")), Knobs.read(body.get("knobs"))
+        name = str(body.get("model"))
         model, images = self.model(name), self.many(name)
+        knobs = Knobs.read(body.get("knobs"), model.about)
         with watching(job, model, len(images) * work.most_to_certify(model, knobs)):
             ways = {
                 way: self.certificates(way, model, images, model.read_by(way, knobs), 0)

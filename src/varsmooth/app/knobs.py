@@ -66,16 +66,16 @@ class Knobs:
     steps: int = 20
 
     @classmethod
-    def read(cls, values: Any) -> "Knobs":
-        """From a request; refuses what takes too long or makes no sense."""
+    def read(cls, values: Any, about: Description) -> "Knobs":
+        """From a request, the rest as recommended; refuses what takes too long or makes no sense."""
         require(isinstance(values, Mapping), "a request needs its knobs")
+        numbers: dict[str, Any] = vars(cls.recommended(about)).copy()
         try:
-            numbers: dict[str, Any] = {name: float(values[name]) for name in KNOBS}
-            counts = {name: int(numbers[name]) for name in ("n", "n_select", "steps")}
-        except (KeyError, TypeError, ValueError, OverflowError):
+            numbers |= {name: float(values[name]) for name in KNOBS if name in values}
+            numbers |= {name: int(numbers[name]) for name in ("n", "n_select", "steps")}
+        except (TypeError, ValueError, OverflowError):
             raise VarsmoothError("every knob must be a number; reload the page") from None
-        counts["n_select"] += 1 - counts["n_select"] % 2  # a number that was typed may be even
-        numbers |= counts
+        numbers["n_select"] += 1 - numbers["n_select"] % 2  # a number that was typed may be even
         for name, knob in KNOBS.items():
             require(
                 knob.low <= numbers[name] <= knob.high,

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from torch import Tensor
 
 from varsmooth.app import drawings
-from varsmooth.app.knobs import KNOBS, Knobs, knobs_for
+from varsmooth.app.knobs import Knobs, knobs_for
 from varsmooth.app.work import reachable
 from varsmooth.certificates import Certificates
 from varsmooth.data import ImageDataset
@@ -65,29 +65,14 @@ def page_html(desk: "Desk", model: str) -> str:
         f"image {i + 1}" if labels is None else f"label: {names[labels[i]]}"
         for i in range(len(samples))
     ]
-    first = Knobs.recommended(about)
-    turned = "lam" if about.selector or about.cascades else "sigma"
-    shown = {turned, "sigma", "n", "budget", "steps"}
-    if about.selector:
-        shown |= {"sigma_m", "low", "high", "n_select"}
-        shown |= {"sigma_a"} if about.universal else set()
+    thumbnails = [pages.picture(image, THUMBNAIL) for image in samples.images]
     return _templates.get_template("page.html").render(
+        desk=desk,
         model=model,
-        models=desk.models,
+        about=about,
         knobs=knobs_for(about),
-        first=vars(first),
-        turned_first=turned,
-        hidden=[name for name in KNOBS if name not in shown],
-        has_selector=about.selector is not None,
-        universal=about.universal,
-        samples=[
-            (pages.picture(image, THUMBNAIL), caption)
-            for image, caption in zip(samples.images, captions, strict=True)
-        ],
-        first_sample=desk.first_sample(model),
-        run=desk.run or "",
-        any_run=desk.any_run,
-        view="run" if desk.run is not None else "one",
+        first=vars(Knobs.recommended(about)),
+        samples=list(zip(thumbnails, captions, strict=True)),
     )
 
 

@@ -161,8 +161,8 @@ def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
     )
     accuracy = draw(
         "accuracy-by-sigma",
-        "How often images of similar σ are right: one point per level, or per tenth of the "
-        "images. The images chose their σ, so this is not the effect of σ alone.",
+        "Accuracy of images with similar σ: one point per level, or per tenth of the images. σ "
+        "depends on the image, so this is not the effect of σ alone.",
         lambda axes: figures.plot_accuracy_by_sigma(axes, known),
         legend="best",
     )

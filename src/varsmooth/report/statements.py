@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from varsmooth.bounds import Floats
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
 from varsmooth.report.outcomes import Envelope, Flags, Outcomes, class_name, shared_images
-from varsmooth.report.statistics import Share, certified_counts, false_certificates
+from varsmooth.report.statistics import Share, false_certificates
 from varsmooth.report.summaries import baseline_of, radius_difference
 from varsmooth.report.tables import Cell
 from varsmooth.rounding import percent, rounded
@@ -19,8 +18,8 @@ MEANINGS = {
     "with its own α.",
     "conditional": "within the radius no attack changes the class unless it moves the "
     "selector's choice of σ; such attacks are not covered.",
-    "heuristic": "a value computed from a few noise levels only; it can be false, and "
-    "nothing bounds how often.",
+    "heuristic": "a value computed from a few noise levels only; it can be wrong, and no "
+    "probability bounds how often.",
 }
 
 INTERVALS = (
@@ -60,7 +59,7 @@ def verdict(runs: Sequence[Outcomes]) -> list[str]:
 
 def _against(subject: Outcomes, baseline: Outcomes) -> str:
     if baseline.fixed_sigma is None:
-        return "No run with a single σ is given, so this report cannot say what choosing σ gains."
+        return "No single-σ run is given, so this report cannot say what choosing σ gains."
     best = f"the best single σ given ({baseline.name})"
     if (pair := shared_images(subject, baseline)) is None:
         return f"It shares no image with {best}, so the two cannot be compared."
@@ -81,10 +80,10 @@ def chosen_baseline(runs: Sequence[Outcomes], baseline: Outcomes) -> list[str]:
     if baseline.fixed_sigma is None or len(single) == len(runs):
         return []
     if len(single) == 1:
-        return [f"{baseline.name} is the only run given with a single σ."]
+        return [f"{baseline.name} is the only single-σ run given."]
     return [
-        f"{baseline.name} has the largest average certified radius of the {len(single)} runs given "
-        "with a single σ. It was chosen with hindsight, on these very images."
+        f"{baseline.name} has the largest average certified radius of the {len(single)} single-σ "
+        "runs given. It was chosen with hindsight, on the same images."
     ]
 
 
@@ -147,7 +146,7 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
     ]
     said += [
         f"{run.name}: {what.format(seen)} of its {run.expected} images, so its numbers say little "
-        "about new ones."
+        "about unseen images."
         for run in runs
         for name, what in SEEN.items()
         if isinstance(seen := run.header.get(name), int) and seen > 0
@@ -166,10 +165,8 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
             if pair is None:
                 said.append(f"{run.name} shares no image with {baseline.name}: compare with care.")
             elif pair[0].images < max(run.images, baseline.images):
-                said.append(
-                    f"{run.name} shares {pair[0].images} images with {baseline.name}; differences "
-                    "are on these alone."
-                )
+                shared = f"{run.name} shares {pair[0].images} images with {baseline.name}"
+                said.append(f"{shared}; differences use only these.")
     return list(dict.fromkeys(said))
 
 
@@ -212,7 +209,11 @@ def result(run: Run) -> list[str]:
     if (at := run.header["config"].get("at")) is not None:
         samples = outcomes.samples
         votes = f"mean {samples.mean():,.0f}, median {np.median(samples):,.0f}"
-        return [counted, *_curve(outcomes.reach, np.unique(at)), f"votes of an image: {votes}"]
+        curve = [
+            f"certified accuracy at r = {r:g}: {Cell.share(Share.of(outcomes.reach >= r)).text} %"
+            for r in np.unique(at)
+        ]
+        return [counted, *curve, f"votes per image: {votes}"]
     right = f"accuracy {_share(outcomes.correct)}"
     if verb == "certify":
         mean = rounded(outcomes.average_radius)
@@ -247,15 +248,6 @@ def next_command(run: Run) -> str:
     """What to type after a run: a report needs labels."""
     labelled = all(row["label"] is not None for row in run.rows())
     return f"varsmooth report {run.folder}" if labelled else f"varsmooth report export {run.folder}"
-
-
-def _curve(reach: Floats, radii: Floats) -> list[str]:
-    """Certified accuracy at each radius with its 95 % interval over images."""
-    shares = [Share(int(k), len(reach)) for k in certified_counts(reach, radii)]
-    return [
-        f"certified accuracy at r = {r:g}: {Cell.share(share).text} %"
-        for r, share in zip(radii, shares, strict=True)
-    ]
 
 
 def _attack(run: Run, rows: Sequence[Row]) -> str:

@@ -142,8 +142,8 @@ def regret_table(runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii:
 
     return Table.of(
         "regret",
-        "Regret: percentage points below the envelope where a run is furthest below it, over the "
-        "radii of the table, on the same images; negative if it is above everywhere.",
+        "Regret: the largest gap below the envelope in percentage points, over the radii of the "
+        "table and on the same images; negative if the run is above the envelope everywhere.",
         [
             {"run": run.name} | {best.label: cell(run, best) for best in envelopes}
             for run in (runs if envelopes else ())
@@ -152,7 +152,7 @@ def regret_table(runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii:
 
 
 def robust_accuracy_table(runs: Sequence[Outcomes]) -> Table:
-    """Accuracy of attack runs without attack and at each budget, and what the attack cost."""
+    """Accuracy of attack runs without attack and at each budget, and the loss."""
     every = [(run, eps, run.select(run.eps == eps)) for run in runs for eps in run.budgets()]
     return Table.of(
         "robust-accuracy",
