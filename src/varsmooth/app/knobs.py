@@ -67,7 +67,7 @@ class Knobs:
 
     @classmethod
     def read(cls, values: Any, about: Description) -> "Knobs":
-        """From a request, the rest as recommended; refuses what takes too long or makes no sense."""
+        """From a request, the rest as recommended; refuses what would take too long."""
         require(isinstance(values, Mapping), "a request needs its knobs")
         numbers: dict[str, Any] = vars(cls.recommended(about)).copy()
         try:
