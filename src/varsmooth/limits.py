@@ -1,13 +1,18 @@
-"""Limits on what a file may ask for, checked before memory is allocated.
+"""Files from strangers: limits on what they may ask for, and JSON that is read within them.
 
-Each can be raised by an environment variable of its name: VARSMOOTH_MAX_PIXELS=200000000.
+Limits are checked before memory is allocated. Each can be raised by an environment variable of its
+name: VARSMOOTH_MAX_PIXELS=200000000.
 """
 
+import json
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.typed import OptionError, fit
 
 LIMITS = {
     "PIXELS": 50_000_000,  # of one image; a small file may claim to be a huge picture
@@ -15,6 +20,7 @@ LIMITS = {
     "CLASSES": 100_000,
     "SIZE": 100_000,  # of an option of a network (classes, widths), of the batches of a replay
     "TEXT": 32 * 2**20,  # bytes of a config.json, a run.json, one row of a run, a table
+    "DEPTH": 64,  # of lists and objects in JSON, because readers recurse into them
 }
 
 
@@ -42,3 +48,39 @@ def check_regular(path: Path, limit: str = "BYTES") -> None:
         f"{path} is a folder, a pipe, a socket or a device; give a regular file",
     )
     check_limit(limit, status.st_size, f"{path} has {status.st_size:,} bytes")
+
+
+def parse_json(text: bytes) -> Any:
+    """What the text of a stranger says; ValueError if it is not JSON, or nested too deeply."""
+    with suppress(RecursionError):
+        found: Any = json.loads(text)
+        depth = limit_of("DEPTH")
+        if text.count(b"[") + text.count(b"{") <= depth:
+            return found
+        inside = [found]
+        for _ in range(depth):
+            groups = [part.values() if isinstance(part, dict) else part for part in inside]
+            inside = [p for group in groups for p in group if isinstance(p, dict | list)]
+        if not inside:
+            return found
+    raise ValueError("it is nested too deeply")
+
+
+def read_object(path: Path, hint: Any, number: int, what: str) -> Any:
+    """What a JSON file of format `number` holds, which may be a stranger's; else one sentence."""
+    check_regular(path, "TEXT")
+    content = path.read_bytes()
+    try:
+        values = parse_json(content)
+    except ValueError as error:
+        raise VarsmoothError(f"{path} is not readable as JSON ({error}); copy it again") from None
+    ours = isinstance(values, dict) and "format" in values
+    require(ours, f"{path} does not describe a {what}; name another file")
+    require(
+        values["format"] == number,
+        f"{path} has format {values['format']!r}, this varsmooth reads {number}; update varsmooth",
+    )
+    try:
+        return fit(hint, values)
+    except OptionError as error:
+        raise VarsmoothError(f"{path} does not describe a {what}: {error}; copy it again") from None

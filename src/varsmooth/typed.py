@@ -71,7 +71,7 @@ class Typed:
             object.__setattr__(self, name, read(name, hint, getattr(self, name)))
 
 
-_MISFITS = (LookupError, OverflowError, RecursionError, TypeError, ValueError)
+_MISFITS = (LookupError, OverflowError, TypeError, ValueError)
 
 
 def read(name: str, hint: Any, value: Any) -> Any:

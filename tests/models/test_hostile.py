@@ -97,6 +97,11 @@ def test_deep_and_long_descriptions_are_refused(
     (folder / "config.json").write_text("[" * 100_000)
     with pytest.raises(VarsmoothError, match="not readable as JSON"):
         describe(folder)
+    within: dict[str, Any] = {}
+    for _ in range(300):
+        within = {"more": [within]}
+    with pytest.raises(VarsmoothError, match="nested too deeply"):
+        describe(altered(model, folder, recommended=within))
     monkeypatch.setenv("VARSMOOTH_MAX_TEXT", "100")
     with pytest.raises(VarsmoothError, match="raise it with VARSMOOTH_MAX_TEXT"):
         describe(model)

@@ -205,7 +205,7 @@ def test_folders_that_are_no_runs(tmp_path: Path) -> None:
     with pytest.raises(VarsmoothError, match="not readable"):
         Run.open(tmp_path)
     (tmp_path / HEADER).write_text('{"format": 99}')
-    with pytest.raises(VarsmoothError, match="another format"):
+    with pytest.raises(VarsmoothError, match="has format 99"):
         Run.open(tmp_path)
 
 

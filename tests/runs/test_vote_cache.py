@@ -102,7 +102,8 @@ def test_a_torn_line_costs_one_count_and_nothing_else(tmp_path: Path) -> None:
     f = Counting()
     plain = certified(RememberingClassifier(dual(f), tmp_path))
     (file,) = tmp_path.rglob("votes-*.jsonl")
-    file.write_bytes(file.read_bytes()[:-9])
+    odd = b'[]\n{}\n["x",0,0,"votes",1,[],"",[1]]\n["x",0,0,"votes",0,1,"",["a"]]\n'
+    file.write_bytes(odd + b"[" * 100_000 + b"\n" + file.read_bytes()[:-9])
     f.seen.images = 0
     assert certified(RememberingClassifier(dual(f), tmp_path)).items == plain.items
     assert f.seen.images == 50

@@ -1,6 +1,6 @@
 """`varsmooth models`: what models there are, what they can do, and how to share them."""
 
-import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,8 @@ from varsmooth.cli.feedback import say
 from varsmooth.files import check_unused
 from varsmooth.models import descriptions
 from varsmooth.models.cards import CARD, card, overview, plain
-from varsmooth.models.descriptions import CONFIG, describe, find, is_released
+from varsmooth.models.descriptions import Description, describe, find, is_released
+from varsmooth.typed import fit
 
 HEADER = """\
 ---
@@ -60,11 +61,11 @@ def export(name: str, /, *, out: Path, licence: str | None = None) -> None:
     check_unused(out)
     folder = descriptions.own_copy(name, out, "export")
     given = licence or ("mit" if is_released(find(name)) else None)
-    stored = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    if stored != (shared := _without_folders(stored)):
-        descriptions.write(folder, descriptions.parse(shared, folder / CONFIG))
     about = describe(folder)
-    text = card(folder.resolve().name, about, is_released(find(name)))
+    shared: Description = fit(Description, _without_folders(asdict(about)))
+    if shared != about:
+        descriptions.write(folder, shared)
+    text = card(folder.resolve().name, shared, is_released(find(name)))
     header = HEADER.format(licence="" if given is None else f"license: {given}\n")
     (folder / CARD).write_text(header + text, encoding="utf-8")
     say(f"{folder} holds {', '.join(sorted(path.name for path in folder.iterdir()))}")
@@ -72,9 +73,10 @@ def export(name: str, /, *, out: Path, licence: str | None = None) -> None:
 
 
 def _without_folders(value: Any) -> Any:
-    """The same JSON value, each absolute path cut to its last part: the others are private."""
+    """The same values, each absolute path cut to its last part: the others are private."""
     if isinstance(value, dict):
         return {key: _without_folders(inner) for key, inner in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_without_folders(inner) for inner in value]
-    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+    absolute = isinstance(value, str | Path) and Path(value).is_absolute()
+    return Path(value).name if absolute else value

@@ -6,9 +6,9 @@ name, and a user's own class only if the caller vouches for its import path.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from safetensors import SafetensorError
@@ -27,7 +27,6 @@ from varsmooth.models.descriptions import (
     Part,
     describe,
     find,
-    parse,
     write,
 )
 from varsmooth.models.names import NETWORKS
@@ -56,7 +55,7 @@ def save(
     rounded, and it is the rounded network that the fingerprint names.
     """
     tensors: dict[str, Tensor] = {}
-    parts: dict[str, Any] = asdict(description)
+    parts: dict[str, Part] = {}
     for name, module in (("classifier", classifier), ("selector", selector)):
         part = getattr(description, name)
         require((module is None) == (part is None), f"the {name} needs a network and a description")
@@ -66,12 +65,11 @@ def save(
         stored = {key: _rounded(value, precision) for key, value in kept.items()}
         loaded = {key: value.to(kept[key].dtype) for key, value in stored.items()}
         tensors |= {f"{name}.{key}": value for key, value in stored.items()}
-        parts[name]["fingerprint"] = fingerprint(module, loaded)
+        parts[name] = replace(part, fingerprint=fingerprint(module, loaded))
     require(bool(tensors), "a model needs a classifier, a selector or both")
-    folder = Path(folder)
-    about = parse(parts, folder / CONFIG)
-    replace_file(folder / WEIGHTS, serialise_tensors(tensors))
-    write(folder, about)
+    about = replace(description, **parts)  # type: ignore[arg-type]
+    replace_file(Path(folder) / WEIGHTS, serialise_tensors(tensors))
+    write(Path(folder), about)
     return about
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from varsmooth.errors import VarsmoothError, nearest, require
 from varsmooth.files import replace_file
-from varsmooth.limits import check_limit, check_regular
+from varsmooth.limits import check_limit, read_object
 from varsmooth.models.names import PREFIX, fetch
 from varsmooth.models.settings import Settings, TunedStages
 from varsmooth.models.source import SAMPLE, Source
-from varsmooth.typed import Count, OptionError, Positive, Typed, fit
+from varsmooth.typed import Count, OptionError, Positive, Typed
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -158,18 +158,15 @@ def _released() -> Path:
 def describe(name_or_path: str | Path) -> Description:
     """The description of a model, without reading its weights."""
     path = find(name_or_path) / CONFIG
-    check_regular(path, "TEXT")
+    about: Description = read_object(path, Description, FORMAT, "model")
+    given = {entry.name for entry in fields(Settings)} & about.recommended.keys()
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise VarsmoothError(f"{path} is not readable as JSON; copy it again") from error
-    ours = isinstance(values, dict) and "format" in values
-    require(ours, f"{path} does not describe a varsmooth model")
-    require(
-        values["format"] == FORMAT,
-        f"{path} has format {values['format']!r}, this varsmooth reads {FORMAT}; update varsmooth",
-    )
-    return parse(values, path)
+        Settings(**{name: about.recommended[name] for name in given})
+    except OptionError as error:
+        raise VarsmoothError(f"{path} recommends what cannot be: {error}; copy it again") from None
+    count = len(about.class_names)
+    check_limit("CLASSES", count, f"{path} names {count:,} classes")
+    return about
 
 
 def recommend(
@@ -212,18 +209,3 @@ def write(folder: Path, description: Description) -> None:
     replace_file(
         folder / CONFIG, (json.dumps(asdict(description), indent=1, default=str) + "\n").encode()
     )
-
-
-def parse(values: Mapping[str, Any], path: Path) -> Description:
-    """The description that these values of a JSON file make, each of its proper type."""
-    try:
-        about: Description = fit(Description, values)
-        settings = {entry.name for entry in fields(Settings)} & about.recommended.keys()
-        Settings(**{name: about.recommended[name] for name in settings})
-    except OptionError as error:
-        raise VarsmoothError(
-            f"{path} does not describe a model: {error}; copy the file again"
-        ) from error
-    count = len(about.class_names)
-    check_limit("CLASSES", count, f"{path} names {count:,} classes")
-    return about

@@ -114,7 +114,7 @@ def load_images(
     """The chosen images, with labels in the model's numbering, or in that of `class_names`."""
     images = load_source(options, options.split)
     if options.subset is not None:
-        chosen = slice_of(options.subset)
+        chosen = slice(*(int(part) if part else None for part in options.subset.split(":")))
         require(
             len(range(len(images))[chosen]) > 0,
             f"--subset {options.subset} selects none of the {len(images)} images of "
@@ -155,16 +155,6 @@ def _shared(
     used = load_source(data, split)
     used = used if tuned is None else tuned_images(tuned, used)
     return int(np.isin(images.ids, used.ids).sum())
-
-
-def slice_of(text: str) -> slice:
-    """`0:10000:20` as Python means it.
-
-    Examples:
-        >>> slice_of("0:10000:20"), slice_of("-100:")
-        (slice(0, 10000, 20), slice(-100, None, None))
-    """
-    return slice(*(int(part) if part else None for part in text.split(":")))
 
 
 def described(images: ImageDataset, options: DataOptions) -> dict[str, Any]:

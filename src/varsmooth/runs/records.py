@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import append_lines, check_unused, replace_file
-from varsmooth.limits import check_limit, check_regular, limit_of
+from varsmooth.limits import check_limit, check_regular, limit_of, parse_json, read_object
 from varsmooth.typed import (
     Class,
     Count,
@@ -173,24 +173,12 @@ class Run:
     @classmethod
     def open(cls, folder: str | Path, rank: int = 0) -> "Run":
         """The run in a folder."""
-        path = Path(folder) / HEADER
         try:
-            check_regular(path, "TEXT")
-            header = _parsed(path.read_bytes())
+            header = read_object(Path(folder) / HEADER, _Header, FORMAT, "run")
         except FileNotFoundError:
             raise VarsmoothError(
                 f"{folder} does not hold a run: it has no {HEADER}; name a folder written by --out"
             ) from None
-        except ValueError as error:
-            raise VarsmoothError(f"{path} is not readable as JSON: {error}") from error
-        require(
-            isinstance(header, dict) and header.get("format") == FORMAT,
-            f"{path} has another format than {FORMAT}, the one this varsmooth reads",
-        )
-        try:
-            fit(_Header, header)
-        except OptionError as error:
-            raise VarsmoothError(f"{path} does not describe a run: {error}") from None
         return cls(Path(folder), header, rank)
 
     def rows(self) -> list[Row]:
@@ -244,7 +232,7 @@ class Run:
             f"{where} is damaged: its checksum is wrong; {again}",
         )
         try:
-            row: Row = fit(_ROWS[self.header["verb"]], _parsed(text))
+            row: Row = fit(_ROWS[self.header["verb"]], parse_json(text))
             if row.get("evidence") is not None:
                 self.certificate(row)
         except OptionError as error:
@@ -261,13 +249,6 @@ def _line(row: Mapping[str, Any]) -> bytes:
     """A row as one line of JSON whose last entry is the CRC-32 of the row without it."""
     text = json.dumps(row, separators=(",", ":")).encode()
     return text[:-1] + _CHECK + b'%08x"}\n' % zlib.crc32(text)
-
-
-def _parsed(text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ import json
 import secrets
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +22,10 @@ from varsmooth.cascade import Gate, describe_gate
 from varsmooth.errors import require
 from varsmooth.files import append_lines, make_folder
 from varsmooth.identity import earlier_fingerprint, fingerprint
+from varsmooth.limits import parse_json
 from varsmooth.noise import NoiseStream
 from varsmooth.smoothing import SmoothedClassifier
+from varsmooth.typed import NonNegative, fit
 
 PURPOSES = ("votes", "class-selection")
 """Draws that a certificate takes at a level it names. A prediction takes fresh ones."""
@@ -38,6 +41,10 @@ class VoteKey(NamedTuple):
     n: int
     sigma: float
     noise: str  # kind of noise, device and precision, which have streams of their own; the gate
+
+
+_LINE = tuple[str, int, int, str, int, float, str, tuple[NonNegative, ...]]
+"""A `VoteKey` and its counts."""
 
 
 class VoteStore:
@@ -58,13 +65,10 @@ class VoteStore:
                 self._remember(line)
 
     def _remember(self, line: bytes) -> None:
-        try:
-            *values, counts = json.loads(line)
-            key = VoteKey(*values)
-            if sum(counts) == key.n:
-                self.counts[key] = tuple(counts)
-        except (ValueError, TypeError):
-            pass  # a torn line
+        with suppress(ValueError):  # a torn line
+            *values, counts = fit(_LINE, parse_json(line))
+            if sum(counts) == (key := VoteKey(*values)).n:
+                self.counts[key] = counts
 
     def add(self, found: dict[VoteKey, tuple[int, ...]]) -> None:
         """Keep these counts, here and on the disk."""
