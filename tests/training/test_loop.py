@@ -28,6 +28,7 @@ from varsmooth.training import (
     train_selector,
 )
 from varsmooth.training.augmentation import crop_and_flip
+from varsmooth.training.classifier import ClassifierTask
 from varsmooth.training.loop import Batches
 from varsmooth.training.optimizers import Muon, optimizers, orthogonalise
 from varsmooth.training.selector import SelectorTask
@@ -109,6 +110,28 @@ def test_universal_classifier_is_conditional(tmp_path: Path) -> None:
     assert model.classifier is not None
     assert model.classifier.conditional
     assert model.description.universal
+
+
+class Watch(torch.nn.Module):
+    """Remembers the levels it is called with; its logits favour class 0 by 2."""
+
+    def forward(self, x: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
+        self.sigma = sigma
+        return torch.tensor([2.0, 0, 0, 0]).expand(len(x), 4)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
+def test_levels_and_targets_of_training(tmp_path: Path, power: float) -> None:
+    """P(σ ≤ σ_a'/2) = 2^(−1/power); a smoothed target adds ε times the mean of the other losses."""
+    shown = Watch()
+    config = classifier_config(
+        tmp_path, universal=True, sigma=1.0, sigma_power=power, label_smoothing=0.1
+    )
+    labels = torch.zeros(4000, dtype=torch.long)
+    loss, _ = ClassifierTask(shown, config).loss(torch.zeros(4000, 1, 1, 1), labels, labels, (0, 0))
+    assert (shown.sigma <= 0.5).float().mean().item() == pytest.approx(0.5 ** (1 / power), abs=0.03)
+    right, wrong = -torch.tensor([2.0, 0, 0, 0]).log_softmax(0)[:2]
+    assert loss.item() == pytest.approx((0.925 * right + 0.075 * wrong).item(), rel=1e-5)
 
 
 def test_consistency_training_runs_over_copies(tmp_path: Path) -> None:

@@ -39,8 +39,9 @@ class ClassifierTask:
         generator = keyed_generator(images.device, config.seed, "train", *key)
         copies = batch * config.copies
         draw = partial(torch.rand, generator=generator, device=images.device)
-        share = draw(batch).repeat(config.copies) if config.universal else 1
-        sigma = config.sigma * share * torch.ones(copies, device=images.device)  # (mB,)
+        uniform = draw(batch).repeat(config.copies) if config.universal else 1
+        share = uniform**config.sigma_power * torch.ones(copies, device=images.device)
+        sigma = config.sigma * share  # (mB,)
         epsilon = torch.randn(
             copies, height, width, channels, generator=generator, device=images.device
         ).permute(0, 3, 1, 2)  # drawn channels-last, the layout of the images
@@ -51,7 +52,7 @@ class ClassifierTask:
             output = self.module(noisy, sigma) if config.universal else self.module(noisy)
         logits: Tensor = getattr(output, "logits", output).float()  # (mB, classes)
         target = labels.repeat(config.copies)
-        loss = functional.cross_entropy(logits, target)
+        loss = functional.cross_entropy(logits, target, label_smoothing=config.label_smoothing)
         if config.consistency > 0:
             per_copy = logits.view(config.copies, batch, -1)
             loss = loss + consistency_loss(per_copy, config.consistency).mean()

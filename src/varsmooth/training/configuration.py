@@ -111,9 +111,12 @@ class ClassifierConfig(TrainingConfig):
     Args:
         sigma: σ_a, the noise level; with `universal` σ_a', the upper end of its range
         universal: σ ~ U(0, sigma) for each image, which the classifier takes as an input
+        sigma_power: with `universal`, σ = sigma · U^power: below 1 more of the large levels, above
+            1 more of the small ones
         network: a registered name, or the import path `package.module:Class` of your own
         network_options: keyword arguments of the network
         initial: what weights to start from: a model folder, a released name or a .safetensors file
+        label_smoothing: share of the target that is spread evenly over the classes
         consistency: weight η of the consistency loss over noise copies; 0 turns it off
         copies: noise copies of each image in a step
         precision: of the network's activations in training; bfloat16 is faster where the
@@ -123,9 +126,11 @@ class ClassifierConfig(TrainingConfig):
 
     sigma: Positive
     universal: bool = False
+    sigma_power: Positive = 1.0
     network: str = "conv4"
     network_options: dict[str, Any] = field(default_factory=dict)
     initial: str | None = None
+    label_smoothing: Share = 0.0
     consistency: Weight = 0.0
     copies: Count = 1
     precision: Literal["float32", "bfloat16"] = "float32"
