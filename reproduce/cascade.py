@@ -27,6 +27,7 @@ from varsmooth.report.statistics import (
     certified_accuracy,
     envelope,
     mean_interval,
+    regret,
 )
 from varsmooth.report.tables import Cell, Table
 from varsmooth.rounding import rounded
@@ -118,8 +119,8 @@ def singles(found: Sequence[Rule]) -> list[Rule]:
 
 def regret_on(table: ConfidentVotes, single: Sequence[Rule]) -> Callable[[Rule], float]:
     """How far a rule is below the envelope of all single σ, at the worst of the radii."""
-    fixed = envelope([reach(table, one) for one in single], RADII)
-    return lambda rule: float((fixed - certified_accuracy(reach(table, rule), RADII)).max())
+    fixed = envelope([reach(table, one) for one in single])
+    return lambda rule: regret(reach(table, rule), fixed, RADII)
 
 
 def reach(table: ConfidentVotes, rule: Rule) -> Any:
@@ -198,8 +199,7 @@ class Comparison:
         return replace(runs[0], rows=[runs[j].rows[i] for i, j in enumerate(best)])
 
     def regret(self, run: Outcomes) -> float:
-        fixed = envelope([one.reach for one in self.single.values()], RADII)
-        return float((fixed - certified_accuracy(run.reach, RADII)).max())
+        return regret(run.reach, envelope([one.reach for one in self.single.values()]), RADII)
 
     def ratio(self, run: Outcomes) -> float:
         """Average radius divided by that of the best σ."""

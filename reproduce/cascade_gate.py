@@ -33,6 +33,7 @@ from varsmooth.report.statistics import (
     certified_accuracy,
     envelope,
     mean_interval,
+    regret,
 )
 from varsmooth.report.tables import Cell, Table
 from varsmooth.training import cascades
@@ -181,13 +182,13 @@ def measured(rule: Rule, table: ConfidentVotes, single: Sequence[Rule]) -> list[
     radius = average_certified_radius(found)
     every = [reach(table, one) for one in single]
     best = max(average_certified_radius(one) for one in every)
-    regret = float((envelope(every, RADII) - certified_accuracy(found, RADII)).max())
+    below = regret(found, envelope(every), RADII)
     at_zero = float(certified_accuracy(found, [0.0])[0])
     return [
         Cell(f"{at_zero:.3f}", at_zero),
         Cell.mean_radius(radius, mean_interval(np.maximum(found, 0))),
         Cell(f"{radius / best:.3f}", radius / best),
-        Cell(f"{regret:.3f}", regret),
+        Cell(f"{below:.3f}", below),
     ]
 
 

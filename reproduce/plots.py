@@ -90,7 +90,7 @@ class Curve:
     band: bool = False
 
     def accuracy(self, radii: ArrayLike) -> Floats:
-        return Envelope(self.label, self.runs).accuracy(radii)
+        return certified_accuracy(Envelope(self.label, self.runs).reach, radii)
 
 
 def plot_curves(axes: "Axes", curves: Sequence[Curve], title: str = "") -> None:

@@ -99,7 +99,7 @@ def test_unfinished_runs_say_so(tmp_path: Path) -> None:
 def test_envelope(dual: Path, fixed: Path, tmp_path: Path) -> None:
     best = Envelope.parse(f"sweep={tmp_path}/[df]*")  # a pattern: both
     assert [run.name for run in best.runs] == ["dual", "fixed"]
-    assert best.accuracy([0.0, 0.2, 0.3, 0.6]).tolist() == [0.75, 0.75, 0.5, 0.0]
+    assert best.reach.tolist() == [-np.inf, 0.2, 0.3, 0.5]  # ¾ up to 0.2, then ½ up to 0.3
     runs = open_runs([dual, fixed])
     assert text(regret_table(runs, [best], np.array([0.0, 0.3]))) == [
         ["dual", "25.0"],

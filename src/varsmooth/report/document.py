@@ -100,8 +100,8 @@ def report_sections(
 def _certify(
     runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Sequence[float] | None
 ) -> list[Section]:
-    every = [*runs, *(run for best in envelopes for run in best.runs)]
-    at: Floats = summaries.round_radii(every) if radii is None else np.array(sorted(radii))
+    usual = summaries.round_radii([*runs, *envelopes])
+    at: Floats = usual if radii is None else np.array(sorted(radii))
     require(bool((at >= 0).all()), "radii are distances and cannot be negative")
     curves = draw(
         "certified-accuracy",

@@ -157,21 +157,21 @@ def plot_certified_accuracy(
     axes: "Axes", runs: Sequence[Outcomes], envelopes: Sequence[Envelope] = ()
 ) -> None:
     """Certified accuracy against radius: one curve for each run, a grey one for each envelope."""
-    everything = [*runs, *(run for best in envelopes for run in best.runs)]
-    radii = _fine_radii(everything)
-    for run, colour in zip(runs, colours(len(runs)), strict=True):
-        low, high = share_intervals(certified_counts(run.reach, radii), len(run))
-        accuracy = 100 * certified_accuracy(run.reach, radii)
-        above, shown = accuracy > 0, _until_zero(accuracy)
-        draw_band(axes, radii[above], low[above], high[above], colour)
-        axes.plot(radii[shown], accuracy[shown], **_line(run, colour))
+    curves: list[Outcomes | Envelope] = [*runs, *envelopes]
+    radii = _fine_radii(curves)
     greys = map(str, np.linspace(0.5, 0.75, len(envelopes)))
-    for best, grey in zip(envelopes, greys, strict=True):
-        accuracy = 100 * best.accuracy(radii)
-        shown, look = _until_zero(accuracy), _line(best, grey) | {"linewidth": 3.2, "alpha": 0.8}
-        axes.plot(radii[shown], accuracy[shown], **look, zorder=1.5)
+    for curve, colour in zip(curves, [*colours(len(runs)), *greys], strict=True):
+        accuracy, look = 100 * certified_accuracy(curve.reach, radii), _line(curve, colour)
+        above = accuracy > 0
+        if isinstance(curve, Envelope):
+            look |= {"linewidth": 3.2, "alpha": 0.8, "zorder": 1.5}
+        else:
+            low, high = share_intervals(certified_counts(curve.reach, radii), len(curve))
+            draw_band(axes, radii[above], low[above], high[above], colour)
+        until = slice(0, int(above.sum()) + 1)  # a falling curve above 0, and one point more
+        axes.plot(radii[until], accuracy[until], **look)
     axes.set(xlabel="ℓ₂ radius r", ylabel="certified accuracy (%)", xlim=(0, radii[-1]))
-    highest = max(float(certified_accuracy(run.reach, 0.0)) for run in everything)
+    highest = max(float(certified_accuracy(curve.reach, 0.0)) for curve in curves)
     axes.set_ylim(0, min(100, 10 * np.ceil(10 * highest + 0.8)))  # a round number above it
 
 
@@ -249,15 +249,10 @@ def plot_robust_accuracy(axes: "Axes", runs: Sequence[Outcomes]) -> None:
     axes.set_xlim(left=0)
 
 
-def _fine_radii(runs: Sequence[Outcomes]) -> Floats:
+def _fine_radii(runs: Sequence[Outcomes | Envelope]) -> Floats:
     """Where curves are evaluated: 400 steps to just beyond the largest radius certified right."""
     furthest = max(0.0, *(float(run.reach.max()) for run in runs))
     return np.linspace(0, 1.05 * furthest or 1.0, 401)
-
-
-def _until_zero(accuracy: Floats) -> slice:
-    """A falling curve as far as it is above 0, and one point more."""
-    return slice(0, int((accuracy > 0).sum()) + 1)
 
 
 def _plain_log_ticks(axes: "Axes") -> None:

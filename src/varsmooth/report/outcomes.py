@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from varsmooth.bounds import Floats
 from varsmooth.defaults import ABSTAIN, Guarantee
@@ -243,8 +243,10 @@ class Envelope:
         words: tuple[Guarantee, ...] = get_args(Guarantee)  # from strongest to weakest
         return max((run.guarantee for run in self.runs if run.guarantee), key=words.index)
 
-    def accuracy(self, radii: ArrayLike) -> Floats:
-        return statistics.envelope([run.reach for run in self.runs], radii)
+    @cached_property
+    def reach(self) -> Floats:
+        """Like that of a run, but not image by image, see `statistics.envelope`."""
+        return statistics.envelope([run.reach for run in self.runs])
 
 
 def on_common_images(

@@ -60,9 +60,16 @@ def certified_accuracy(reach: ArrayLike, radii: ArrayLike) -> Floats:
     return share
 
 
-def envelope(columns: Sequence[ArrayLike], radii: ArrayLike) -> Floats:
-    """The best certified accuracy of several runs at each radius, chosen with hindsight, (m,)."""
-    best: Floats = np.max([certified_accuracy(column, radii) for column in columns], axis=0)
+def envelope(columns: Sequence[ArrayLike]) -> Floats:
+    """A reach column (n,) that has at each radius the certified accuracy of the best of several.
+
+    The best is chosen with hindsight: the k-th largest reach is the largest k-th one.
+
+    Examples:
+        >>> envelope([[0.1, 0.9], [0.5, 0.4]])
+        array([0.4, 0.9])
+    """
+    best: Floats = np.sort(np.asarray(columns, dtype=np.float64), axis=1).max(axis=0)
     return best
 
 
@@ -71,7 +78,7 @@ def regret(reach: ArrayLike, best: ArrayLike, radii: ArrayLike) -> float:
 
     Negative if it is above the envelope everywhere.
     """
-    return float(np.max(np.asarray(best) - certified_accuracy(reach, radii)))
+    return float(np.max(certified_accuracy(best, radii) - certified_accuracy(reach, radii)))
 
 
 def average_certified_radius(reach: ArrayLike) -> float:

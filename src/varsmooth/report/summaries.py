@@ -12,7 +12,6 @@ from varsmooth.report.statistics import (
     Interval,
     PairedDifference,
     Share,
-    certified_counts,
     mean_interval,
     regret,
     sigma_groups,
@@ -24,7 +23,7 @@ INTERVALS = "95 % intervals over images in brackets"
 UNKNOWN = Cell("–")
 
 
-def round_radii(runs: Sequence[Outcomes], most: int = 8) -> Floats:
+def round_radii(runs: Sequence[Outcomes | Envelope], most: int = 8) -> Floats:
     """Radii for a table: multiples of a round step from 0 to the largest one certified right."""
     furthest = max(0.0, *(float(run.reach.max()) for run in runs))
     steps = (digit * 10.0**power for power in range(-4, 6) for digit in (1, 2.5, 5))
@@ -73,14 +72,11 @@ def certified_accuracy_table(
     """Certified accuracy of every run and envelope at the chosen radii."""
     rows: list[dict[str, Value]] = []
     for run in runs:
-        counts = certified_counts(run.reach, radii)
-        at = {f"r = {r:g}": Share(int(k), len(run)) for r, k in zip(radii, counts, strict=True)}
+        at: dict[str, Value] = {f"r = {r:g}": Share.of(run.reach >= r) for r in radii}
         rows.append({"run": run.name, "guarantee": run.guarantee or "", **at})
     for best in envelopes:
-        n = len(best.runs[0])
-        counts = np.rint(best.accuracy(radii) * n).astype(np.int64)
-        cells = [Cell(percent(int(k), n), int(k) / n) for k in counts]
-        most = {f"r = {r:g}": cell for r, cell in zip(radii, cells, strict=True)}
+        shares = {r: Share.of(best.reach >= r) for r in radii}
+        most = {f"r = {r:g}": Cell(percent(s.k, s.n), s.value) for r, s in shares.items()}
         rows.append({"run": f"{best.label} (envelope)", "guarantee": best.guarantee, **most})
     return Table.of(
         "certified-accuracy",
@@ -137,7 +133,7 @@ def regret_table(runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii:
         pair = shared_images(run, best.runs[0])
         if pair is None or not len(pair[0]) == len(run) == len(best.runs[0]):
             return UNKNOWN
-        gap = regret(run.reach, best.accuracy(radii), radii)
+        gap = regret(run.reach, best.reach, radii)
         return Cell(rounded(100 * gap, 1, ROUND_HALF_EVEN), gap)
 
     return Table.of(
