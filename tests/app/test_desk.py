@@ -265,7 +265,7 @@ def write_image(path: Path, size: tuple[int, int] = (48, 40), form: str = "PNG")
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
 def test_an_upload_is_cropped_and_scaled_and_the_user_reads_so(form: str) -> None:
-    found, said = open_upload(picture(form=form), "my photo", 32)
+    found, said = open_upload(picture(form=form), "my photo", (3, 32, 32))
     assert found.images.shape == (1, 32, 32, 3)
     assert found.labels is None
     for word in ("my photo", "48 × 40", "central square", "32 × 32"):
@@ -274,26 +274,26 @@ def test_an_upload_is_cropped_and_scaled_and_the_user_reads_so(form: str) -> Non
 
 def test_an_upload_of_the_right_size_is_left_alone() -> None:
     content = picture((32, 32))
-    found, said = open_upload(content, "small.png", 32)
+    found, said = open_upload(content, "small.png", (3, 32, 32))
     assert (found.images[0] == np.asarray(Image.open(io.BytesIO(content)))).all()
     assert said.endswith("unchanged.")
-    assert open_upload(content, "small.png", 32, channels=1)[0].images.shape == (1, 32, 32, 1)
+    assert open_upload(content, "small.png", (1, 32, 32))[0].images.shape == (1, 32, 32, 1)
 
 
 @pytest.mark.parametrize("form", ["GIF", "BMP", "WEBP", "TIFF", "PPM", "EPS"])
 def test_other_formats_are_refused_whatever_they_are_called(form: str) -> None:
     with pytest.raises(VarsmoothError, match="none of PNG, JPEG"):
-        open_upload(picture(form=form), "claims-to-be.png", 32)
+        open_upload(picture(form=form), "claims-to-be.png", (3, 32, 32))
 
 
 def test_large_files_and_large_pictures_are_refused() -> None:
     with pytest.raises(VarsmoothError, match="MB"):
-        open_upload(b"\x89PNG" + bytes(MAX_BYTES), "heavy.png", 32)
+        open_upload(b"\x89PNG" + bytes(MAX_BYTES), "heavy.png", (3, 32, 32))
     out = io.BytesIO()
     Image.new("1", (6000, 6000)).save(out, "PNG")
     assert len(out.getvalue()) < 10_000
     with pytest.raises(VarsmoothError, match="million pixels"):
-        open_upload(out.getvalue(), "huge.png", 32)
+        open_upload(out.getvalue(), "huge.png", (3, 32, 32))
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
@@ -306,7 +306,7 @@ def test_damaged_uploads_get_a_sentence(form: str) -> None:
             if damaged:
                 damaged[dice.randrange(min(len(damaged), 150))] = dice.randrange(256)
         try:
-            open_upload(bytes(damaged), "damaged.png", 32)
+            open_upload(bytes(damaged), "damaged.png", (3, 32, 32))
         except VarsmoothError:
             refused += 1
     assert refused > 100

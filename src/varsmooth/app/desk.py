@@ -135,13 +135,9 @@ class Desk:
 
     def upload(self, content: bytes, name: str, model: str) -> Answer:
         """An uploaded picture in the size that the model wants, and what was done to it."""
-        found, said = open_upload(content, name, *self._shape(model))
+        found, said = open_upload(content, name, self.samples(model).shape)
         encoded = views.picture(found.batch([0]).images[0]).partition(",")[2]
         return {"picture": encoded, "html": {"said": views.parts.note(said)}}
-
-    def _shape(self, model: str) -> tuple[int, int]:
-        height, _, channels = self.samples(model).images.shape[1:]
-        return height, channels
 
     def question(self, body: Body) -> Question:
         """A request, read and checked."""
@@ -156,9 +152,9 @@ class Desk:
 
     def _image(self, name: str, picture: bytes | None, sample: Any) -> ImageDataset:
         """A picture, or a sample image by its number, with its label in the model's numbering."""
-        if picture is not None:
-            return open_upload(picture, "the picture", *self._shape(name))[0]
         samples = self.samples(name)
+        if picture is not None:
+            return open_upload(picture, "the picture", samples.shape)[0]
         number = whole("sample", sample, len(samples))
         return samples[number : number + 1]
 

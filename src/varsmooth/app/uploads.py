@@ -15,13 +15,12 @@ MAX_BYTES = 8 * 2**20
 MAX_PIXELS = 20_000_000
 
 
-def open_upload(
-    content: bytes, name: str, side: int, channels: int = 3
-) -> tuple[ImageDataset, str]:
-    """The uploaded picture as a data set of one image of side × side pixels, and what was done.
+def open_upload(content: bytes, name: str, shape: tuple[int, int, int]) -> tuple[ImageDataset, str]:
+    """The uploaded picture as a data set of one image of shape (C, side, side), and what was done.
 
     Only PNG and JPEG are decoded, whatever the file is called; nothing touches the disk.
     """
+    channels, side, _ = shape
     too_large = f"{name} has more than {MAX_BYTES // 2**20} MB; choose a smaller picture"
     require(len(content) <= MAX_BYTES, too_large)
     pixels = read_image(io.BytesIO(content), name, FORMATS, MAX_PIXELS)

@@ -1,9 +1,9 @@
 """One piece of work at a time, which can be watched and cancelled."""
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -18,19 +18,16 @@ class Cancelled(Exception):
     """The client no longer wants the answer."""
 
 
+@dataclass
 class Job:
-    """Work that passes images through networks; each pass counts them and may be cancelled.
+    """Work that passes images through networks; each pass counts them and may be cancelled."""
 
-    images: passed so far; most: how many there will be at most.
-    """
-
-    def __init__(self) -> None:
-        self.images = 0
-        self.most = 0
-        self._cancelled = threading.Event()
+    images: int = 0  # passed so far
+    most: int = 0  # how many there will be at most
+    cancelled: bool = False
 
     def cancel(self) -> None:
-        self._cancelled.set()
+        self.cancelled = True
 
     @property
     def share(self) -> float:
@@ -47,7 +44,7 @@ class Job:
             yield
 
     def _count(self, network: nn.Module, inputs: Any) -> None:
-        if self._cancelled.is_set():
+        if self.cancelled:
             raise Cancelled("cancelled")
         self.images += len(inputs[0])
 

@@ -16,7 +16,7 @@ from typing import Literal
 from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import require
 from varsmooth.rounding import rounded
-from varsmooth.runs.records import Row, Run
+from varsmooth.runs.records import HEADER, Row, Run
 
 Format = Literal["csv", "parquet", "tsv"]
 
@@ -39,6 +39,11 @@ def export(folder: Path, to: Format, out: Path | None = None) -> Path:
     else:
         _write_parquet([_columns(row) for row in rows], out)
     return out
+
+
+def check_new(out: Path) -> None:
+    """A run made of another must not be added to one that is there."""
+    require(not (out / HEADER).exists(), f"{out} is a run already; choose another --out")
 
 
 def _opened(folder: Path) -> tuple[Run, list[Row]]:
@@ -115,7 +120,7 @@ def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
     )
     folder = folder.resolve()
     out = out or folder.with_name(f"{folder.name}-alpha-{alpha:g}")
-    require(not (out / "run.json").exists(), f"{out} is a run already; choose another --out")
+    check_new(out)
     changed = []
     for row in rows:
         again = run.certificate(row).recompute(alpha)

@@ -18,7 +18,7 @@ from scipy.stats import norm
 from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_regular
-from varsmooth.report.exchange import TSV_COLUMNS
+from varsmooth.report.exchange import TSV_COLUMNS, check_new
 from varsmooth.runs.options import ImportOptions
 from varsmooth.runs.records import Row, Run
 
@@ -42,7 +42,7 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
         + "|".join(get_args(Guarantee)),
     )
     out = out or _beside(file)
-    require(not (out / "run.json").exists(), f"{out} is a run already; choose another --out")
+    check_new(out)
     rows = _read(file, given.rounded)
     require(len({row["id"] for row in rows}) == len(rows), f"{file} has an idx twice")
     constant = {"guarantee": given.guarantee or "sound", "samples": n, "selector_samples": None}

@@ -17,6 +17,7 @@ from scipy.stats import spearmanr
 from torch import nn
 from tqdm import tqdm
 
+from varsmooth.bounds import Floats
 from varsmooth.data import ImageDataset
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.cards import RADII
@@ -124,16 +125,14 @@ def measure_selector(
     return {"images": len(data), "samples": samples, "sigma": chosen}
 
 
-def best_levels(table: VoteTable) -> np.ndarray[Any, np.dtype[np.float64]]:
+def best_levels(table: VoteTable) -> Floats:
     """Each image's best σ (N,): the largest certified radius of its label; NaN if it has none."""
     radii = table.radii(table.labels, range(len(table.levels)))  # (N, levels)
     best = np.asarray(table.levels)[radii.argmax(axis=1)]
     return np.where(radii.max(axis=1) > 0, best, np.nan)
 
 
-def _rank_correlation(
-    sigma: np.ndarray[Any, np.dtype[np.float64]], best: np.ndarray[Any, np.dtype[np.float64]]
-) -> float | None:
+def _rank_correlation(sigma: Floats, best: Floats) -> float | None:
     """Spearman's ρ over the images that have a best level; None where one side is constant."""
     known = ~np.isnan(best)
     if len(np.unique(sigma[known])) < 2 or len(np.unique(best[known])) < 2:
