@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.small_models import QUICK, run, write_pair
@@ -40,6 +41,21 @@ def claim(folder: Path, **config: object) -> None:
     header = json.loads((folder / "run.json").read_text())
     header["config"] |= config
     (folder / "run.json").write_text(json.dumps(header))
+
+
+@pytest.mark.parametrize("split", [[], {}, 3, "../..", None])
+def test_a_model_may_claim_to_be_trained_on_any_split(
+    split: object, stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pixels = np.zeros((2, 32, 32, 3), np.uint8)
+    np.savez("mine.npz", images=pixels, labels=np.array([0, 1]))
+    about = json.loads(Path("model/config.json").read_text())
+    about["classifier"]["training"]["train_split"] = split
+    Path("model/config.json").write_text(
+        json.dumps(about | {"dataset": str(Path.cwd() / "mine.npz")})
+    )
+    assert run(f"certify {QUICK} --model model --data mine.npz --out new") == 1
+    assert "has no split" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from varsmooth.models.loading import named_cascade, smoothed
 from varsmooth.models.names import callers_own, imported, is_code
 from varsmooth.models.source import NAMES, SAMPLE, Source
 from varsmooth.runs.options import DataOptions, ModelOptions, options_in
+from varsmooth.runs.records import SEEN
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
 
@@ -126,18 +127,18 @@ def load_images(
     return fitted(images, model.g, model.class_names, model.image_shape)
 
 
-def seen_before(images: ImageDataset, data: DataOptions, model: BuiltModel) -> dict[str, int]:
+def seen_before(
+    images: ImageDataset, data: DataOptions, about: Description | None
+) -> dict[str, int]:
     """How many of the images the classifier was trained on, and its settings were chosen on."""
-    about = model.about
-    training = {} if about is None or about.classifier is None else about.classifier.training
-    tuned = None if about is None else about.tuned
-    trained, chosen = 0, 0
-    if about is not None and "train_split" in training:
-        there = about.source.absolute().data
-        trained = _shared(images, data, there, training["train_split"])
-    if tuned is not None:
-        chosen = _shared(images, data, tuned.data, tuned.split, tuned)
-    return {"seen_in_training": trained, "seen_in_tuning": chosen}
+    found = dict.fromkeys(SEEN, 0)
+    training = about.classifier.training if about and about.classifier else {}
+    if about and "train_split" in training:
+        there, split = about.source.absolute().data, str(training["train_split"])
+        found["seen_in_training"] = _shared(images, data, there, split)
+    if about and (tuned := about.tuned):
+        found["seen_in_tuning"] = _shared(images, data, tuned.data, tuned.split, tuned)
+    return found
 
 
 def _shared(

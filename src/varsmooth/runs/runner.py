@@ -86,11 +86,12 @@ def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options:
     With several processes each appends to its own file. Any of them may die: the same call
     continues, with any number of processes, to the same table.
     """
-    share = partial(_share, evaluation=evaluation, model=model, data=data, options=options)
+    prepared = partial(prepare, evaluation, model, data, options)
+    label = f"{evaluation.verb} {options.name or ''}".rstrip()
     with writing_to(options.out):
         if options.devices > 1:  # what is wrong is said once, before any process starts
-            prepare(evaluation, model, data, options, torch.device("cpu"))
-        launch(share, options.device, options.devices)
+            prepared(torch.device("cpu"))
+        launch(partial(_share, evaluation, prepared, label), options.device, options.devices)
     return Run.open(options.out)
 
 
@@ -115,7 +116,7 @@ def prepare(
         "environment": environment(device),
         "dataset": described(images, data),
         "class_names": list(built.class_names),
-        **seen_before(images, data, built),
+        **seen_before(images, data, built.about),
         **identity(g),
     }
     return Setup(
@@ -124,14 +125,10 @@ def prepare(
 
 
 def _share(
-    engine: Engine,
-    evaluation: Evaluation,
-    model: ModelOptions,
-    data: DataOptions,
-    options: RunOptions,
+    evaluation: Evaluation, prepared: Callable[..., Setup], label: str, engine: Engine
 ) -> None:
     """This process's blocks."""
-    setup = prepare(evaluation, model, data, options, engine.device, engine.rank)
+    setup = prepared(engine.device, engine.rank)
     ids, stored = setup.images.ids.tolist(), setup.record.rows()
     done, tally, counted = {key_of(row) for row in stored}, evaluation.tally(stored), len(stored)
     del stored
@@ -140,7 +137,6 @@ def _share(
     mine = blocks[engine.rank :: engine.processes]
     todo = [b for b in mine if any(key not in done for i in ids[b] for key in evaluation.keys(i))]
     total, left = sum(len(ids[b]) for b in mine), sum(len(ids[b]) for b in todo)
-    label = f"{evaluation.verb} {options.name or ''}".rstrip()
     label += f" (process 1 of {engine.processes})" * (engine.processes > 1)
     shown = engine.rank == 0
     for name, what in SEEN.items():
