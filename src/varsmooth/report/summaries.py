@@ -102,9 +102,9 @@ def difference_table(
         if one.verb == "predict":
             found = gap(one.correct, other.correct)
             return {"accuracy": found, "p": Cell(f"{found.p_value:.2g}", found.p_value)}
-        once, right, same = one.eps == one.budgets()[0], one.correct, other.correct
+        once, mine, theirs = one.eps == one.budgets()[0], one.correct, other.correct
         under: dict[str, Value] = {
-            f"ε = {eps:g}": gap(right[at], same[at]) if (at := one.eps == eps).any() else UNKNOWN
+            f"ε = {eps:g}": gap(mine[at], theirs[at]) if (at := one.eps == eps).any() else UNKNOWN
             for eps in baseline.budgets()
         }
         return {"clean": gap(one.clean_correct[once], other.clean_correct[once]), **under}
