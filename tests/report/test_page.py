@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.report_runs import attacked, certified, predicted, write
-from varsmooth.report import open_runs, write_report
+from tests.oracles import Linear, LinearSelector
+from tests.report_runs import attacked, certified, certify_into, predicted, write
+from varsmooth import MedianSelector, SmoothedClassifier
+from varsmooth.report import Outcomes, open_runs, write_report
 from varsmooth.report.document import command_of
-from varsmooth.report.gallery import SIDE
+from varsmooth.report.gallery import SIDE, gallery
 from varsmooth.report.outcomes import outcome
 from varsmooth.report.pages import picture
 from varsmooth.report.statements import verdict
@@ -115,6 +117,25 @@ def test_cards_say_what_the_rows_say(runs: list[Path], tmp_path: Path) -> None:
     assert [float(str(card["data-radius"])) for card in cards][:2] == [0.5, 0.501]
     lines = [text for text in page.words["td"] if text.startswith("attack")]
     assert lines == ["attack, attacked with ε = 0.5"] * 4 + ["attack", "attack"][: len(lines) - 4]
+
+
+def test_a_card_says_what_its_result_follows_from(tmp_path: Path) -> None:
+    selector = MedianSelector(LinearSelector(0.3, 1.0), 0.25, 101, (0.12, 0.5), 4)
+    g = SmoothedClassifier(Linear(), selector)
+    run = certify_into(tmp_path / "run", g, [0.9], n=200, n0=21, n_select=201)
+    (row,) = run.rows()
+    shown = gallery(subject := Outcomes.open(run.folder), [subject])
+    *votes, spent = shown.evidence(row)
+    level = row["evidence"]["votes"][0]
+    assert len(votes) == len(row["evidence"]["votes"]) > 1
+    assert votes[0].startswith(f"Votes at σ = {level['sigma']:.4g}: cat {level['counts'][0]}")
+    assert votes[0].endswith(" of 200.")
+    assert spent == "α = 0.001, 1e-05 of it for the selector; seed 0."
+    assert shown.evidence(attacked(0, 0, 0.5, 0, 1)) == [
+        "Votes before the attack: cat 90, dog 10 of 100.",
+        "Votes under attack: cat 60, dog 40 of 100.",
+    ]
+    assert shown.evidence(predicted(0, 0, 0)) == ["Votes: cat 90, dog 10 of 100."]
 
 
 def test_an_attack_does_not_make_an_image_right() -> None:
