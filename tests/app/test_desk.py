@@ -486,7 +486,13 @@ def test_a_run_is_browsed(verb: str, desk: Desk, pair: Path, tmp_path: Path) -> 
     for number in range(rows):
         evidence = desk.evidence({"folder": folder, "row": number}, Job())["html"]["evidence"]
         assert 'class="pixels"' in evidence
-        assert 'class="chart"' in evidence
+        charts = {
+            "certify": ("Entry distance", "Votes at σ", "What the selector h says"),
+            "predict": ("Votes of f on N noisy copies",),
+            "attack": ("Votes before the attack", "Votes under attack"),
+        }[verb]
+        assert evidence.count('class="chart"') == len(charts)
+        assert all(chart in evidence for chart in charts)
 
 
 def test_texts_of_a_run_are_text(certified: Path, tmp_path: Path, desk: Desk) -> None:
