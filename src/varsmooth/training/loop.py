@@ -21,7 +21,7 @@ from varsmooth.processes import Engine
 from varsmooth.training.augmentation import crop_and_flip
 from varsmooth.training.configuration import TrainingConfig
 from varsmooth.training.optimizers import optimizers
-from varsmooth.training.state import STATE, Progress, restore_state, save_state
+from varsmooth.training.state import STATE, Position, restore_state, save_state
 
 
 class Task(Protocol):
@@ -66,14 +66,14 @@ def fit(
     """Train task.module; a bar within each epoch, one line after it. Returns the epochs' history.
 
     Randomness is a function of (seed, epoch, step, process) and the learning rate of the step, so
-    that the state of a run is only weights, optimiser and progress: a run that was killed
+    that the state of a run is only weights, optimiser and position: a run that was killed
     continues to the same weights, bit for bit, as one that was not. (Several processes with
     BatchNorm are the exception: its statistics are theirs until the end of an epoch.)
     """
     config = suited(config, len(data), engine)
     batches = Batches(data, config, engine)
     run = _Run(task, config, engine)
-    progress = run.restore(batches.steps) if config.resume else Progress()
+    position = run.restore(batches.steps) if config.resume else Position()
     if engine.rank == 0:
         shown = batches.steps * config.batch_size
         plan = f"{shown:,} images an epoch in batches of {config.batch_size}"
@@ -83,17 +83,17 @@ def fit(
             _say(f"{few}; try smaller batches or more epochs")
         loggers = (terminal(config.epochs), *loggers)
         loggers += (tensorboard(config.out),) if config.tensorboard else ()
-    for epoch in range(len(progress.history), config.epochs):
-        report = run.train_epoch(batches, progress)
-        entry = {"epoch": epoch + 1, "seconds": round(progress.seconds, 1), **report}
-        progress = Progress([*progress.history, entry])
+    for epoch in range(len(position.history), config.epochs):
+        report = run.train_epoch(batches, position)
+        entry = {"epoch": epoch + 1, "seconds": round(position.seconds, 1), **report}
+        position = Position([*position.history, entry])
         if engine.rank == 0:
-            save_state(run.path, run.parts, progress, config)
+            save_state(run.path, run.parts, position, config)
             for log in loggers:
                 log(entry)
     if run.average is not None:
         task.module.load_state_dict(run.average.module.state_dict())
-    return progress.history
+    return position.history
 
 
 def suited(config: TrainingConfig, images: int, engine: Engine) -> TrainingConfig:
@@ -123,36 +123,36 @@ class _Run:
             self.average = AveragedModel(task.module, multi_avg_fn=follow, use_buffers=True)
             self.parts["average"] = self.average
 
-    def restore(self, steps: int) -> Progress:
-        """The saved progress, which is announced; `steps` make an epoch."""
-        progress = restore_state(self.path, self.parts, self.config, self.engine.device)
-        done = len(progress.history)
-        if self.engine.rank == 0 and (done or progress.step):
-            where = f"epoch {done}" + (f" and step {progress.step}/{steps}" * (progress.step > 0))
+    def restore(self, steps: int) -> Position:
+        """The saved position, which is announced; `steps` make an epoch."""
+        position = restore_state(self.path, self.parts, self.config, self.engine.device)
+        done = len(position.history)
+        if self.engine.rank == 0 and (done or position.step):
+            where = f"epoch {done}" + (f" and step {position.step}/{steps}" * (position.step > 0))
             _say(f"resuming after {where} from {self.path}")
-        return progress
+        return position
 
-    def train_epoch(self, batches: "Batches", progress: Progress) -> dict[str, float]:
+    def train_epoch(self, batches: "Batches", position: Position) -> dict[str, float]:
         """What is left of one pass over the training images; returns what to report about it.
 
-        The state is saved every SAVE_EVERY seconds; `progress` is kept up to date.
+        The state is saved every SAVE_EVERY seconds; `position` is kept up to date.
         """
-        config, module, epoch = self.config, self.task.module, len(progress.history)
+        config, module, epoch = self.config, self.task.module, len(position.history)
         trained = [p for p in module.parameters() if p.requires_grad]
-        began = time.perf_counter() - progress.seconds
-        saved = progress.seconds
+        began = time.perf_counter() - position.seconds
+        saved = position.seconds
         module.train()
         recent: dict[str, str] = {}
         bar = tqdm(
             desc=f"epoch {epoch + 1}/{config.epochs}",
-            initial=progress.step * config.batch_size,
+            initial=position.step * config.batch_size,
             total=batches.steps * config.batch_size,
             unit="img",
             leave=False,
             disable=None if self.engine.rank == 0 else True,
         )
-        for images, labels, ids in batches.of_epoch(epoch, progress.step):
-            step = progress.step
+        for images, labels, ids in batches.of_epoch(epoch, position.step):
+            step = position.step
             share = (epoch + step / batches.steps) / config.epochs
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:
@@ -172,20 +172,20 @@ class _Run:
             if self.average is not None:
                 self.average.update_parameters(module)
             for name, value in {"loss": loss.item(), **batch_report}.items():
-                progress.reported.setdefault(name, []).append(value)
-                recent[name] = f"{np.mean(progress.reported[name][-50:]):.3g}"
+                position.reported.setdefault(name, []).append(value)
+                recent[name] = f"{np.mean(position.reported[name][-50:]):.3g}"
             bar.set_postfix({k: recent[k] for k in ("loss", "accuracy") if k in recent}, False)
             bar.update(config.batch_size)
-            progress.step += 1
-            progress.seconds = time.perf_counter() - began
-            if self.engine.rank == 0 and progress.seconds - saved >= SAVE_EVERY:
-                saved = progress.seconds
-                save_state(self.path, self.parts, progress, config)
+            position.step += 1
+            position.seconds = time.perf_counter() - began
+            if self.engine.rank == 0 and position.seconds - saved >= SAVE_EVERY:
+                saved = position.seconds
+                save_state(self.path, self.parts, position, config)
         bar.close()
         with torch.no_grad():  # running statistics differ between processes that saw other images
             for part in filter(None, (module, self.average)):
                 self.engine.average(b for b in part.buffers() if b.is_floating_point())
-        return summary(progress.reported)
+        return summary(position.reported)
 
 
 class Batches:
@@ -220,16 +220,16 @@ def evenly_spaced(data: ImageDataset, count: int) -> ImageDataset:
     return data[: step * count : step]
 
 
-def one_cycle(progress: float, warmup: float) -> float:
+def one_cycle(share: float, warmup: float) -> float:
     """The learning rate's share of its highest value: a linear rise, then half a cosine to 0.
 
     Examples:
         >>> [round(one_cycle(t, 0.2), 2) for t in (0.1, 0.2, 0.6)]
         [0.5, 1.0, 0.5]
     """
-    if progress < warmup:
-        return max(progress / warmup, 1e-3)  # a first step of length zero would be a wasted one
-    return 0.5 * (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup)))
+    if share < warmup:
+        return max(share / warmup, 1e-3)  # a first step of length zero would be a wasted one
+    return 0.5 * (1 + math.cos(math.pi * (share - warmup) / (1 - warmup)))
 
 
 def summary(reported: Mapping[str, list[float]]) -> dict[str, float]:

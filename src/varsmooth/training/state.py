@@ -26,7 +26,7 @@ STATE = "state.pt"
 
 
 @dataclass
-class Progress:
+class Position:
     """How far a run is: the epochs that are done, and the beginning of the next one.
 
     Attributes:
@@ -42,14 +42,14 @@ class Progress:
 
 
 def save_state(
-    path: Path, parts: Mapping[str, Any], progress: Progress, config: TrainingConfig
+    path: Path, parts: Mapping[str, Any], position: Position, config: TrainingConfig
 ) -> None:
-    """Write the parts (anything with a state_dict), the progress and the run's configuration."""
+    """Write the parts (anything with a state_dict), the position and the run's configuration."""
     content = io.BytesIO()
     torch.save(
         {
             "config": json.dumps(identity(config)),
-            "progress": json.dumps(asdict(progress)),
+            "progress": json.dumps(asdict(position)),
             "parts": {name: part.state_dict() for name, part in parts.items()},
         },
         content,
@@ -75,14 +75,14 @@ def already_trained(config: TrainingConfig, network: Literal["classifier", "sele
 
 def restore_state(
     path: Path, parts: Mapping[str, Any], config: TrainingConfig, device: torch.device
-) -> Progress:
+) -> Position:
     """How far the run is, with its parts as they were then."""
     if not path.is_file():
-        return Progress()
+        return Position()
     try:
         state = torch.load(path, map_location=device, weights_only=True)
         then, now = renamed(json.loads(state["config"])), identity(config)
-        progress, saved = Progress(**json.loads(state["progress"])), state["parts"]
+        position, saved = Position(**json.loads(state["progress"])), state["parts"]
     except Exception as error:  # torch and zip raise many kinds
         raise VarsmoothError(
             f"{path} is not a training state; delete it, or start anew with resume=False"
@@ -99,7 +99,7 @@ def restore_state(
     )
     for name, part in parts.items():
         part.load_state_dict(saved[name])
-    return progress
+    return position
 
 
 def identity(config: TrainingConfig) -> dict[str, Any]:
