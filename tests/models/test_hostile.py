@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Tally
 from varsmooth.errors import VarsmoothError
+from varsmooth.models.cards import card, plain
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part, describe
 from varsmooth.models.networks import Conv4
@@ -69,6 +70,28 @@ def test_odd_entries_are_one_sentence(name: str, value: Any, model: Path, tmp_pa
     with pytest.raises(VarsmoothError) as caught:
         load_checkpoint(altered(model, tmp_path / "odd", **{name: value}))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        *(7, {}, {"images": 1}, {"images": 1, "sigma": 3, "samples": 1}),
+        {"images": 1, "votes": 1, "smoothed_accuracy": {"x": 1.0}},
+        {"images": 1, "votes": 1, "smoothed_accuracy": {"0.5": "y"}},
+        {"images": 1, "votes": 1, "smoothed_accuracy": {"0.5": 1.0}, "certified": [1]},
+    ],
+)
+def test_odd_metrics_make_no_card(metrics: Any, model: Path, tmp_path: Path) -> None:
+    part = {"network": "conv4", "options": OPTIONS, "metrics": {"test": metrics}}
+    about = describe(altered(model, tmp_path / "odd", classifier=part))
+    with pytest.raises(VarsmoothError, match="the metrics of odd cannot be read"):
+        card("odd", about)
+
+
+def test_names_that_look_like_tables_are_shown(model: Path, tmp_path: Path) -> None:
+    names = ["cat\n| a | b |\n| c |", "dog"]
+    about = describe(altered(model, tmp_path / "odd", class_names=names))
+    assert "c" in plain(card("odd", about))
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from varsmooth.errors import VarsmoothError
 from varsmooth.models.descriptions import WEIGHTS, Description, Part, describe, find, is_released
 from varsmooth.rounding import rounded
 
@@ -55,9 +57,13 @@ def card(name: str, about: Description, released: bool = False, log: bool = True
         lines += [f"Fingerprint `{part.fingerprint[:16]}`."]
         if part is about.selector:
             lines += _settings(about)
-        for split, metrics in part.metrics.items():
-            lines += ["", f"### On `{split}`, {metrics['images']} images", ""]
-            lines += accuracy_table(metrics) if "smoothed_accuracy" in metrics else _levels(metrics)
+        try:
+            for split, metrics in part.metrics.items():
+                lines += ["", f"### On `{split}`, {metrics['images']} images", ""]
+                voted = "smoothed_accuracy" in metrics
+                lines += accuracy_table(metrics) if voted else _levels(metrics)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:  # a stranger's
+            raise VarsmoothError(f"the metrics of {name} cannot be read ({error!r})") from error
         lines += _training(part) if log else []
     licence = "MIT, as varsmooth." if released else "Chosen by whoever shares this model."
     lines += ["", "## Licence and citation", "", f"Licence: {licence}", f"Please cite {CITATION}"]
@@ -151,8 +157,8 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
         ['σ     radius', '0.25  1']
     """
     rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    pairs = [zip(row, widths, strict=True) for row in rows]
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+    pairs = [zip(row, widths, strict=False) for row in rows]
     return ["  ".join(cell.ljust(width) for cell, width in row).rstrip() for row in pairs]
 
 
@@ -173,9 +179,5 @@ def _row(name: str) -> tuple[str, ...]:
         by_level = metrics[split]["certified"]
         nearest = min(by_level, key=lambda one: abs(float(one) - about.default_sigma))
         found = by_level[nearest]
-        cells = (
-            split,
-            *(f"{found[r]:.1f}" for r in RADII),
-            rounded(found["average_radius"]),
-        )
+        cells = (split, *(f"{found[r]:.1f}" for r in RADII), rounded(found["average_radius"]))
     return (name, level, selector, *cells, f"{size / 1e6:.1f}")
