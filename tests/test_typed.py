@@ -9,7 +9,6 @@ import pytest
 
 from varsmooth.typed import (
     Count,
-    Level,
     NonNegative,
     Odd,
     OptionError,
@@ -72,17 +71,31 @@ def test_what_fits_is_read(hint: Any, given: Any, expected: Any) -> None:
         (float, "nan", "n must be a number, not 'nan'"),
         (float, float("inf"), "n must be a number, not inf"),
         (float, "1e400", "n must be a number, not '1e400'"),
-        (Positive, "0", "n must be a number > 0, not '0'"),
+        (Positive, "0", "n must be a number > 0, at most 10⁹, not '0'"),
         (Weight, "-1e-9", "n must be a number ≥ 0, not '-1e-9'"),
         (Probability, 1.0, "n must be a number between 0 and 1, not 1.0"),
         (Share, 1.5, r"n must be a number in \[0, 1\], not 1.5"),
         (bool, "maybe", "n must be true or false, not 'maybe'"),
         (Literal["a", "b", "c"], "d", "n must be a, b or c, not 'd'"),
-        (Pair, "1", "n must be 2 values separated by commas, each a number > 0, not '1'"),
+        (
+            Pair,
+            "1",
+            "n must be 2 values separated by commas, each a number > 0, at most 10⁹, not '1'",
+        ),
         (Pair, "1,2,3", "n must be 2 values"),
-        (list[Positive], "1,-2", "n must be a number > 0, or several separated by commas"),
-        (Levels, "a", "n must be a whole number from 0 to 2⁶³, or a number > 0, or several"),
+        (
+            list[Positive],
+            "1,-2",
+            "n must be a number > 0, at most 10⁹, or several separated by commas",
+        ),
+        (
+            Levels,
+            "a",
+            "n must be a whole number from 0 to 2⁶³, or a number > 0, at most 10⁹, or several",
+        ),
         (Path, "", "n must be a path, not ''"),
+        (Path, "a\0b", "n must be a path, not"),
+        (str, "\ud800", "n must be text, not"),
         (str, 3, "n must be text, not 3"),
         (dict[str, Any], 3, "n must be a group of options, not 3"),
         (int, "\x1b[31m", r"not '\\x1b\[31m'"),  # a terminal is not steered by a value
@@ -110,7 +123,7 @@ def test_a_dataclass_reads_its_fields_when_it_is_made() -> None:
 
 @dataclass(frozen=True)
 class Inner:
-    sigma: Level
+    sigma: Positive
     counts: tuple[NonNegative, ...] = ()
 
 

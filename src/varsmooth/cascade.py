@@ -20,7 +20,7 @@ from varsmooth import bounds
 from varsmooth.bounds import Floats
 from varsmooth.errors import check_sigma, require
 from varsmooth.noise import CHUNK
-from varsmooth.typed import Level, Probability
+from varsmooth.typed import Positive, Probability
 
 Integers = NDArray[np.int64]
 Gate = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -40,7 +40,7 @@ HEADROOM = 1.2
 class Stages:
     """The stages of a cascade: levels s_1, …, s_L and thresholds τ_1, …, τ_L ≥ ½."""
 
-    levels: tuple[Level, ...]
+    levels: tuple[Positive, ...]
     thresholds: tuple[Probability, ...]
 
     def __len__(self) -> int:

@@ -16,7 +16,7 @@ from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence, stage_radii
 from varsmooth.results import Results
-from varsmooth.typed import Class, Distance, Level, NonNegative, OptionError, fit
+from varsmooth.typed import Class, Distance, NonNegative, OptionError, Positive, fit
 
 GUARANTEES: dict[Method, Guarantee] = {
     "fixed": "sound",
@@ -46,7 +46,7 @@ class Certificate:
 
     prediction: Class
     radius: Distance
-    sigma: Level
+    sigma: Positive
     guarantee: Guarantee
     method: Method
     ledger: Ledger = field(repr=False)

@@ -12,7 +12,7 @@ from varsmooth.cascade import Stages
 from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import require
 from varsmooth.selectors import Grid
-from varsmooth.typed import Distance, Level, NonNegative, Probability, Share
+from varsmooth.typed import Distance, NonNegative, Positive, Probability, Share
 
 Method = Literal["fixed", "sound", "cascade", "paper", "conditional"]
 
@@ -90,7 +90,7 @@ class LevelVotes:
     `passes` are votes that the gate of a cascade turned into "pass"; they count for no class.
     """
 
-    sigma: Level
+    sigma: Positive
     candidate: NonNegative
     counts: tuple[NonNegative, ...]
     passes: NonNegative = 0
@@ -137,9 +137,9 @@ class SelectorEvidence:
     """
 
     samples: tuple[float, ...]
-    sigma_m: Level
-    clip: tuple[Level, Level] | None = None
-    levels: tuple[Level, ...] | None = None
+    sigma_m: Positive
+    clip: tuple[Positive, Positive] | None = None
+    levels: tuple[Positive, ...] | None = None
     distance: Distance | None = None
 
     def settle(self, raw: float) -> float:

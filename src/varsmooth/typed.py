@@ -5,6 +5,7 @@ is given, not when it is first used.
 """
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -39,14 +40,13 @@ Count = Annotated[int, Rule("a whole number from 1 to 10⁸", lambda value: 1 <=
 Few = Annotated[int, Rule("a whole number from 1 to 1000", lambda value: 1 <= value <= 1000)]
 NonNegative = Annotated[int, Rule("a whole number from 0 to 2⁶³", lambda value: 0 <= value < 2**63)]
 Odd = Annotated[int, Rule("an odd number from 1 to 10⁸", lambda value: value in range(1, 10**8, 2))]
-Positive = Annotated[float, Rule("a number > 0", lambda value: value > 0)]
+Positive = Annotated[float, Rule("a number > 0, at most 10⁹", lambda value: 0 < value <= 1e9)]
 Weight = Annotated[float, Rule("a number ≥ 0", lambda value: value >= 0)]
 Probability = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 < value < 1)]
 Port = Annotated[int, Rule("a whole number from 0 to 65535", lambda value: 0 <= value < 65536)]
 Device = Literal["auto", "cpu", "cuda"]
 Share = Annotated[float, Rule("a number in [0, 1]", lambda value: 0 <= value <= 1)]
 Distance = Annotated[float, Rule("a number from 0 to 10⁹", lambda value: 0 <= value <= 1e9)]
-Level = Annotated[float, Rule("a number > 0, at most 10⁹", lambda value: 0 < value <= 1e9)]
 Class = Annotated[int, Rule("a class, or -1", lambda value: -1 <= value < 2**31)]
 Id = Annotated[int, Rule("a whole number of 64 bits", lambda value: -(2**63) <= value < 2**63)]
 
@@ -111,11 +111,11 @@ def fit(hint: Any, value: Any, given: bool = False) -> Any:
         return value
     if origin is Literal:
         return _that(isinstance(value, str) and value in inner, value)
+    if hint is str:
+        return _that(isinstance(value, str) and b"\0" not in os.fsencode(value), value)
     if hint is Path:
-        return Path(_that(isinstance(value, str | Path) and str(value) != "", value))
-    if hint is Any or hint is str:
-        return _that(hint is Any or isinstance(value, str), value)
-    return _scalar(hint, value, given)
+        return Path(_that(fit(str, str(value)) != "" and isinstance(value, str | Path), value))
+    return value if hint is Any else _scalar(hint, value, given)
 
 
 def _scalar(hint: type, value: Any, given: bool) -> Any:

@@ -45,11 +45,13 @@ def altered(model: Path, folder: Path, **changes: Any) -> Path:
 
 
 ODD: dict[str, list[Any]] = {
-    "dataset": [3, None, [], {"a": 1}],
+    "dataset": [3, None, [], {"a": 1}, "\0", "\ud800"],
+    "root": ["\0", 3],
+    "cascades": [[{"lam": 5, "levels": [0.5], "thresholds": [0.5]}], [{"lam": 0}], 3],
     "class_names": [3, None, [1, 2], [["cat"]], {"cat": 0}],
     "sigma_a": ["x", None, [], True, 0, -1, float("nan"), float("inf")],
     "universal": [0, "yes", None],
-    "selector_sigma": ["x", 0, [1]],
+    "selector_sigma": ["x", 0, [1], 1e300],
     "lam_range": [0.5, [0], [0, 1, 2], ["a", "b"]],
     "recommended": [[], 3, {"sigma": "x"}, {"clip": [1]}, {"lam": []}],
     "pixel_range": [1, None, [0]],

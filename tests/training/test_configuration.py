@@ -101,7 +101,7 @@ def test_presets_of_ones_own(tmp_path: Path) -> None:
         ({"epochs": "many"}, "epochs"),
         ({"epochs": 2.5}, "epochs"),
         ({"sigma": "high"}, "sigma"),
-        ({"sigma": -1}, "sigma must be a number > 0, not -1"),
+        ({"sigma": -1}, "sigma must be a number > 0, at most 10⁹, not -1"),
         ({"epochs": 0}, "epochs must be a whole number from 1 to 10⁸, not 0"),
         ({"copies": 1, "consistency": 2.0}, "copies must be at least 2"),
         ({"batch_size": 9, "devices": 2}, "batch_size must be a multiple of the 2 processes"),

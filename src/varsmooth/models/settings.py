@@ -102,13 +102,15 @@ class TunedStages(Typed):
         gate: The confidence from which a vote counts; None counts every vote.
     """
 
-    lam: float
-    levels: tuple[float, ...]
-    thresholds: tuple[float, ...]
-    gate: float | None = None
+    lam: Share
+    levels: tuple[Positive, ...]
+    thresholds: tuple[Probability, ...]
+    gate: Share | None = None
 
 
 def stages_for(family: Sequence[TunedStages], lam: float) -> TunedStages:
     """The member of a tuned family for λ: the last whose own λ is not larger."""
     require(0 <= lam <= 1, f"lam must lie in [0, 1], not {lam}")
-    return [member for member in family if member.lam <= lam][-1]
+    found = [member for member in family if member.lam <= lam]
+    require(bool(found), f"no tuned stages are for lam={lam}; run varsmooth tune again")
+    return found[-1]

@@ -24,9 +24,9 @@ from varsmooth.typed import (
     Count,
     Distance,
     Id,
-    Level,
     NonNegative,
     OptionError,
+    Positive,
     Probability,
     fit,
 )
@@ -72,7 +72,7 @@ class _Dataset(TypedDict):
 
 class _Selector(TypedDict, total=False):
     selector: str
-    sigma: Level | None
+    sigma: Positive | None
     n: NonNegative
     inner: "_Selector"
 
@@ -103,7 +103,7 @@ class _Answer(_Costs):
     id: Id
     label: NonNegative | None
     prediction: Class
-    sigma: Level | None
+    sigma: Positive | None
 
 
 class _Predicted(_Answer):
@@ -123,7 +123,7 @@ class _Attacked(_Predicted):
     norm: Distance
     clean_prediction: Class
     clean_counts: list[NonNegative]
-    sigma_clean: Level
+    sigma_clean: Positive
 
 
 _ROWS = {"predict": _Predicted, "certify": _Certified, "attack": _Attacked}
