@@ -162,7 +162,11 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
         (lambda: CascadeSelector([1.0], [0.4]), r"\[0.5, 1\)"),
         (lambda: CascadeSelector([1.0, 1.0]), "must fall"),
         (lambda: CascadeSelector([0.25, 0.5]), "must fall"),
-        (lambda: CascadeSelector("0.5,0.25"), "the text '0'"),  # type: ignore[arg-type]
+        (lambda: CascadeSelector("0.5,0.25"), "levels must be a list"),  # type: ignore[arg-type]
+        (lambda: CascadeSelector(0.5), "levels must be a list"),  # type: ignore[arg-type]
+        (lambda: CascadeSelector([0.5], 0.6), "thresholds must be a list"),  # type: ignore[arg-type]
+        (lambda: CascadeSelector([0.5], gate=0.4), "must be a function"),  # type: ignore[arg-type]
+        (lambda: CascadeSelector([0.5], gate=SoftmaxGate({0.25: 0.9})), "no stages"),
         (lambda: SoftmaxGate(1.5), "confidence"),
         (
             lambda: certify(cascade(SHARES, [0.5] * 3), point(0.5), method="conditional"),
@@ -265,12 +269,30 @@ def test_the_first_stage_that_reaches_its_threshold_answers(
     assert sum(found.counts) == 2000
 
 
-def test_an_undecided_stage_abstains_and_the_plain_rule_goes_on() -> None:
-    shares = {1.0: (0.5, 0.3, 0.2), 0.5: (0.9, 0.1, 0.0)}
-    (careful,) = predict(cascade(shares, [0.5, 0.5]), point(0.5), n=1000, seed=5)
-    assert (careful.prediction, careful.sigma) == (ABSTAIN, 1.0)
+@pytest.mark.parametrize(
+    ("shares", "answer", "sigma"),
+    [
+        ({1.0: (0.5, 0.3, 0.2), 0.5: (0.9, 0.1, 0.0)}, 0, 0.5),
+        ({1.0: (0.5, 0.5, 0.0), 0.5: (0.9, 0.1, 0.0)}, ABSTAIN, 1.0),  # two are left open
+        ({1.0: (0.5, 0.3, 0.2), 0.5: (0.1, 0.9, 0.0)}, ABSTAIN, 0.5),  # another class
+        ({1.0: (0.5, 0.3, 0.2), 0.5: (0.3, 0.5, 0.2), 0.25: (0.9, 0.1, 0.0)}, ABSTAIN, 0.5),
+        ({1.0: (0.5, 0.3, 0.2), 0.5: (0.4, 0.3, 0.3), 0.25: (0.9, 0.1, 0.0)}, 0, 0.25),
+        ({1.0: (0.5, 0.3, 0.2), 0.5: (0.4, 0.3, 0.3)}, ABSTAIN, 0.5),  # no stage answers
+    ],
+)
+def test_after_an_undecided_stage_only_the_class_left_open_is_answered(
+    shares: dict[float, tuple[float, float, float]], answer: int, sigma: float
+) -> None:
+    g = cascade(shares, [0.5] * len(shares))
+    (found,) = predict(g, point(0.5), n=1000, seed=5)
+    assert (found.prediction, found.sigma) == (answer, sigma)
+    assert found.samples == 1000 * (list(shares).index(sigma) + 1)
+
+
+def test_the_plain_rule_passes_on_without_a_majority() -> None:
+    shares = {1.0: (0.45, 0.35, 0.2), 0.5: (0.1, 0.9, 0.0)}
     (plain,) = predict(cascade(shares, [0.5, 0.5]), point(0.5), n=1000, alpha=None, seed=5)
-    assert plain.prediction == 0
+    assert (plain.prediction, plain.samples) == (1, 2000)
 
 
 def test_each_image_of_a_batch_walks_its_own_way() -> None:
@@ -330,8 +352,25 @@ def test_the_gate_turns_unsure_votes_into_passes() -> None:
     assert found.radius == same.radius  # P(f = 0 and stay) is P(f = 0) here
     levels = SmoothedClassifier(Sure(), CascadeSelector([0.5], gate=SoftmaxGate({0.5: 0.95})))
     assert certify(levels, x, seed=0)[0].votes[0].passes == 1000
-    other = SmoothedClassifier(Sure(), CascadeSelector([0.5], gate=SoftmaxGate({0.25: 0.95})))
-    assert certify(other, x, seed=0)[0].votes[0].passes == 0
+    first = CascadeSelector([0.5, 0.25], gate=SoftmaxGate({0.25: 0.95}))
+    assert certify(SmoothedClassifier(Sure(), first), x, seed=0)[0].votes[0].passes == 0
+
+
+@pytest.mark.parametrize(
+    ("gate", "words"),
+    [
+        (lambda z, logits, sigma: logits.amax(dim=1, keepdim=True), r"floats of shape \(\d+,\)"),
+        (lambda z, logits, sigma: logits[:, 0] > 0, "torch.bool"),
+        (lambda z, logits, sigma: torch.tensor(1.0), r"not torch.float32 \(\)"),
+        (lambda z, logits, sigma: None, "not None"),
+        (lambda z, logits, sigma: logits[:, 0] * torch.nan, "NaN"),
+    ],
+)
+def test_a_gate_that_returns_no_scores_is_refused(gate: Any, words: str) -> None:
+    """(M, 1) once counted every vote M times: false certificates."""
+    g = SmoothedClassifier(Sure(), CascadeSelector([0.5], gate=gate))
+    with pytest.raises(VarsmoothError, match=words):
+        certify(g, point(0.6, 0.5), n=40, n0=10, seed=0)
 
 
 # --- soft scores ---------------------------------------------------------------------------
@@ -466,4 +505,13 @@ def test_the_deployed_rule_errs_at_most_as_often_as_alpha_inside_the_radius() ->
     found = predict(g, x, n=200, alpha=0.3, seed=4)
     wrong = int(((found.prediction != 0) & (found.prediction != ABSTAIN)).sum())
     false_rate_is_at_most(wrong, COPIES, 0.3)
+    assert wrong > 0.01 * COPIES
+
+
+def test_a_stage_that_is_passed_on_wrongly_errs_at_most_as_often_as_its_share_of_alpha() -> None:
+    """p_1(A) = ½ = τ_1, so that A answers; stage 2, where B is clear, must not be believed."""
+    g = cascade({1.0: (0.5, 0.3, 0.2), 0.5: (0.02, 0.98, 0.0)}, [0.5, 0.5])
+    found = predict(g, point(0.5, copies=COPIES), n=200, alpha=0.3, seed=4)
+    wrong = int((found.prediction == 1).sum())
+    false_rate_is_at_most(wrong, COPIES, 0.3 / 5)
     assert wrong > 0.01 * COPIES

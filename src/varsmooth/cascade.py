@@ -5,7 +5,7 @@ if none does, the cascade abstains. A level is harmful only together with a wron
 no level has to be safe for every class (Theorem C, `varsmooth.certificates`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -68,12 +68,14 @@ class CascadeSelector(nn.Module):
         gate: Gate | None = None,
     ) -> None:
         super().__init__()
-        require(
-            not isinstance(levels, str),
-            f"levels must be a list of numbers, not the text {levels!r}",
-        )
+        for name, given in (("levels", levels), ("thresholds", thresholds)):
+            require(
+                given is None or (isinstance(given, Iterable) and not isinstance(given, str)),
+                f"{name} must be a list of numbers, one for each stage, not {given!r}",
+            )
+        require(gate is None or callable(gate), f"the gate must be a function, not {gate!r}")
         rounded = tuple(float(np.float32(check_sigma("a level", s))) for s in levels)
-        taus = tuple(float(t) for t in (thresholds or [0.5] * len(rounded)))
+        taus = tuple(float(t) for t in ([0.5] * len(rounded) if thresholds is None else thresholds))
         require(len(rounded) > 0, "a cascade needs at least one level")
         require(
             all(high > low for high, low in pairwise(rounded)),
@@ -85,8 +87,12 @@ class CascadeSelector(nn.Module):
         )
         require(
             all(0.5 <= tau < 1 for tau in taus),
-            f"thresholds must lie in [0.5, 1), not {list(taus)}; two classes could reach less",
+            f"thresholds must lie in [0.5, 1), not {list(taus)}",
         )
+        by_level = gate.confidence if isinstance(gate, SoftmaxGate) else None
+        if isinstance(by_level, dict):
+            unknown = [s for s in by_level if s not in rounded]
+            require(not unknown, f"the gate names the levels {unknown}, which are no stages")
         self.stages = Stages(rounded, taus)
         self.gate = gate
 

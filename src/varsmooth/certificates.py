@@ -171,6 +171,7 @@ class Prediction:
     ledger: Ledger | None
     id: int
     seed: int
+    samples: int
 
 
 class Predictions(Results[Prediction]):

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 from torch import Tensor
 
 from varsmooth import bounds
@@ -38,8 +39,10 @@ def predict(
     the certificate: `Certificate.covers` checks it, and a query that the last radii of this
     selector do not cover is a warning.
 
-    With a `CascadeSelector` of L stages each stage gets n votes and α' = α/(2L+1): it answers if
-    CP⁻ of its top class reaches τ_j, passes on if CP⁺ stays below τ_j, and abstains otherwise.
+    With a `CascadeSelector` of L stages each stage gets n votes and α' = α/(2L+1). Its top class
+    is the answer if CP⁻ reaches τ_j. Otherwise, if CP⁺ of no class reaches τ_j, the next stage
+    votes; if CP⁺ of one class does, the next stage votes and only this class may be answered; if
+    several do, the cascade abstains.
 
     Args:
         g: The smoothed classifier.
@@ -74,8 +77,8 @@ def predict(
     noise = sampler.noise
     return Predictions(
         tuple(
-            Prediction(answer, level, tuple(counts), ledger, id, noise.seed)
-            for id, (answer, level, counts) in zip(noise.ids, found, strict=True)
+            Prediction(answer, level, tuple(counts), ledger, id, noise.seed, samples)
+            for id, (answer, level, counts, samples) in zip(noise.ids, found, strict=True)
         )
     )
 
@@ -93,8 +96,8 @@ def _warn_if_uncovered(selector: MedianSelector, ledger: Ledger) -> None:
         )
 
 
-Found = tuple[int, float, Sequence[int]]
-"""The class or ABSTAIN, the level, and the votes there."""
+Found = tuple[int, float, Sequence[int], int]
+"""The class or ABSTAIN, the level, the votes there, and the noisy images shown to f in all."""
 
 
 def _by_majority(sampler: Sampler, n: int, ledger: Ledger | None) -> list[Found]:
@@ -111,12 +114,17 @@ def _by_majority(sampler: Sampler, n: int, ledger: Ledger | None) -> list[Found]
     ):
         top, runner_up = sorted([*counts, 0], reverse=True)[:2]
         sure = ledger is None or bounds.majority_p_value(top, runner_up) <= ledger.alpha_class
-        found.append((counts.index(top) if sure else ABSTAIN, level, counts))
+        found.append((counts.index(top) if sure else ABSTAIN, level, counts, n))
     return found
 
 
 def _by_stages(sampler: Sampler, stages: Stages, n: int, ledger: Ledger | None) -> list[Found]:
-    """Stage by stage: answer, pass on to the next one, or abstain."""
+    """Stage by stage: answer, pass on to the next one, or abstain.
+
+    Inside R, let stage k answer A: p_k(A) ≥ τ_k, and no other class reaches its threshold before.
+    Another class is answered up to stage k only if a CP⁻ errs, and k leaves A out only if its CP⁺
+    errs. If k leaves A open alone, later stages answer A or nothing; if with others, g abstains.
+    """
     a = None if ledger is None else ledger.alpha_class / (2 * len(stages) + 1)
     if a is not None:
         require(
@@ -126,23 +134,27 @@ def _by_stages(sampler: Sampler, stages: Stages, n: int, ledger: Ledger | None) 
         )
     found: dict[int, Found] = {}
     waiting = list(sampler.everyone)
-    for level, tau in zip(stages.levels, stages.thresholds, strict=True):
+    left: dict[int, set[int]] = {i: set() for i in waiting}  # the class that a stage left open
+    for j, (level, tau) in enumerate(zip(stages.levels, stages.thresholds, strict=True), start=1):
         levels, nobody = [level] * len(waiting), [0] * len(waiting)
         votes = sampler.votes(waiting, levels, nobody, n, purpose="predict") if waiting else []
         for i, stage in zip(list(waiting), votes, strict=True):
-            answer = _stage_answer(stage, tau, a)
-            found[i] = (ABSTAIN if answer is None else answer, level, stage.counts)
-            if answer is not None:
+            answer, possible = _stage_answer(stage, tau, a)
+            left[i] |= possible
+            one = len(left[i]) < 2
+            found[i] = (answer if one else ABSTAIN, level, stage.counts, j * n)
+            if answer != ABSTAIN or not one:
                 waiting.remove(i)
     return [found[i] for i in sampler.everyone]
 
 
-def _stage_answer(votes: LevelVotes, tau: float, a: float | None) -> int | None:
-    """The class that a stage answers, ABSTAIN if its votes do not tell, None to pass on."""
+def _stage_answer(votes: LevelVotes, tau: float, a: float | None) -> tuple[int, set[int]]:
+    """The class that a stage answers or ABSTAIN, and the classes that may reach its threshold."""
     count = max(votes.counts)
     top = votes.counts.index(count)
     if a is None:
-        return top if count >= tau * votes.n else None
+        return (top, {top}) if count >= tau * votes.n else (ABSTAIN, set())
     if bounds.clopper_pearson_lower(count, votes.n, a) >= tau:
-        return top
-    return None if bounds.clopper_pearson_upper(count, votes.n, a) < tau else ABSTAIN
+        return top, {top}
+    upper = bounds.clopper_pearson_upper(np.array(votes.counts), votes.n, a)
+    return ABSTAIN, set(np.flatnonzero(upper >= tau).tolist())

@@ -102,6 +102,18 @@ class SmoothedClassifier(nn.Module):
         )
         return logits
 
+    def gate_scores(self, z: Tensor, logits: Tensor, sigma: Tensor) -> Tensor:
+        """The gate's scores (M,): a vote counts where its score is ≥ 0."""
+        assert self.gate is not None
+        stay = self.gate(z, logits, sigma)
+        kind = f"{stay.dtype} {tuple(stay.shape)}" if isinstance(stay, Tensor) else repr(stay)
+        require(  # (M, 1) would count every vote M times; of a bool, False is 0 and counts
+            isinstance(stay, Tensor) and stay.is_floating_point() and stay.shape == (len(z),),
+            f"the gate must return scores, floats of shape ({len(z)},), not {kind}; a vote counts "
+            "where its score is ≥ 0",
+        )
+        return stay
+
     def forward(self, x: Tensor, noise: NoiseStream | None = None) -> Tensor:
         """Soft scores (B, classes): log (1/S) Σ_k softmax(f(x + ε_k)/τ), S = samples, fresh noise.
 
@@ -126,7 +138,7 @@ class SmoothedClassifier(nn.Module):
             logits = self.logits(z, sigma[rows])
             scores = (logits / self.temperature).log_softmax(dim=1)
             if self.gate is not None:
-                stay = self.gate(z, logits, sigma[rows]) / SOFTNESS
+                stay = self.gate_scores(z, logits, sigma[rows]) / SOFTNESS
                 scores = scores + nn.functional.logsigmoid(stay)[:, None]
             found.append(scores)
         per_image = torch.cat(found).view(len(x), self.samples, -1)  # (B, S, classes)
@@ -194,12 +206,17 @@ class SmoothedClassifier(nn.Module):
             unclear |= logits.isnan().any()
             vote, columns = logits.argmax(dim=1), logits.shape[1]
             if self.gate is not None:
-                vote = torch.where(self.gate(z, logits, sigma[rows]) >= 0, vote, columns)
+                stay = self.gate_scores(z, logits, sigma[rows])
+                unclear |= stay.isnan().any()
+                vote = torch.where(stay >= 0, vote, columns)
                 columns += 1
             if counts.numel() == 0:
                 counts = torch.zeros(len(x), columns, dtype=torch.int64, device=logits.device)
             counts.index_put_((rows, vote), torch.ones_like(rows), accumulate=True)
-        require(not bool(unclear), "the classifier returned NaN; check its weights and its input")
+        require(
+            not bool(unclear),
+            "the classifier or its gate returned NaN; check its weights and its input",
+        )
         return counts
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 from typing import Annotated, Any
 
@@ -23,18 +24,19 @@ def read_stages(text: str) -> tuple[list[float], list[float]]:
     """
     pairs = [stage.partition(":") for stage in text.strip("[]").split(",")]
     levels = [float(level) for level, _, _ in pairs]
-    return levels, [float(threshold or 0.5) for _, _, threshold in pairs]
+    return levels, [float(tau) if colon else 0.5 for _, colon, tau in pairs]
 
 
 def _is_cascade(text: str) -> bool:
     if text == "tuned":
         return True
     levels, thresholds = read_stages(text)
-    return all(0 < s < inf for s in levels) and all(0.5 <= tau < 1 for tau in thresholds)
+    falling = all(high > low for high, low in pairwise([inf, *levels, 0]))
+    return falling and all(0.5 <= tau < 1 for tau in thresholds)
 
 
 CASCADE = Rule(
-    "tuned, or LEVEL:THRESHOLD,… as in 1.0:0.6,0.5,0.25 (levels > 0, thresholds from 0.5 to 1)",
+    "tuned, or LEVEL:THRESHOLD,… as in 1.0:0.6,0.5,0.25 (levels falling, thresholds in [0.5, 1))",
     _is_cascade,
 )
 

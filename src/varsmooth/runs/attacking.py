@@ -284,7 +284,9 @@ class Searching(Attacking):
 def _claim(row: Row) -> Prediction:
     """What a certified row says of its image, and the votes it rests on."""
     counts = tuple(row["evidence"]["votes"][0]["counts"])
-    return Prediction(row["prediction"], row["sigma"], counts, None, row["id"], 0)
+    return Prediction(
+        row["prediction"], row["sigma"], counts, None, row["id"], 0, row["samples"] or 0
+    )
 
 
 def plausible_levels(sampler: Sampler, n: int, a: float) -> list[float]:

@@ -67,11 +67,24 @@ def _expected(header: Mapping[str, Any], row: Row, certificate: Certificate) -> 
         "id": (row["id"], certificate.id),
         "sigma": (row["sigma"], certificate.sigma),
         "samples": (certificate.samples, row.get("samples")),
+        "selection draws": (True, _draws_fit(certificate, config["n0"])),
         "votes": (config["n"], _votes_a_level(certificate, config["n"]))
         if n_max is None
         else (min(counted, n_max), counted),
         **_expected_of_selector(about, certificate, config),
     }
+
+
+def _draws_fit(certificate: Certificate, n0: int) -> bool:
+    """Whether the samples that are not votes can be selection draws: n0 for each choice."""
+    draws = certificate.samples - sum(level.n for level in certificate.votes)
+    if certificate.ledger.anytime:  # also votes after the look that proved the most
+        return draws >= n0
+    fewest = (
+        1 if certificate.method in ("fixed", "sound", "conditional") else len(certificate.votes)
+    )
+    most = fewest if certificate.stages is None else len(certificate.stages)
+    return draws in [n0 * k for k in range(fewest, most + 1)]
 
 
 def _votes_a_level(certificate: Certificate, n: int) -> int:

@@ -80,7 +80,7 @@ class Predicting(Evaluation):
                 "prediction": answer.prediction,
                 "sigma": answer.sigma,
                 "counts": list(answer.counts),
-                "samples": self.settings.n,
+                "samples": answer.samples,
             }
             for label, answer in zip(labels_of(batch), found, strict=True)
         ]

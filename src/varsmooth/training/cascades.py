@@ -20,6 +20,7 @@ from varsmooth.bounds import Floats
 from varsmooth.cascade import Stages, cascade_radii, expected_quantiles, vote_quantiles
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, N0
+from varsmooth.errors import require
 from varsmooth.models.descriptions import Description
 from varsmooth.models.settings import TunedStages
 from varsmooth.progress import Progress
@@ -169,6 +170,11 @@ def choose(found: Sequence[Rule], lams: Sequence[float] = LAMBDAS) -> list[tuple
     """
     plain = [r for r in found if set(r.thresholds) == {0.5} and r.gate == 0]
     top = max(plain, key=lambda r: (r.radius, r.accuracy))
+    require(
+        top.radius > 0,
+        "no image can be certified with these votes at any level; raise n, or train the classifier "
+        "under noise first",
+    )
     allowed = [r for r in found if r.radius <= top.radius]
     most = max(r.accuracy for r in allowed)
 
