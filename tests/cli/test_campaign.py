@@ -40,7 +40,7 @@ COMMANDS = {
     "adopt": "no_such_module:make --data photos --out OUT",
     "train classifier": f"--sigma 0.25 --network-options.widths 4,4,4,4 {TRAIN}",
     "train selector": f"--classifier model {TRAIN}",
-    "tune": "model --data cifar10-sample --split test --images 2 --n 20 --n-select 21 --out OUT",
+    "tune": "model --data cifar10-sample --images 2 --n 20 --n-select 21 --out OUT",
     "measure": "model --data cifar10-sample --split test --images 2 --n 8 --n-select 3 --out OUT",
     "predict": "--model model --subset 0:2 --n 60 --n-median 21 --alpha 0.1 --out OUT",
     "certify": f"{QUICK} --subset 0:2 --model model --out OUT",

@@ -154,6 +154,8 @@ def test_the_plan_names_the_device_that_is_used(
         ("--cascade 1:0.6 --lam 0.5", "--lam chooses among tuned stages; give --cascade tuned"),
         ("--cascade 1;0.5", "--cascade must be tuned, or LEVEL:THRESHOLD"),
         ("--cascade 1:1.5", "--cascade must be tuned, or LEVEL:THRESHOLD"),
+        ("--cascade 1:,0.5", "--cascade must be tuned, or LEVEL:THRESHOLD"),
+        ("--cascade 0.5,1", "levels falling"),
         ("--gate 0.5", "--gate belongs to a cascade; give --cascade too"),
         ("--cascade tuned --gate 2", "--gate must be a number between 0 and 1"),
         ("--subset 1-5", "--subset must be START:STOP"),

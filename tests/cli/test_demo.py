@@ -1,5 +1,6 @@
 """The quickstart runs on any model that has a grid, and says what is missing otherwise."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,7 @@ def test_demo_of_a_released_pair(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for stage in ("predict", "certify cascade, λ = 1", "certify g_v*, sound", "attack"):
         assert f"\n{stage}: 2/2 images" in announced
     assert "the best single σ given (fixed σ = " in shown
+    assert re.search(r"fixed σ = 0.5 +sound +2 .* 1100\n", shown)
     assert "g_v*, sound" in shown
     assert "cascade, λ = 1" in shown
     assert "--cascade tuned --lam" in shown

@@ -11,8 +11,11 @@ import torch
 from tests.small_models import run, table, write_pair
 from varsmooth import CascadeSelector, SmoothedClassifier, certify, load, load_dataset
 from varsmooth.errors import VarsmoothError
+from varsmooth.models.cards import card
 from varsmooth.models.descriptions import describe
 from varsmooth.models.settings import Settings, TunedStages, read_stages, stages_for
+from varsmooth.runs.records import Run
+from varsmooth.runs.verifying import verify_run
 from varsmooth.training import cascades
 from varsmooth.training.cascades import ConfidentVotes
 
@@ -100,7 +103,13 @@ def test_from_tune_to_a_verified_run(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert members[0].lam == 0
     assert dataclasses.replace(members[-1], lam=0).gate is None
     few = "--n 60 --n0 20 --subset :6"
+    capsys.readouterr()
     assert run(f"certify --model {out} --cascade tuned --lam 0.5 {few} --out {tmp_path / 'a'}") == 0
+    assert f"by cascade tuned for λ = 0.5: {stages_for(members, 0.5)}" in capsys.readouterr().err
+    assert run(f"certify --model {out} --cascade tuned --lam 0.4 {few} --out {tmp_path / 'a'}") == 1
+    refusal = capsys.readouterr().err
+    assert "--lam 0.5 there, 0.4 now" in refusal
+    assert "weights" not in refusal
     certify_words = f"certify --model {out} --cascade 0.3:0.6,0.1 {few} --out {tmp_path / 'b'}"
     assert run(certify_words) == 0
     rows = table(tmp_path / "b")
@@ -126,3 +135,51 @@ def test_verify_catches_stages_that_were_changed(tmp_path: Path) -> None:
 def test_the_ladder_begins_at_the_largest_level_that_f_knows() -> None:
     assert cascades.ladder(describe("cifar10-universal-1.00"))[:3] == (1.0, 0.707, 0.5)
     assert cascades.ladder(describe("cifar10-0.25")) == (0.354, 0.25, 0.177, 0.125, 0.088, 0.063)
+
+
+def test_verify_counts_the_votes_of_early_stages(tmp_path: Path) -> None:
+    """Fewer votes against the class, and all that follows from them, do not add up to `samples`."""
+    model, out = write_pair(tmp_path), tmp_path / "a"
+    few = "--n 60 --n0 20 --alpha 0.2 --subset :20"
+    assert run(f"certify --model {model} --cascade 0.3:0.6,0.1 {few} --out {out}") == 0
+    assert verify_run(out).problems == []
+    opened = Run.open(out)
+    rows = opened.rows()
+    row = next(row for row in rows if len(row["evidence"]["votes"]) == 2 and row["radius"] > 0)
+    counts = row["evidence"]["votes"][0]["counts"]
+    row["evidence"]["votes"][0]["counts"] = [k if k == max(counts) else 0 for k in counts]
+    again = opened.certificate(row).derive_again()
+    row["evidence"]["radius"] = row["radius"] = again.radius
+    (out / "rows-00000.jsonl").unlink()
+    Run.open(out).append(rows)
+    (problem,) = verify_run(out).problems
+    assert f"image {row['id']}" in problem
+    assert "selection draws" in problem
+
+
+def test_nothing_to_choose_from_is_a_sentence(votes: ConfidentVotes) -> None:
+    hopeless = dataclasses.replace(votes, counts=0 * votes.counts)
+    with pytest.raises(VarsmoothError, match="no image can be certified with these votes"):
+        cascades.choose(list(cascades.rules(hopeless, stages=2)))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--goal cascade --lams 0,1", "--lams steers a selector, not a cascade"),
+        ("--goal cascade --levels 3", "--levels steers a selector, not a cascade"),
+        ("--goal cascade --split test", "would flatter the results there"),
+        ("--split test", "would flatter the results there"),
+    ],
+)
+def test_tune_refuses_what_it_would_ignore_and_test_images(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"tune cifar10-universal-1.00 {words}") != 0
+    assert said in capsys.readouterr().err
+
+
+def test_the_card_shows_the_tuned_cascade() -> None:
+    about = describe("cifar10-universal-1.00")
+    assert str(about.cascades[-1]) == "0.707,0.5,0.25,0.125"
+    assert f"from λ = 1 {about.cascades[-1]}." in card("x", about)

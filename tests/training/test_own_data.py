@@ -115,9 +115,9 @@ def test_data_that_do_not_fit_are_refused(
 def test_more_labels_than_outputs_are_refused(
     pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    images = np.zeros((8, 16, 16, 3), np.uint8)
-    np.savez(tmp_path / "ten.npz", images=images, labels=np.arange(8))
-    words = f"tune {pair} {TUNE} --images 8 --split test --data"
+    images = np.zeros((80, 16, 16, 3), np.uint8)
+    np.savez(tmp_path / "ten.npz", images=images, labels=np.arange(80) // 10)
+    words = f"tune {pair} {TUNE} --images 16 --data"
     assert run(words, tmp_path / "ten.npz") == 1
     assert "labels up to 7, but the model knows 3 classes" in capsys.readouterr().err
 

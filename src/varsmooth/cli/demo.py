@@ -33,7 +33,7 @@ def demo(
     *,
     model: str = MODEL,
     out: Path = Path("varsmooth-demo"),
-    images: Count = 40,
+    images: Count = 60,
     trust: list[str] | None = None,
 ) -> None:
     """Predict, certify and attack a few embedded images with a released model.
@@ -82,7 +82,7 @@ def demo(
     conclude(
         [
             *aligned([HEAD, *(line for run in runs for line in _lines(run))]),
-            "average radius: over all images, 0 where wrong or abstaining",
+            "average radius: over all images, 0 where wrong or abstaining; votes: of f, per image",
             "predict: the deployed vote, which abstains where it is not significant\n",
             *verdict(runs),
             f"report: {page}",
@@ -112,7 +112,7 @@ def _ways(
         yield "paper", "g_v*, three levels at D = 0.25", model, paper
 
 
-HEAD = ("what", "guarantee", "images", "right", "radius ≥ 0.25", "average radius")
+HEAD = ("what", "guarantee", "images", "right", "radius ≥ 0.25", "average radius", "votes")
 
 
 def _lines(run: "Outcomes") -> list[tuple[str, ...]]:
@@ -120,10 +120,11 @@ def _lines(run: "Outcomes") -> list[tuple[str, ...]]:
     from varsmooth.report import average_certified_radius
 
     right, n = str(run.correct.sum()), str(len(run))
-    if run.verb == "certify":
-        far, mean = str((run.reach >= 0.25).sum()), average_certified_radius(run.reach)
-        return [(run.name, str(run.guarantee), n, right, far, rounded(mean))]
+    if run.verb == "attack":
+        before = ("before the attack", "", n, str(run.clean_correct.sum()), "", "", "")
+        return [before, (f"attacked, ℓ2 budget {ATTACKED.eps:g}", "", n, right, "", "", "")]
+    votes = f"{run.samples.mean():.0f}"
     if run.verb == "predict":
-        return [(run.name, "", n, right, "", "")]
-    before = ("before the attack", "", n, str(run.clean_correct.sum()), "", "")
-    return [before, (f"attacked, ℓ2 budget {ATTACKED.eps:g}", "", n, right, "", "")]
+        return [(run.name, "", n, right, "", "", votes)]
+    far, mean = str((run.reach >= 0.25).sum()), average_certified_radius(run.reach)
+    return [(run.name, str(run.guarantee), n, right, far, rounded(mean), votes)]

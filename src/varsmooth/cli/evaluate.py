@@ -11,6 +11,7 @@ from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import callers_own
+from varsmooth.models.settings import stages_for
 from varsmooth.runs.options import (
     AttackOptions,
     CertifyOptions,
@@ -249,11 +250,17 @@ def _announce(
 
 def _level(model: ModelOptions) -> str:
     """Who chooses the noise level, in a few words."""
-    lam = "" if model.lam is None else f" at λ = {model.lam:g}"
     if model.sigma is not None:
         return f"{model.sigma:g}"
+    family = () if callers_own(model.model) else describe(str(model.model)).cascades
     if model.cascade is not None:
-        return f"by cascade {model.cascade}{lam}"
+        stages, gate = model.cascade, model.gate
+        if model.cascade == "tuned" and family:
+            lam = 1.0 if model.lam is None else model.lam
+            tuned = stages_for(family, lam)
+            stages = f"tuned for λ = {lam:g}: {replace(tuned, gate=gate or tuned.gate)}"
+            gate = None
+        return f"by cascade {stages}" + (f" gate {gate:g}" if gate else "")
     if callers_own(model.model):
         return "by the model"
     about = describe(str(model.model))

@@ -31,6 +31,10 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
     Args:
         model: folder or released name of a classifier with its selector
     """
+    require(
+        images.split != "test",
+        "settings chosen on test images would flatter the results there; use another --split",
+    )
     images.announce(f"tune {model} for {settings.goal}", model, settings.n)
     if settings.goal == "cascade":
         _tune_cascade(model, settings, images)

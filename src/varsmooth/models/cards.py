@@ -77,6 +77,9 @@ def _settings(about: Description) -> list[str]:
     if about.recommended:
         settings = ", ".join(f"{name} {value}" for name, value in about.recommended.items())
         lines += ["", f"Recommended settings: {settings}."]
+    if about.cascades:
+        stages = "; ".join(f"from λ = {member.lam:g} {member}" for member in about.cascades)
+        lines += ["", f"Tuned cascade (--cascade tuned --lam λ, 1 by default): {stages}."]
     return lines
 
 

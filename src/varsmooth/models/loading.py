@@ -67,7 +67,11 @@ def selector_of(model: Checkpoint, settings: Settings) -> Selector:
         require(
             not given and settings.protect,
             f"{', '.join(given) or 'protect'} steers a selector, but this model has none; "
-            "leave it out",
+            + (
+                "give cascade tuned too"
+                if about.cascades and [*given] == ["lam"]
+                else "leave it out"
+            ),
         )
         return FixedSelector(about.default_sigma)
     chosen = {"lam": 0.0, "sigma_a": about.sigma_of_selector, **about.recommended, **given}

@@ -47,11 +47,11 @@ class Settings(Typed):
 
     Args:
         sigma: one fixed noise level instead of a selector (conventional smoothing)
-        cascade: stages LEVEL:THRESHOLD,… in which f's own votes choose the level, as in
+        cascade: falling levels, LEVEL:THRESHOLD,…, in which f's own votes choose the level, as in
             1.0:0.6,0.5,0.25 (threshold 0.5 where none is given); or tuned, the stages that
             `varsmooth tune` found for --lam
         gate: with a cascade, count a vote only where f's softmax reaches this
-        lam: λ: near 0 for accuracy, near 1 for large radii
+        lam: λ: near 0 for accuracy, near 1 for large radii (of tuned stages 1 by default)
         sigma_a: σ_a, an input of the selector
         sigma_m: level of the noise in the selector's median smoothing
         clip: LOW,HIGH: bounds of the selector's level
@@ -108,6 +108,14 @@ class TunedStages(Typed):
     levels: tuple[Positive, ...]
     thresholds: tuple[Probability, ...]
     gate: Share | None = None
+
+    def __str__(self) -> str:
+        """As --cascade takes them: `0.707:0.6,0.25 gate 0.4`."""
+        stages = [
+            f"{s:.3g}" + (f":{tau:g}" if tau > 0.5 else "")
+            for s, tau in zip(self.levels, self.thresholds, strict=True)
+        ]
+        return ",".join(stages) + (f" gate {self.gate:g}" if self.gate else "")
 
 
 def stages_for(family: Sequence[TunedStages], lam: float) -> TunedStages:

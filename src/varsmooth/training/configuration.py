@@ -207,6 +207,11 @@ class TuneOptions(Typed):
         super().__post_init__()
         if (self.goal == "certified") != (self.radius > 0):
             raise OptionError("radius", "> 0 belongs to `goal` certified, which needs one")
+        if self.goal == "cascade":
+            plain = TuneOptions()
+            for name in ("lams", "sigma_ms", "levels", "n_select", "unclipped"):
+                if getattr(self, name) != getattr(plain, name):
+                    raise OptionError(name, "steers a selector, not a cascade; leave it out")
 
 
 def preset_names() -> list[str]:
