@@ -48,8 +48,8 @@ def certify_at(
     `Decision.certificate.radius`, all that the votes prove, which is at least as large.
 
     A "no" comes when an upper confidence bound rules a "yes" out, when the votes left up to
-    n_max, as predicted from those seen, would certify with a chance below one in a thousand, or
-    after n_max votes at a level. Arguments not listed are those of `certify`.
+    n_max, as predicted from those seen, would certify with a chance below 3 %, or after n_max
+    votes at a level. Arguments not listed are those of `certify`.
 
     Args:
         g: The smoothed classifier.
