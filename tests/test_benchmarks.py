@@ -116,6 +116,8 @@ def test_a_target_is_met_on_its_own_side() -> None:
     assert ratio == Ratio(1.75, 1.5, 2.0)
     assert Row("speed", 1.7, 1.75, 1.5, 2.0).met
     assert not Row("cost", 1.7, 1.75, 1.5, 2.0, at_most=True).met
+    assert Row("speed", 1.0, 0.98, 0.9, 1.1, spread=True).met
+    assert not Row("speed", 1.0, 0.98, 0.9, 0.99, spread=True).met
 
 
 def test_a_page_without_its_markers_is_refused() -> None:
