@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from benchmarks.deciding import ALPHA, VOTES
+from benchmarks.deciding import ALPHA, VOTES, seconds_per_vote
 from varsmooth import SmoothedClassifier, certify, certify_at, load, load_dataset
 from varsmooth.bounds import clopper_pearson_lower, clopper_pearson_upper
 from varsmooth.certificates import Certificate, Certificates
@@ -65,7 +65,7 @@ def _measure(case: Case, votes: Path | None) -> dict[str, Any]:
     samples = np.array([one.samples for one in found])
     assert everyone.labels is not None
     labels = everyone.labels.tolist()
-    speed = _seconds_per_vote(g, everyone) / (seconds / samples.sum())
+    speed = seconds_per_vote(g, everyone.images) / (seconds / samples.sum())
     return {
         "case": case.name(),
         "images": case.images,
@@ -93,15 +93,6 @@ def _blocks(batch: Batch) -> Iterator[Batch]:
 def _sequential(g: SmoothedClassifier, batch: Batch, n_max: int) -> Certificates:
     decided = certify_at(g, batch.images, RADII, alpha=ALPHA, n_max=n_max, seed=1, ids=batch.ids)
     return decided.certificates
-
-
-def _seconds_per_vote(g: SmoothedClassifier, batch: Batch, n: int = 1000) -> float:
-    """Of a fixed N, on the first images."""
-    few = batch.images[:8]
-    certify(g, few[:1], n=100, seed=3)
-    began = time.process_time()
-    found = certify(g, few, n=n, alpha=ALPHA, seed=3)
-    return (time.process_time() - began) / sum(one.samples for one in found)
 
 
 def _right(found: Sequence[Certificate], labels: Sequence[int]) -> NDArray[np.bool_]:

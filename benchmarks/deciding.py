@@ -79,12 +79,21 @@ def _compare(case: Case, radius: float, votes: Path | None) -> dict[str, Any]:
         "undecided": sum(decision.reason == "undecided" for decision in decisions),
         "fewer": case.n / float(samples.mean()),
         "seconds_per_decision": seconds / len(x),
+        "seconds_fixed": case.n * seconds_per_vote(g, x),
         "yes": sum(decision.certified for decision, _ in both),
         "yes_fixed": sum(one.radius >= radius for one in fixed),
         "only_certify_at": sum(d.certified and f.radius < radius for d, f in both),
         "only_fixed": sum(not d.certified and f.radius >= radius for d, f in both),
         "refuted": sum(d.certified and _refuted(f, d.prediction, radius) for d, f in both),
     }
+
+
+def seconds_per_vote(g: SmoothedClassifier, x: Tensor, n: int = 1000) -> float:
+    """Of a fixed N, on the first images."""
+    certify(g, x[:1], n=100, seed=3)
+    began = time.process_time()
+    found = certify(g, x[:8], n=n, alpha=ALPHA, seed=3)
+    return (time.process_time() - began) / sum(one.samples for one in found)
 
 
 def certificates(

@@ -77,7 +77,7 @@ def rows(results: Results) -> Iterator[Row]:
             quarter, _, three_quarters = case["samples_quartiles"]
             low, high = case["n"] / three_quarters, case["n"] / quarter
             yield Row(what, 30, case["fewer"], low, high)
-            faster = _fixed_seconds(case, results) / case["seconds_per_decision"]
+            faster = case["seconds_fixed"] / case["seconds_per_decision"]
             yield Row(what.replace("fewer samples", "faster"), 20, faster, faster, faster)
     refuted = sum(case["refuted"] for case in results["deciding"])
     what = "decisions of certify_at that the fixed N refutes"
@@ -164,7 +164,7 @@ def tables(results: Results) -> dict[str, str]:
                 "yes / fixed N's yes",
                 "only certify_at / only fixed / refuted",
             ],
-            [_decisions(case, results) for case in results["deciding"]],
+            [_decisions(case) for case in results["deciding"]],
         ),
         "curve": curve.table(results.get("curve", [])),
         "stopping": stopping.table(results.get("stopping", [])),
@@ -197,13 +197,7 @@ def _sweep(cases: Sequence[Results]) -> Iterator[str]:
         )
 
 
-def _fixed_seconds(case: Results, results: Results) -> float:
-    """What N votes take."""
-    seconds: float = case["n"] * results["cost"]["seconds_per_sample"]
-    return seconds
-
-
-def _decisions(case: Results, results: Results) -> list[str]:
+def _decisions(case: Results) -> list[str]:
     return [
         f"{case['model']}, {case['sigma']}, {case['radius']}",
         str(case["decided"]),
@@ -214,7 +208,7 @@ def _decisions(case: Results, results: Results) -> list[str]:
         f"{case['samples_max']:,}",
         f"{case['fewer']:.0f}×",
         f"{case['seconds_per_decision']:.2f}",
-        f"{_fixed_seconds(case, results):.1f}",
+        f"{case['seconds_fixed']:.1f}",
         f"{case['yes']} / {case['yes_fixed']}",
         f"{case['only_certify_at']} / {case['only_fixed']} / {case['refuted']}",
     ]
