@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as serialise_tensors
 from torch import Tensor, nn
@@ -96,12 +95,14 @@ def load_weights(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     try:
         check_regular(path)
-        return parse_tensors(path.read_bytes())
+        content = path.read_bytes()
     except FileNotFoundError as error:
         raise VarsmoothError(
             f"there is no file {path}; a model is {CONFIG} and {WEIGHTS}"
         ) from error
-    except SafetensorError as error:
+    try:
+        return parse_tensors(content)
+    except Exception as error:  # safetensors and torch have many: an unknown dtype is a KeyError
         raise VarsmoothError(
             f"{path} is truncated or no safetensors file; copy it again"
         ) from error
