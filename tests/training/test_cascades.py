@@ -183,3 +183,14 @@ def test_the_card_shows_the_tuned_cascade() -> None:
     about = describe("cifar10-universal-1.00")
     assert str(about.cascades[-1]) == "0.707,0.5,0.25,0.125"
     assert f"from λ = 1 {about.cascades[-1]}." in card("x", about)
+
+
+def test_another_gate_is_not_called_another_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"certify --model {write_pair(tmp_path)} --cascade 0.3,0.1 --n 60 --n0 20 --subset :2"
+    assert run(f"{words} --out {tmp_path / 'a'}") == 0
+    assert run(f"{words} --gate 0.3 --out {tmp_path / 'a'}") == 1
+    refusal = capsys.readouterr().err
+    assert "--gate unset there, 0.3 now" in refusal
+    assert "weights" not in refusal
