@@ -360,9 +360,9 @@ def test_averages_count_a_wrong_class_as_zero(model: Smoothers) -> None:
     found = work.certify_as("g", model, images, few(model), seed=0)
     radii = [c.radius for c in found]
     assert sum(radii) > 0
-    assert views.true_radii(found, [None] * 4) == radii
-    assert views.true_radii(found, [c.prediction for c in found]) == radii
-    assert views.true_radii(found, [c.prediction + 1 for c in found]) == [0] * 4
+    assert views.true_radii(found, None).tolist() == radii
+    assert views.true_radii(found, found.prediction.numpy()).tolist() == radii
+    assert views.true_radii(found, found.prediction.numpy() + 1).tolist() == [0] * 4
     shown = views.several_html(replace(images, labels=None), {"g": found}, CLASS_NAMES)
     assert f">{rounded(sum(radii) / 4)}</strong>" in shown
 

@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 from torch import Tensor
 
 from varsmooth.app import drawings
 from varsmooth.app.knobs import Knobs, knobs_for
 from varsmooth.app.work import reachable
+from varsmooth.bounds import Floats
 from varsmooth.certificates import Certificates
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ABSTAIN
@@ -16,6 +19,7 @@ from varsmooth.evidence import stage_radii
 from varsmooth.report import pages
 from varsmooth.report.outcomes import outcome
 from varsmooth.report.statements import MEANINGS
+from varsmooth.report.statistics import average_certified_radius, reach
 
 if TYPE_CHECKING:
     from varsmooth.app.desk import Desk
@@ -80,24 +84,22 @@ def several_html(
     images: ImageDataset, ways: Mapping[str, Certificates], names: Sequence[str]
 ) -> str:
     """Each image with its σ and radius in every way, and the average radius of each way."""
-    labels = [None] * len(images) if images.labels is None else images.labels.tolist()
-    radii = {TITLES[way]: true_radii(found, labels) for way, found in ways.items()}
+    radii = {way: true_radii(found, images.labels) for way, found in ways.items()}
     shown = [
         {
             "pixels": x,
-            "label": labels[i],
+            "label": None if images.labels is None else int(images.labels[i]),
             "best": max(each[i] for each in radii.values()),
-            "lines": [(TITLES[way], c[i], radii[TITLES[way]][i]) for way, c in ways.items()],
+            "lines": [(TITLES[way], found[i], radii[way][i]) for way, found in ways.items()],
         }
         for i, x in enumerate(images.batch(slice(None)).images)
     ]
-    averages = {way: sum(each) / len(each) for way, each in radii.items()}
+    averages = {TITLES[way]: average_certified_radius(each) for way, each in radii.items()}
     return str(_several.several(averages, shown, names))
 
 
-def true_radii(found: Certificates, labels: Sequence[int | None]) -> list[float]:
+def true_radii(found: Certificates, labels: NDArray[np.int64] | None) -> Floats:
     """The radius of each image; 0 for a wrong class."""
-    return [
-        c.radius if label in (None, c.prediction) else 0.0
-        for c, label in zip(found, labels, strict=True)
-    ]
+    predictions = found.prediction.numpy()
+    known = predictions if labels is None else labels
+    return np.maximum(reach(predictions, known, found.radius.numpy()), 0)
