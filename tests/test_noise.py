@@ -7,6 +7,7 @@ from scipy.stats import kstest
 from torch import Tensor, nn
 
 from varsmooth import FixedSelector, SmoothedClassifier, certify, predict
+from varsmooth.errors import VarsmoothError
 from varsmooth.noise import CHUNK, NoiseStream, keyed_generator
 
 X = torch.zeros(3, 2, 4, 5)
@@ -136,3 +137,8 @@ def test_float32_has_a_false_certificate_and_the_lattice_shows_only_the_sum() ->
         for k in (127, 128)
     )
     assert (other.round() - one.round() == 1).all(), "x shifts what is seen, and leaves no trace"
+
+
+def test_a_batch_of_no_images_is_refused() -> None:
+    with pytest.raises(VarsmoothError, match="batch_size must be at least 1, not 0"):
+        next(NoiseStream.make(1, 0).batches(torch.zeros(1, 1, 2, 2), "votes", 16, batch_size=0))

@@ -122,6 +122,10 @@ class NoiseStream:
             (rows, epsilon): epsilon (M,C,H,W) in channels-last memory, and rows (M,), the image
                 that each draw belongs to.
         """
+        require(
+            batch_size is None or batch_size >= 1,
+            f"batch_size must be at least 1, not {batch_size}",
+        )
         channels, height, width = like.shape[1:]
         dtype = torch.float64 if self.lattice else like.dtype
         generator = torch.Generator(like.device)

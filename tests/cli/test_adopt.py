@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.small_models import run
+from varsmooth.models.cards import card
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import describe
 
@@ -63,6 +64,7 @@ def test_adopt_measures_saves_and_says_what_is_next(
     assert about.class_names == ("bright", "dark")
     assert about.classifier is not None
     assert about.classifier.metrics["val"]["smoothed_accuracy"]["0.1"] == 100
+    assert "photos, not trained under noise here; default: σ_a" in card("mine", about)
     loaded = load_checkpoint("mine", trusted=["zoo_of_nets:make"])
     assert type(loaded.classifier).__name__ == "Bright"
 

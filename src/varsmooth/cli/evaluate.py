@@ -216,7 +216,7 @@ def verify(run: Path, /, *, settings: VerifyOptions) -> None:
         raise VarsmoothError(f"{run} is not right: {'; '.join(found.problems[:5])}{more}")
     said = [f"{found.rows} rows, one for each image, follow from their evidence and settings"]
     if found.replayed:
-        said.append(f"{found.replayed} images replayed from the recorded seed")
+        said.append(f"{found.replayed} images replayed from the recorded seed, in whole blocks")
     if found.p_values:
         said.append(
             f"{found.resampled} images repeated with fresh noise: {len(found.p_values)} tests, "

@@ -41,7 +41,9 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
             f"without noise; majority vote {votes}",
             f"the classifier is in {out}",
         ],
-        command(f"certify --model {out}", split=split, trust=trust, out="runs/certified"),
+        command(
+            f"certify --model {out}", split=split, trust=trust, out=f"runs/{out.name}-certified"
+        ),
         command(
             f"train selector --classifier {out}",
             trust=trust,

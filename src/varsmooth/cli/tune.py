@@ -73,8 +73,10 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
 def verdict(chosen: "Tuning", model: str, folder: Path, images: HeldOut) -> str:
     """The command that follows from whether a level per image pays."""
     if chosen.fixed_score < chosen.best.score:
-        return images.certify(folder, out="runs/tuned")
-    one = images.certify(model, sigma=f"{chosen.fixed_sigma:.4g}", out="runs/fixed")
+        return images.certify(folder, out=f"runs/{folder.name}-tuned")
+    one = images.certify(
+        model, sigma=f"{chosen.fixed_sigma:.4g}", out=f"runs/{Path(model).name}-fixed"
+    )
     return f"{one}  # one σ for all images is at least as good here, and simpler"
 
 
@@ -96,5 +98,9 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
             *(f"  {line}" for line in cascades.summary(found, table)),
             f"written into the description of {folder}",
         ],
-        images.certify(folder, cascade="tuned", lam=1, out="runs/cascade"),
+        images.certify(folder, cascade="tuned", lam=1, out=f"runs/{folder.name}-cascade")
+        if len(members[-1].levels) > 1
+        else images.certify(
+            folder, sigma=f"{members[-1].levels[0]:.4g}", out=f"runs/{folder.name}-fixed"
+        ),
     )

@@ -43,10 +43,18 @@ def has_card(folder: Path, about: Description) -> bool:
 def card(name: str, about: Description, released: bool = False, log: bool = True) -> str:
     """The model card in Markdown; log: with what each epoch of the training reported."""
     level = f"every σ up to {about.sigma_a:g}" if about.universal else f"σ_a = {about.sigma_a:g}"
+    trained = any(part and part.training for part in (about.classifier, about.selector))
+    origin = (
+        f"Trained on {about.dataset} for noise of"
+        if trained
+        else (
+            f"Brought along and measured on {about.dataset}, not trained under noise here; default:"
+        )
+    )
     lines = [
         f"# {name}",
         "",
-        f"Trained on {about.dataset} for noise of {level}.",
+        f"{origin} {level}.",
         f"Classes: {', '.join(about.class_names)}.",
         *("", "## Intended use", "", USE, "", "## Limits", "", LIMITS),
     ]

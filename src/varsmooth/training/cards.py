@@ -45,7 +45,8 @@ def measure_classifier(
 ) -> tuple[Metrics, VoteTable]:
     """Accuracy in percent, without noise and of the vote at each level, without abstention."""
     g = SmoothedClassifier(classifier, FixedSelector(levels[0]))
-    plan = f"measuring {len(data):,} images, {votes} votes each at {len(levels)} noise levels"
+    each = ", ".join(f"{s:g}" for s in levels)
+    plan = f"measuring {len(data):,} images, {votes} votes each at σ = {each}"
     print(plan, file=sys.stderr, flush=True)
     table = tabulate_votes(g, data, levels, votes, seed)
     right = table.counts.argmax(axis=2) == table.labels[:, None]  # (N, levels)
