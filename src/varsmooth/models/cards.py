@@ -58,6 +58,10 @@ def card(name: str, about: Description, released: bool = False, log: bool = True
         f"Classes: {', '.join(about.class_names)}.",
         *("", "## Intended use", "", USE, "", "## Limits", "", LIMITS),
     ]
+    if about.cascades:
+        stages = "; ".join(f"from λ = {member.lam:g} {member}" for member in about.cascades)
+        use = "With --cascade tuned --lam λ (1 by default), LEVEL:THRESHOLD,…"
+        lines += ["", "## Tuned cascade", "", f"{use}: {stages}."]
     for title, part in (("Classifier f", about.classifier), ("Selector h", about.selector)):
         if part is None:
             continue
@@ -85,9 +89,6 @@ def _settings(about: Description) -> list[str]:
     if about.recommended:
         settings = ", ".join(f"{name} {value}" for name, value in about.recommended.items())
         lines += ["", f"Recommended settings: {settings}."]
-    if about.cascades:
-        stages = "; ".join(f"from λ = {member.lam:g} {member}" for member in about.cascades)
-        lines += ["", f"Tuned cascade (--cascade tuned --lam λ, 1 by default): {stages}."]
     return lines
 
 
