@@ -30,7 +30,10 @@ G, X = API.SmoothedClassifier(NETWORK, API.FixedSelector(0.25)), torch.full((1, 
             lambda: API.SmoothedClassifier(NETWORK, lambda x: x.mean(dim=(1, 2, 3))),
             "a function of yours goes into MedianSelector(function, sigma_m)",
         ),
-        (lambda: API.CascadeSelector("0.5,0.25"), "levels must be a list of numbers, not the text"),
+        (
+            lambda: API.CascadeSelector("0.5,0.25"),
+            "levels must be a list of numbers, one for each stage",
+        ),
         (
             lambda: adapters.from_transformers(NETWORK, NETWORK),
             "from_transformers(model, processor)",

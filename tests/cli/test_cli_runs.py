@@ -278,7 +278,7 @@ def test_models_are_listed_and_described(
     write_pair(tmp_path / "pair")
     assert run(f"models {tmp_path}/pair") == 0
     out = capsys.readouterr().out
-    assert "Trained on cifar10 for noise of σ_a = 0.25" in out
+    assert "measured on cifar10, not trained under noise here; default: σ_a = 0.25." in out
     assert "clip [0.1, 0.5]" in out
     assert "conv4" in out
     assert run("models nowhere") == 1

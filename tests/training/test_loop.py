@@ -416,7 +416,7 @@ def test_diverging_loss_and_small_batches_are_explained(
     with pytest.raises(VarsmoothError, match="lower learning_rate"):
         train_classifier(
             classifier_config(
-                tmp_path, learning_rate=1e18, warmup=0.0, network_options={**TINY, "norm": "none"}
+                tmp_path, learning_rate=1e9, warmup=0.0, network_options={**TINY, "norm": "none"}
             )
         )
     train_classifier(classifier_config(tmp_path / "few", images_per_epoch=20, epochs=1))
