@@ -100,7 +100,8 @@ def test_the_first_contact_from_the_wheel(complete: bool, wheel: Path, tmp_path:
     options = "--model own_net:Bright --sigma 0.25 --data photo.png --n 100 --out runs/own"
     said = run(varsmooth, "certify", *options.split(), cwd=tmp_path)
     assert "1 of 1 images in runs/own" in said
-    assert "next: varsmooth report runs/own" in said
+    assert "photo.png  bright" in said
+    assert "next: varsmooth report export runs/own" in said
     command = [str(varsmooth), "app", "--port", "0"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as page:
         try:
