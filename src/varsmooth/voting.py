@@ -18,8 +18,8 @@ from varsmooth.noise import CHUNK
 from varsmooth.sampling import Sampler
 
 GIVE_UP = 0.03
-"""The chance of a "yes" below which voting ends. It costs power, never the guarantee: on the curve
-of CIFAR-10 at most half a point of certified accuracy, for a third fewer votes than at 0.001."""
+"""The chance of a "yes" below which voting ends. It costs power, never the guarantee; what it
+saves is in benchmarks/README.md, *What was changed*."""
 
 
 @dataclass

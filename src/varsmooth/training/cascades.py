@@ -207,13 +207,9 @@ def summary(found: Sequence[Rule], table: ConfidentVotes) -> list[str]:
     chosen = choose(found)
     for rule, alike in itertools.groupby(chosen, key=lambda pair: pair[1]):
         lams = [f"{lam:g}" for lam, _ in alike]
-        stages = ",".join(
-            f"{table.levels[j]:g}:{tau:g}"
-            for j, tau in zip(rule.columns, rule.thresholds, strict=True)
-        )
-        gate = f" gate {table.confidences[rule.gate]:g}" if rule.gate else ""
+        (stages,) = family([(1.0, rule)], table)
         label = " to ".join(dict.fromkeys((lams[0], lams[-1])))
-        lines.append(f"λ = {label}: {rule.accuracy:.3f}, {rule.radius:.4f}  {stages}{gate}")
+        lines.append(f"λ = {label}: {rule.accuracy:.3f}, {rule.radius:.4f}  {stages}")
     if chosen[-1][1].radius == single.radius:
         lines.append("no cascade has a larger average radius here than one σ")
     return lines
