@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from reproduce.harness import Claim, Context, Figure, Need, Scale, size
+from reproduce.harness import Claim, Context, Figure, Need, VotingScale, size
 from reproduce.plots import Line, plot_tradeoff
 from reproduce.verdicts import MeanDifference, judged, shown_gap
 from varsmooth.report.figures import colours
@@ -26,7 +26,7 @@ G, G_V, G_V_STAR, CLIPPED = "g", "g_v", "g_v*", "g_v*, clipped"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttackScale(Scale):
+class AttackScale(VotingScale):
     """Sizes of every attack. Experiments with equal sizes share their runs."""
 
     steps: int = size("PGD steps", 500, stated=False)

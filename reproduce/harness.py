@@ -11,6 +11,7 @@ from varsmooth.data import load_dataset
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.descriptions import CONFIG, Description, describe, released_names
+from varsmooth.models.settings import Precision
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.tables import Table
 from varsmooth.runs.attacking import attack_dataset
@@ -50,6 +51,13 @@ class Scale:
     images: int = size("test images", 10_000, stated=False)
     data: str = size("data", "cifar10")
     seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class VotingScale(Scale):
+    """Sizes of experiments whose runs vote: f may compute in bfloat16, in half the time."""
+
+    precision: Literal["float32", "bfloat16"] = size("precision of f", "float32", stated=False)
 
 
 S = TypeVar("S", bound=Scale)
@@ -231,6 +239,7 @@ class Context:
     variant: which released selectors: `confidence` for `cifar10-0.25-confidence`, which read f; by
     default the paper's.
     train: train what is missing, by the presets of this scale ("paper"), into `models`.
+    precision: of f in every run.
     """
 
     store: Path
@@ -240,6 +249,7 @@ class Context:
     root: Path | None = None
     batch_size: int = BATCH_SIZE
     device: str = "auto"
+    precision: Precision = "float32"
     evidence: Evidence = field(default_factory=Evidence)
 
     def run(self, name: str, make: Callable[[], Outcomes]) -> Outcomes:
@@ -377,6 +387,7 @@ class Context:
     ) -> Run:
         """An ordinary certification run; its votes are shared with all others."""
         settings = replace(settings, vote_cache=self.store / "votes")
+        model = replace(model, precision=self.precision)
         options = self._options("certify", name, model, data, settings)
         return certify_dataset(model, data, settings, options)
 
@@ -384,6 +395,7 @@ class Context:
         self, name: str, model: ModelOptions, data: DataOptions, settings: PredictOptions
     ) -> Run:
         """An ordinary prediction run; give it a seed."""
+        model = replace(model, precision=self.precision)
         options = self._options("predict", name, model, data, settings)
         return predict_dataset(model, data, settings, options)
 
@@ -391,6 +403,7 @@ class Context:
         self, name: str, model: ModelOptions, data: DataOptions, settings: AttackOptions
     ) -> Run:
         """An ordinary attack run."""
+        model = replace(model, precision=self.precision)
         options = self._options("attack", name, model, data, settings)
         return attack_dataset(model, data, settings, options)
 

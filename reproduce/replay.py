@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from reproduce.harness import Context, Need, Scale, size
+from reproduce.harness import Context, Need, VotingScale, size
 from varsmooth.bounds import Floats
 from varsmooth.certificates import Certificate
 from varsmooth.errors import require
@@ -163,7 +163,7 @@ CLIP_PERCENTILES = (5, 95)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CertifyScale(Scale):
+class CertifyScale(VotingScale):
     """Sizes of everything that is certified. Experiments with equal sizes share all their runs."""
 
     n: int = size("votes N", 1000)

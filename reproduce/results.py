@@ -21,6 +21,7 @@ from reproduce.harness import (
     Result,
     Scale,
     ScaleName,
+    VotingScale,
     reductions,
     resized,
 )
@@ -45,6 +46,8 @@ def run_experiment(
     """Run an experiment, or continue it, and write what it found."""
     require(have_matplotlib(), MISSING)
     scale = resized(experiment.scales[scale_name], sizes)
+    if isinstance(scale, VotingScale):
+        context = replace(context, precision=scale.precision)
     needs = experiment.needs(scale)
     if context.train is None:
         lacking = context.lack(needs)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from varsmooth.errors import VarsmoothError
+from varsmooth.identity import fingerprint, matches
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.loading import load
@@ -91,3 +92,18 @@ def test_every_setting_reaches_the_selector(tmp_path: Path) -> None:
     assert selector.grid is not None
     assert selector.grid.levels == pytest.approx((0.2, 0.3))
     assert isinstance(load(tmp_path, sigma=0.1).selector, FixedSelector)
+
+
+def test_bfloat16_is_another_classifier_with_nearly_the_same_scores(tmp_path: Path) -> None:
+    write(tmp_path, selector=True, universal=True)
+    exact, rounded = (load(tmp_path, sigma=0.25, precision=p) for p in ("float32", "bfloat16"))
+    x, sigma = torch.rand(8, 3, 32, 32), torch.full((8,), 0.25)
+    expected, found = exact.logits(x, sigma), rounded.logits(x, sigma)
+    assert found.dtype == torch.float32
+    assert 0 < (found - expected).abs().max() < 0.1 * expected.abs().max()
+    for batch in (2, 4):  # what is voted on does not depend on what is computed together
+        parts = [rounded.logits(x[i : i + batch], sigma[:batch]) for i in range(0, 8, batch)]
+        assert torch.equal(torch.cat(parts), found)
+    assert not matches(fingerprint(exact.classifier), rounded.classifier)
+    with pytest.raises(VarsmoothError, match="precision"):
+        load(tmp_path, precision="float16")

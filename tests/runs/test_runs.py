@@ -290,6 +290,15 @@ def test_an_attack_on_the_lattice_stays_on_it(model: Path, tmp_path: Path) -> No
     assert all(0 < row["norm"] <= 1 for row in table(tmp_path / "run"))
 
 
+def test_a_run_in_bfloat16_is_replayed_in_bfloat16(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = f"certify {QUICK} --subset 3:1000:250 --precision bfloat16 --model"
+    assert run(command, model, "--out", folder) == 0
+    assert run("verify --replay all", folder) == 0
+    resumed = command.replace("bfloat16", "float32")
+    assert run(resumed, model, "--out", folder) != 0  # the votes of two classifiers do not mix
+
+
 def grey(folder: Path, count: int = 2) -> Path:
     """Images whose first pixel is ½ (as near as 8 bits allow)."""
     np.savez(folder / "grey.npz", images=np.full((count, 8, 8, 3), 128, np.uint8))

@@ -14,6 +14,32 @@ from torch.nn import functional
 
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_regular
+from varsmooth.models.settings import Precision
+
+
+class Bfloat16Classifier(nn.Module):
+    """The same network with activations in bfloat16 (torch.autocast): another classifier f.
+
+    About twice as fast where the processor has bfloat16. Its votes differ a little from those in
+    float32, and its fingerprint too: a certificate is about the one that voted.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.conditional = bool(getattr(network, "conditional", False))
+
+    def forward(self, x: Tensor, *sigma: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16):
+            output = self.network(x, *sigma)
+        logits: Tensor = getattr(output, "logits", output)
+        return logits.to(x.dtype)
+
+
+def in_precision(network: nn.Module, precision: Precision) -> nn.Module:
+    """f as it is, or with activations in bfloat16."""
+    return Bfloat16Classifier(network) if precision == "bfloat16" else network
+
 
 CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 """The normalisation inside the CIFAR-10 classifiers of Cohen et al. (2019)."""

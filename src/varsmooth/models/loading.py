@@ -8,6 +8,7 @@ from typing import Any
 from varsmooth.cascade import CascadeSelector, SoftmaxGate
 from varsmooth.defaults import N_SELECT
 from varsmooth.errors import VarsmoothError, nearest, require
+from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
 from varsmooth.models.settings import Settings, read_stages, stages_for
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector
@@ -29,7 +30,7 @@ def load(
         settings: take precedence over what the model recommends: sigma (one fixed level instead
             of a selector), cascade ("1.0:0.6,0.5,0.25", or "tuned") with gate, lam, sigma_a,
             sigma_m, clip, levels (0: no grid), n_median,
-            protect=False (h evaluated once on x + ε, ε ~ N(0, σ_a² I)), lattice; see
+            protect=False (h evaluated once on x + ε, ε ~ N(0, σ_a² I)), lattice, precision; see
             `varsmooth.models.settings.Settings`
 
     Returns:
@@ -46,7 +47,8 @@ def smoothed(model: Checkpoint, settings: Settings) -> SmoothedClassifier:
     if model.classifier is None:
         raise VarsmoothError("this model is a selector without its classifier; load the pair")
     selector = selector_of(model, settings)
-    return SmoothedClassifier(model.classifier, selector, lattice=settings.lattice).eval()
+    classifier = in_precision(model.classifier, settings.precision)
+    return SmoothedClassifier(classifier, selector, lattice=settings.lattice).eval()
 
 
 def selector_of(model: Checkpoint, settings: Settings) -> Selector:

@@ -15,6 +15,7 @@ from varsmooth.data.catalog import tuned_images
 from varsmooth.data.fitting import fitted, renumbered
 from varsmooth.data.splitting import has_splits
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import Description, Tuned
 from varsmooth.models.loading import named_cascade, smoothed
@@ -95,6 +96,7 @@ def _own(options: ModelOptions, path: str) -> BuiltModel:
         given = {"sigma": options.sigma, "cascade": options.cascade, "lattice": options.lattice}
         used += [name for name, value in given.items() if value]
         require(not used, f"{path} comes with its own selector; leave out {_spelled(used)}")
+        found.classifier = in_precision(found.classifier, options.precision)
         return BuiltModel(found, names)
     require(
         isinstance(found, nn.Module),
@@ -106,7 +108,8 @@ def _own(options: ModelOptions, path: str) -> BuiltModel:
         f"{path} has no selector; choose a fixed noise level with --sigma, or --cascade",
     )
     selector = FixedSelector(options.sigma) if options.sigma else named_cascade(options)
-    return BuiltModel(SmoothedClassifier(found, selector, lattice=options.lattice), names)
+    classifier = in_precision(found, options.precision)
+    return BuiltModel(SmoothedClassifier(classifier, selector, lattice=options.lattice), names)
 
 
 def load_images(
