@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from varsmooth.errors import VarsmoothError, nearest, require
 from varsmooth.models.names import CLASSIFIERS, SELECTORS, check_network
+from varsmooth.models.settings import Precision
 from varsmooth.models.source import Source
 from varsmooth.typed import (
     Count,
@@ -61,6 +62,8 @@ class TrainingConfig(Source):
             0 trains them with AdamW like all other weights
         ema: share that the moving average of the weights keeps in each step; the finished model
             is this average, or the last weights if 0
+        precision: of the activations of f in training; bfloat16 is faster where the processor has
+            it (AVX-512 BF16, AMX). The finished model computes in float32
         seed: decides everything random
         resume: continue from the state in the folder, if there is one
         device: where to compute
@@ -86,6 +89,7 @@ class TrainingConfig(Source):
     weight_decay: Weight = 5e-4
     muon: Share = 0.0
     ema: Share = 0.0
+    precision: Precision = "float32"
     seed: NonNegative = 0
     resume: bool = True
     device: Device = "auto"
@@ -119,8 +123,6 @@ class ClassifierConfig(TrainingConfig):
         label_smoothing: share of the target that is spread evenly over the classes
         consistency: weight η of the consistency loss over noise copies; 0 turns it off
         copies: noise copies of each image in a step
-        precision: of the network's activations in training; bfloat16 is faster where the
-            processor has it (AVX-512 BF16, AMX). The finished model computes in float32
         n: votes per image when the finished model is measured
     """
 
@@ -133,7 +135,6 @@ class ClassifierConfig(TrainingConfig):
     label_smoothing: Share = 0.0
     consistency: Weight = 0.0
     copies: Count = 1
-    precision: Literal["float32", "bfloat16"] = "float32"
     n: Count = 100
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.fitting import fitted
 from varsmooth.errors import VarsmoothError
+from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.networks import ReadsClassifier
 from varsmooth.noise import NoiseStream, keyed_generator
@@ -97,7 +98,7 @@ def _train(config: SelectorConfig, loggers: tuple[Logger, ...], engine: Engine) 
     module = seeded(config.network, options, config.seed).to(engine.device)
     if isinstance(module, ReadsClassifier):
         module.attach(classifier)
-    task = SelectorTask(module, classifier, sigma_a, config)
+    task = SelectorTask(module, in_precision(classifier, config.precision), sigma_a, config)
     history = fit(task, data, config, engine, loggers)
     if engine.rank != 0:
         return
