@@ -18,6 +18,7 @@ from varsmooth.models.networks import (
     ConfidenceSelector,
     Conv4,
     DenoisedClassifier,
+    Denoiser,
     ResNet9,
     build,
 )
@@ -34,6 +35,7 @@ CONTRACT: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, options) for name, options in SMALL.items()},
     **{f"{name}, σ": (name, {**o, "conditional": True}) for name, o in SMALL.items()},
     "cifar-resnet": ("cifar-resnet", {"depth": 8}),
+    "denoised": ("denoised", {"classifier_options": SMALL["conv4"], "width": 8, "blocks": 1}),
     "attention": ("attention", {"width": 16, "heads": 2}),
     "confidence": ("confidence", {"width": 16, "highest": 2}),
 }
@@ -165,6 +167,22 @@ def test_denoised_classifier_shows_the_classifier_what_the_denoiser_makes_of_eac
     told = Conv4(widths=(8, 8, 8, 8), conditional=True).eval()
     clean = told(Shrink()(z, sigma), torch.zeros(4))
     torch.testing.assert_close(DenoisedClassifier(Shrink(), told)(z, sigma), clean)
+
+
+def test_a_denoiser_begins_near_the_best_linear_estimate_and_leaves_clean_images_alone() -> None:
+    torch.manual_seed(0)
+    z, sigma = images(), torch.tensor([0.0, 0.1, 0.5, 1.0])
+    x = Denoiser()(z, sigma)
+    linear = 0.5 + (z - 0.5) / (1 + 16 * sigma.square()).view(-1, 1, 1, 1)
+    assert torch.equal(x[0], z[0])
+    assert 0 < (x - linear).abs().mean() < 0.1
+
+
+def test_the_classifier_behind_a_denoiser_is_a_registered_one() -> None:
+    """A description names it, and descriptions come from strangers."""
+    for name in ("os:system", "denoised", "attention"):
+        with pytest.raises(VarsmoothError, match="behind a denoiser must be one of conv4"):
+            build("denoised", {"classifier": name})
 
 
 def test_only_batch_statistics_let_images_influence_each_other() -> None:

@@ -24,6 +24,9 @@ CONFIDENCE = ("cpu/h-0.25-confidence", "cpu/h-universal-1.00-confidence")
 STRONG = ("cpu/strong", "cpu/strong-consistency")
 """The two halves of the classifier that is trained as well as two cores can."""
 
+OTHERS = ("cpu/h-strong", "cpu/f-clean", "cpu/denoiser")
+"""The selector on it; a classifier trained without noise, and a denoiser in front of it."""
+
 
 def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
     expected = {
@@ -33,13 +36,16 @@ def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
         for model in (*FIXED, *UNIVERSAL)
     }
     unprotected = {f"cpu/hv-{model}" for model in FIXED}
-    assert set(preset_names()) == expected | unprotected | {*CONFIDENCE, *STRONG}
+    assert set(preset_names()) == expected | unprotected | {*CONFIDENCE, *STRONG, *OTHERS}
 
 
 @pytest.mark.parametrize("name", preset_names())
 def test_presets_are_valid_and_fit_their_name(name: str) -> None:
     scale, model = name.split("/")
-    if name in STRONG:
+    if name in OTHERS:
+        kind = SelectorConfig if model.startswith("h-") else ClassifierConfig
+        assert read_config(kind, name).precision == "bfloat16"
+    elif name in STRONG:
         strong = read_config(ClassifierConfig, name)
         assert (strong.universal, strong.sigma, strong.network) == (True, 1.0, "resnet9")
     elif model.startswith("f-"):

@@ -18,7 +18,7 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import describe, recommend
-from varsmooth.models.networks import ConfidenceSelector, Conv4, build
+from varsmooth.models.networks import ConfidenceSelector, Conv4, DenoisedClassifier, build
 from varsmooth.processes import Engine
 from varsmooth.training import (
     ClassifierConfig,
@@ -490,3 +490,30 @@ def test_a_logger_is_a_function_of_the_epoch(tmp_path: Path) -> None:
     part = load_checkpoint(tmp_path).description.classifier
     assert part is not None
     assert entries == part.history
+
+
+def test_a_denoiser_learns_and_the_classifier_behind_it_stays(tmp_path: Path) -> None:
+    behind = classifier_config(tmp_path / "f", network_options={**TINY, "norm": "batch"})
+    train_classifier(behind)
+    config = classifier_config(
+        tmp_path / "denoiser",
+        universal=True,
+        network="denoised",
+        frozen=str(tmp_path / "f"),
+        network_options={"width": 8, "blocks": 1},
+        muon=0.02,
+    )
+    train_classifier(config)
+    f, found = (load_checkpoint(folder).classifier for folder in (behind.out, config.out))
+    assert isinstance(found, DenoisedClassifier)
+    assert f is not None
+    assert fingerprint(found.classifier) == fingerprint(f)  # its running statistics too
+    gain = found.state_dict()["denoiser.output.gain"]
+    assert (gain != 0.1).all()
+
+
+def test_a_denoiser_needs_a_classifier_behind_it(tmp_path: Path) -> None:
+    with pytest.raises(VarsmoothError, match="belong together"):
+        classifier_config(tmp_path, network="denoised")
+    with pytest.raises(VarsmoothError, match="takes σ as an input"):
+        classifier_config(tmp_path, network="denoised", frozen="cifar10-0.25")

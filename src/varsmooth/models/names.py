@@ -19,6 +19,7 @@ CLASSIFIERS = {
     "resnet20": "varsmooth.models.networks.classifiers:ResNet20",
     "resnet9": "varsmooth.models.networks.classifiers:ResNet9",
     "cifar-resnet": "varsmooth.models.adapters:CifarResNet",
+    "denoised": "varsmooth.models.networks.denoiser:denoised",
 }
 SELECTORS = {
     "attention": "varsmooth.models.networks.selector:AttentionSelector",

@@ -12,7 +12,7 @@ from torch.nn import functional
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
-from varsmooth.models.descriptions import Description
+from varsmooth.models.descriptions import Description, describe, find
 from varsmooth.noise import keyed_generator
 from varsmooth.objectives import consistency_loss
 from varsmooth.processes import Engine, launch, writing_to
@@ -83,6 +83,8 @@ def _train(config: ClassifierConfig, loggers: tuple[Logger, ...], engine: Engine
     )
     options = _network_options(config, data)
     module = seeded(config.network, options, config.seed)
+    if config.frozen is not None:
+        initialise(module.get_submodule("classifier"), config.frozen, config.trust)
     if config.initial is not None:
         initialise(module, config.initial, config.trust)
     module = module.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -124,6 +126,12 @@ def _network_options(config: ClassifierConfig, data: ImageDataset) -> dict[str, 
     """What the data set and the kind of training say about the network, then the user's word."""
     if ":" in config.network:
         return dict(config.network_options)
+    if config.frozen is not None:
+        behind = describe(find(config.frozen)).classifier
+        require(behind is not None, f"{config.frozen} holds no classifier")
+        assert behind is not None
+        named = {"classifier": behind.network, "classifier_options": behind.options}
+        return {**named, "channels": data.images.shape[3], **config.network_options}
     fitting = {"classes": len(data.class_names), "channels": data.images.shape[3]}
     if config.universal:
         fitting["conditional"] = True

@@ -119,6 +119,8 @@ class ClassifierConfig(TrainingConfig):
             1 more of the small ones
         network: a registered name, or the import path `package.module:Class` of your own
         network_options: keyword arguments of the network
+        frozen: with network `denoised`, the model whose classifier stands behind the denoiser and
+            stays as it is: a model folder or a released name
         initial: what weights to start from: a model folder, a released name or a .safetensors file
         label_smoothing: share of the target that is spread evenly over the classes
         consistency: weight η of the consistency loss over noise copies; 0 turns it off
@@ -131,6 +133,7 @@ class ClassifierConfig(TrainingConfig):
     sigma_power: Positive = 1.0
     network: str = "conv4"
     network_options: dict[str, Any] = field(default_factory=dict)
+    frozen: str | None = None
     initial: str | None = None
     label_smoothing: Share = 0.0
     consistency: Weight = 0.0
@@ -142,6 +145,10 @@ class ClassifierConfig(TrainingConfig):
         if self.consistency > 0 and self.copies < 2:
             raise OptionError("copies", "must be at least 2 for the consistency loss, not 1")
         check_network(self.network, CLASSIFIERS)
+        if (self.network == "denoised") != (self.frozen is not None):
+            raise OptionError("frozen", "and `network` denoised belong together; give both")
+        if self.frozen is not None and not self.universal:
+            raise OptionError("frozen", "needs `universal` true: a denoiser takes σ as an input")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Networks: classifiers f and selector networks h, built by name."""
 
-from varsmooth.models.networks.classifiers import Conv4, DenoisedClassifier, ResNet9, ResNet20
+from varsmooth.models.networks.classifiers import Conv4, ResNet9, ResNet20
+from varsmooth.models.networks.denoiser import DenoisedClassifier, Denoiser
 from varsmooth.models.networks.registry import build
 from varsmooth.models.networks.selector import (
     AttentionSelector,
@@ -13,6 +14,7 @@ __all__ = [
     "ConfidenceSelector",
     "Conv4",
     "DenoisedClassifier",
+    "Denoiser",
     "ReadsClassifier",
     "ResNet9",
     "ResNet20",

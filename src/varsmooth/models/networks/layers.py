@@ -13,6 +13,9 @@ from varsmooth.errors import require
 EMBEDDING = 32
 """Size of the embedding of σ that a conditional network shares among its layers."""
 
+PIXEL_VARIANCE = 1 / 16
+"""v, about that of natural images with pixels in [0,1]."""
+
 NORMS: dict[str, Callable[[int, bool], nn.Module]] = {
     "weight": lambda channels, affine: nn.Identity(),
     "batch": lambda channels, affine: nn.BatchNorm2d(channels, affine=affine),
@@ -102,14 +105,14 @@ class NormalisedConvolution(nn.Module):
 
 
 def scale_pixels(x: Tensor, sigma: Tensor | None) -> Tensor:
-    """Pixels in [0,1] to numbers of order one: (x − ½) / √(v + σ²), v = 1/16 (pixel variance).
+    """Pixels in [0,1] to numbers of order one: (x − ½) / √(v + σ²), v = PIXEL_VARIANCE.
 
     σ (B,) is the input of a conditional network; others divide by √v. This happens inside the
     classifier, so that noise is always in pixel units.
     """
     if sigma is None:
         return (x - 0.5) * 4
-    return (x - 0.5) * torch.rsqrt(1 / 16 + sigma.square()).view(-1, 1, 1, 1)
+    return (x - 0.5) * torch.rsqrt(PIXEL_VARIANCE + sigma.square()).view(-1, 1, 1, 1)
 
 
 class SinusoidalEncoding(nn.Module):
