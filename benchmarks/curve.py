@@ -1,101 +1,118 @@
-"""The certified-accuracy curve by certify_at against fixed numbers of votes.
+"""The certified-accuracy curve by `certify --at` against fixed numbers of votes.
 
-Samples, certified accuracy, answers that differ, and speed per vote.
+Samples, certified accuracy, answers that differ, what an oracle would need, and speed per vote. The
+curve itself is an ordinary run in runs/benchmark-curve, which resumes; `seconds` takes a minute.
 """
 
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import rel_entr
 from scipy.stats import norm
 
 from benchmarks.deciding import ALPHA, VOTES, seconds_per_vote
-from varsmooth import SmoothedClassifier, certify, certify_at, load, load_dataset
-from varsmooth.bounds import clopper_pearson_lower, clopper_pearson_upper
-from varsmooth.certificates import Certificate, Certificates
-from varsmooth.data import Batch
+from varsmooth import SmoothedClassifier, certify, certify_at
+from varsmooth.bounds import Floats, clopper_pearson_lower, clopper_pearson_upper
+from varsmooth.certificates import Certificate
+from varsmooth.data import ImageDataset
 from varsmooth.evidence import LevelVotes
-from varsmooth.runs.certifying import TOGETHER
+from varsmooth.runs.building import build, load_images
+from varsmooth.runs.certifying import TOGETHER, certify_dataset
+from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.runs.vote_cache import RememberingClassifier
+from varsmooth.voting import chance_of
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
+STORE = Path("runs/benchmark-curve")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A released model on the first embedded images.
+    """A released model on the first images of a data set.
 
-    settings: of `load`. fixed: by N, how many of the images are certified with N votes too.
+    images: None for all. fixed: by N, how many of the images are certified with N votes too.
     """
 
-    model: str
-    settings: Mapping[str, Any]
-    images: int = 1000
+    model: ModelOptions
+    images: int | None = 1000
+    data: str = "cifar10"
     n_max: int = 100_000
     fixed: Mapping[int, int] = field(default_factory=lambda: {1000: 1000, 10_000: 100, 100_000: 30})
 
+    @property
     def name(self) -> str:
-        return ", ".join([self.model, *(f"{k} {v}" for k, v in self.settings.items())])
+        kind = "tuned cascade" if self.model.cascade else f"σ = {self.model.sigma:g}"
+        return f"{self.model.model}, {kind}"
+
+    @property
+    def source(self) -> DataOptions:
+        return DataOptions(data=self.data, subset=f":{self.images}" if self.images else None)
+
+    def curve(self, store: Path) -> list[Certificate]:
+        """`varsmooth certify --at 0,0.25,…`, from where it stopped."""
+        settings = CertifyOptions(at=list(RADII), n_max=self.n_max, alpha=ALPHA)
+        folder = store / self.name.replace(", ", "-").replace(" ", "")
+        found = certify_dataset(self.model, self.source, settings, RunOptions(folder))
+        return [found.certificate(row) for row in found.rows()]
 
 
+UNIVERSAL = ModelOptions("cifar10-universal-1.00", precision="bfloat16")
 CASES = (
-    Case("cifar10-0.25", {"sigma": 0.25}),
-    Case("cifar10-universal-1.00", {"sigma": 0.5}),
-    Case("cifar10-universal-1.00", {"cascade": "tuned"}, fixed={1000: 1000, 10_000: 100}),
+    Case(ModelOptions("cifar10-0.25", sigma=0.25, precision="bfloat16")),
+    Case(replace(UNIVERSAL, sigma=0.5), images=None),
+    Case(replace(UNIVERSAL, cascade="tuned"), fixed={1000: 1000, 10_000: 100}),
 )
-QUICK = (Case("cifar10-0.25", {"sigma": 0.25}, images=4, n_max=200, fixed={100: 2}),)
+QUICK = (
+    Case(
+        ModelOptions("cifar10-0.25", sigma=0.25),
+        images=4,
+        data="cifar10-sample",
+        n_max=200,
+        fixed={100: 2},
+    ),
+)
 
 
-def run(cases: Sequence[Case], votes: Path | None = VOTES) -> list[dict[str, Any]]:
+def run(
+    cases: Sequence[Case], votes: Path | None = VOTES, store: Path = STORE
+) -> list[dict[str, Any]]:
     """One row per case."""
-    return [_measure(case, votes) for case in cases]
+    return [_measure(case, votes, store) for case in cases]
 
 
-def _measure(case: Case, votes: Path | None) -> dict[str, Any]:
-    g = load(case.model, **case.settings)
-    everyone = load_dataset("cifar10-sample").batch(range(case.images))
-    began = time.process_time()
-    found = [one for batch in _blocks(everyone) for one in _sequential(g, batch, case.n_max)]
-    seconds = time.process_time() - began
+def _measure(case: Case, votes: Path | None, store: Path) -> dict[str, Any]:
+    built = build(case.model)
+    images = load_images(case.source, built)
+    labels = images.labels
+    assert labels is not None
+    found = case.curve(store)
     samples = np.array([one.samples for one in found])
-    assert everyone.labels is not None
-    labels = everyone.labels.tolist()
-    speed = seconds_per_vote(g, everyone.images) / (seconds / samples.sum())
     return {
-        "case": case.name(),
-        "images": case.images,
+        "case": case.name,
+        "precision": case.model.precision,
+        "images": len(found),
         "n_max": case.n_max,
         "samples_mean": float(samples.mean()),
         "samples_quartiles": np.percentile(samples, [25, 50, 75]).tolist(),
         "fewer": case.n_max / float(samples.mean()),
-        "seconds_per_image": seconds / case.images,
-        "accuracy": _right(found, labels).mean(axis=0).tolist(),
-        "speed": speed,
+        "accuracy": right(found, labels).mean(axis=0).tolist(),
+        **({} if case.model.cascade else hindsight(found, labels, case.n_max)),
+        "speed": _speed(built.g, images, case.n_max),
         "fixed": [
-            {"n": n, **_compare(g, everyone, found[:count], n, votes)}
+            {"n": n, **_compare(built.g, images, found[:count], n, votes)}
             for n, count in case.fixed.items()
         ],
     }
 
 
-def _blocks(batch: Batch) -> Iterator[Batch]:
-    """As `varsmooth certify --at` cuts a data set."""
-    for start in range(0, len(batch.ids), TOGETHER):
-        block = slice(start, start + TOGETHER)
-        yield Batch(batch.images[block], None, batch.ids[block])
-
-
-def _sequential(g: SmoothedClassifier, batch: Batch, n_max: int) -> Certificates:
-    decided = certify_at(g, batch.images, RADII, alpha=ALPHA, n_max=n_max, seed=1, ids=batch.ids)
-    return decided.certificates
-
-
-def _right(found: Sequence[Certificate], labels: Sequence[int]) -> NDArray[np.bool_]:
+def right(found: Sequence[Certificate], labels: Any) -> NDArray[np.bool_]:
     """Whether each image is certified as its label at each radius: (images, radii)."""
     reach = [
         one.radius if one.prediction == label else -1.0
@@ -104,18 +121,66 @@ def _right(found: Sequence[Certificate], labels: Sequence[int]) -> NDArray[np.bo
     return np.array(reach)[:, None] >= np.array(RADII)
 
 
+def hindsight(found: Sequence[Certificate], labels: Any, n_max: int) -> dict[str, Any]:
+    """What one fixed σ could have: by an oracle's samples, and by n_max votes for every image.
+
+    With the observed share of the votes taken for p, an oracle that knows p decides each "no" for
+    nothing and needs about ln(1/α) / KL(p ‖ p0) votes for the largest radius that is certified.
+    lost: the expected share of images, at each radius, that only n_max votes would certify right.
+    """
+    last = [one.votes[-1] for one in found]
+    n, top = (np.array([float(getattr(v, k)) for v in last]) for k in ("n", "top"))
+    sigma = last[0].sigma
+    radii = [one.radius if one.prediction >= 0 else -1.0 for one in found]
+    is_right = np.array([v.candidate for v in last]) == np.array(labels)[: len(last)]
+    cost, lost = np.zeros(len(found)), []
+    for r in RADII:
+        p0 = min(float(norm.cdf(r / sigma)), 1 - 1e-12)
+        yes = np.array(radii) >= r
+        cost[yes] = np.maximum(cost[yes], oracle_votes(top[yes] / n[yes], p0))
+        needed = np.full(len(found), _needed(n_max, p0))
+        chance = np.where(yes | ~is_right, 0.0, chance_of(needed, n_max, top, n))
+        lost.append(float(chance.mean()))
+    return {"oracle_mean": float(np.minimum(cost, n_max).mean()), "lost": lost}
+
+
+def oracle_votes(p: Floats, p0: float) -> Floats:
+    """ln(1/α) / KL(p ‖ p0): no test that errs with probability ≤ α needs fewer on average."""
+    divergence = rel_entr(p, p0) + rel_entr(1 - p, 1 - p0)
+    return -math.log(ALPHA) / np.maximum(np.where(p > p0, divergence, 0.0), 1e-12)
+
+
+def _needed(n: int, p0: float) -> int:
+    """The fewest of n votes that show p > p0 by Clopper–Pearson."""
+    counts = np.arange(math.floor(n * p0), n + 1)
+    enough = clopper_pearson_lower(counts, np.full(len(counts), n), ALPHA) > p0
+    return int(counts[enough.argmax()]) if enough.any() else n + 1
+
+
+def _speed(g: SmoothedClassifier, images: ImageDataset, n_max: int) -> float:
+    """Votes a second of `certify_at` over those of a fixed N, on one block of images."""
+    x = images.batch(range(min(TOGETHER, len(images)))).images
+    began = time.process_time()
+    found = certify_at(g, x, RADII, alpha=ALPHA, n_max=min(n_max, 5000), seed=1)
+    seconds = (time.process_time() - began) / sum(one.samples for one in found)
+    return seconds_per_vote(g, x) / seconds
+
+
 def _compare(
-    g: SmoothedClassifier, batch: Batch, found: Sequence[Certificate], n: int, votes: Path | None
+    g: SmoothedClassifier,
+    images: ImageDataset,
+    found: Sequence[Certificate],
+    n: int,
+    votes: Path | None,
 ) -> dict[str, Any]:
     """Against certificates with N votes and noise of their own, on as many images."""
-    assert batch.labels is not None
-    labels = batch.labels.tolist()[: len(found)]
     voting = g if votes is None else RememberingClassifier(g, votes)
+    batch = images.batch(range(len(found)))
     fixed = [
         certify(voting, batch.images[i : i + 1], n=n, alpha=ALPHA, seed=2, ids=[i])[0]
         for i in range(len(found))
     ]
-    ours, theirs = _right(found, labels), _right(fixed, labels)
+    ours, theirs = right(found, images.labels), right(fixed, images.labels)
     return {
         "images": len(found),
         "samples_mean": float(np.mean([one.samples for one in found])),
@@ -184,13 +249,25 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
                     str(row["refuted"]),
                 ]
             )
-    said = [
-        f"{case['case']}: {case['images']} images, {case['samples_mean']:,.0f} samples an image on "
-        f"average ({case['fewer']:.0f} times fewer than {case['n_max']:,}), "
-        f"{case['seconds_per_image']:.2f} s an image."
-        for case in results
-    ]
-    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", *said])
+    said = [_summary(case) for case in results]
+    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", "\n\n".join(said)])
+
+
+def _summary(case: Mapping[str, Any]) -> str:
+    curve = ", ".join(f"{100 * a:.1f}" for a in case["accuracy"])
+    text = (
+        f"{case['case']} ({case['precision']}): {case['images']:,} images, "
+        f"{case['samples_mean']:,.0f} samples an image on average, {case['fewer']:.0f} times fewer "
+        f"than {case['n_max']:,}; certified accuracy {curve} % at these radii."
+    )
+    if "lost" not in case:
+        return text
+    lost = ", ".join(f"{100 * share:.2f}" for share in case["lost"])
+    return (
+        f"{text} {case['n_max']:,} votes for every image should certify {lost} points more, by the "
+        f"votes seen. An oracle that knows p needs {case['oracle_mean']:,.0f} samples on average, "
+        f"{case['n_max'] / case['oracle_mean']:.0f} times fewer."
+    )
 
 
 if __name__ == "__main__":

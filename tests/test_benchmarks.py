@@ -2,9 +2,11 @@
 
 import importlib.util
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,20 +16,22 @@ from benchmarks.peers import Limit, ReferenceLoop
 from benchmarks.targets import Row, filled, rows, tables
 from benchmarks.timing import Ratio, interleave
 from tests.oracles import Linear
-from varsmooth import CascadeSelector, Certificate, FixedSelector, SmoothedClassifier, certify, load
+from varsmooth import CascadeSelector, Certificate, FixedSelector, SmoothedClassifier, certify
+from varsmooth.bounds import log_e_value
 from varsmooth.cascade import Stages
 from varsmooth.evidence import Ledger, LevelVotes, Method
+from varsmooth.runs.building import build
 
 HAS_ART = all(importlib.util.find_spec(name) is not None for name in ("art", "statsmodels"))
 BENCHMARKS = Path(fixed.__file__).parent
 
 
-def test_every_part_runs_and_fills_its_table() -> None:
+def test_every_part_runs_and_fills_its_table(tmp_path: Path) -> None:
     small = {
         "fixed": fixed.run(fixed.QUICK),
         "dual": dual.run(dual.QUICK, ["cifar10-0.25"]),
         "deciding": deciding.run(deciding.QUICK, votes=None),
-        "curve": curve.run(curve.QUICK, votes=None),
+        "curve": curve.run(curve.QUICK, votes=None, store=tmp_path),
         "stopping": stopping.run(20),
         "training": training.run(training.QUICK),
         "cost": cost.run(cost.QUICK),
@@ -164,4 +168,26 @@ def test_a_radius_is_refuted_by_votes_at_any_of_its_levels() -> None:
 
 def test_the_curve_is_measured_with_a_cascade() -> None:
     *_, last = curve.CASES
-    assert isinstance(load(last.model, **last.settings).selector, CascadeSelector)
+    assert isinstance(build(last.model).g.selector, CascadeSelector)
+
+
+def test_an_oracle_needs_no_more_votes_than_a_test_can_do_with() -> None:
+    """Wald's bound lies below the votes that the e-process takes, and grows as p nears p0."""
+    p = np.array([0.6, 0.7, 0.8])
+    votes = curve.oracle_votes(p, 0.5)
+    assert (np.diff(votes) < 0).all()
+    for each, bound in zip(p, votes, strict=True):
+        n = np.arange(1, 2000)
+        taken = n[log_e_value(each * n, n, 0.5) >= -math.log(1e-3)][0]
+        assert 0.5 * taken < bound < taken
+    assert curve.oracle_votes(np.array([0.5]), 0.5) > 1e9
+
+
+def test_images_near_a_radius_are_expected_to_be_lost() -> None:
+    """p̂ = .52 after 1,000 votes: 100,000 votes would probably show p > ½; at .3 they would not."""
+    near, far = (certificate([LevelVotes(0.5, 0, (k, 1000 - k))]) for k in (520, 300))
+    assert near.prediction == far.prediction == -1
+    lost = curve.hindsight([near, far], [0, 0], 100_000)["lost"]
+    assert 0.3 < lost[0] < 0.5
+    assert lost[1:] == pytest.approx([0, 0, 0, 0], abs=1e-3)
+    assert curve.hindsight([near, far], [1, 1], 100_000)["lost"] == [0, 0, 0, 0, 0]
