@@ -12,10 +12,11 @@ from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.descriptions import CONFIG, Description, describe, released_names
 from varsmooth.models.settings import Precision
+from varsmooth.processes import choose_device
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.tables import Table
 from varsmooth.runs.attacking import attack_dataset
-from varsmooth.runs.building import listed
+from varsmooth.runs.building import BuiltModel, build, listed
 from varsmooth.runs.certifying import certify_dataset
 from varsmooth.runs.options import (
     AttackOptions,
@@ -382,11 +383,20 @@ class Context:
         subset = None if count == have else f"0:{step * count}:{step}"
         return DataOptions(data=data, split=split, subset=subset, root=self.root)
 
+    @property
+    def votes(self) -> Path:
+        """The vote cache that all runs share."""
+        return self.store / "votes"
+
+    def build(self, model: ModelOptions) -> BuiltModel:
+        """The smoothed classifier of a run, on the device of its runs."""
+        return build(replace(model, precision=self.precision), choose_device(self.device))
+
     def certify(
         self, name: str, model: ModelOptions, data: DataOptions, settings: CertifyOptions
     ) -> Run:
         """An ordinary certification run; its votes are shared with all others."""
-        settings = replace(settings, vote_cache=self.store / "votes")
+        settings = replace(settings, vote_cache=self.votes)
         model = replace(model, precision=self.precision)
         options = self._options("certify", name, model, data, settings)
         return certify_dataset(model, data, settings, options)

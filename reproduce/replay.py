@@ -1,7 +1,7 @@
 """Certificates for another D, clip or method from stored evidence, without sampling.
 
-`certify` draws the votes at a level and the samples of h from noise streams of their own. So one
-run at each level and one run of the selector hold every draw that it would take at any λ, D or
+`certify` draws the votes at a level and the samples of h from noise streams of their own. So the
+votes at each level and one run of the selector hold every draw that it would take at any λ, D or
 clip on these levels, and the certificate follows by `Certificate.derive`, as it does there.
 
 g_v* at one λ needs votes of f only where its selector chooses. Its table of votes has the
@@ -19,13 +19,18 @@ import numpy as np
 from reproduce.harness import Context, Need, VotingScale, size
 from varsmooth.bounds import Floats
 from varsmooth.certificates import Certificate
+from varsmooth.certification import certify
+from varsmooth.data import ImageDataset
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
+from varsmooth.progress import Progress
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import average_certified_radius
-from varsmooth.runs.options import CertifyOptions, ModelOptions
+from varsmooth.runs.building import load_images
+from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions
 from varsmooth.runs.records import Run
-from varsmooth.selectors import Grid
+from varsmooth.runs.vote_cache import RememberingClassifier
+from varsmooth.selectors import FixedSelector, Grid
 
 Clip = tuple[float, float] | None
 Derive = Callable[[Certificate, SelectorEvidence, Ledger], Certificate]
@@ -34,22 +39,32 @@ Derive = Callable[[Certificate, SelectorEvidence, Ledger], Certificate]
 
 @dataclass(frozen=True)
 class VoteTable:
-    """The votes of f for every image at every level, from one run of a fixed σ for each level."""
+    """The votes of f for an image at a level, drawn when they are asked for.
 
-    runs: Sequence[Run]
+    The noise of an image does not depend on what else is computed, so these are the votes of a run
+    at that level; few of a grid's levels matter to an image. They are kept in the vote cache.
+    """
+
+    g: RememberingClassifier
+    images: ImageDataset
+    levels: tuple[float, ...]
+    settings: CertifyOptions
+    batch_size: int
+
+    def at(self, level: float, image: int) -> LevelVotes:
+        """The votes for the image with this id, with the class that other draws chose."""
+        if (level, image) not in self._found:
+            self.g.selector = FixedSelector(level)
+            (row,) = np.flatnonzero(self.images.ids == image)
+            x = self.images.batch([int(row)]).images.to(next(self.g.parameters()).device)
+            asked = {name: getattr(self.settings, name) for name in ("n", "n0", "alpha", "seed")}
+            (found,) = certify(self.g, x, ids=[image], batch_size=self.batch_size, **asked)
+            self._found[level, image] = found.votes[0]
+        return self._found[level, image]
 
     @cached_property
-    def votes(self) -> dict[float, dict[int, LevelVotes]]:
-        """By level and image."""
-        found: dict[float, dict[int, LevelVotes]] = {}
-        for run in self.runs:
-            certificates = [run.certificate(row) for row in run.rows()]
-            found[certificates[0].sigma] = {c.id: c.votes[0] for c in certificates}
-        return found
-
-    @property
-    def levels(self) -> tuple[float, ...]:
-        return tuple(sorted(self.votes))
+    def _found(self) -> dict[tuple[float, int], LevelVotes]:
+        return {}
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,7 @@ class Replay:
             levels = seen.levels_between(ledger, every_index=False)
             if every_level and levels:
                 levels = [s for s in seen.levels or () if levels[0] <= s <= levels[-1]]
-            votes = [self.table.votes[level][original.id] for level in levels]
+            votes = [self.table.at(level, original.id) for level in levels]
             return _derived("paper", ledger, votes, seen, seen.median_level, original)
 
         return self._replayed("paper", clip, derive)
@@ -86,7 +101,7 @@ class Replay:
 
         def derive(original: Certificate, seen: SelectorEvidence, ledger: Ledger) -> Certificate:
             level = seen.median_level
-            votes = [self.table.votes[level][original.id]]
+            votes = [self.table.at(level, original.id)]
             return _derived("conditional", ledger, votes, None, level, original)
 
         return self._replayed("conditional", clip, derive)
@@ -101,10 +116,15 @@ class Replay:
         def derive(original: Certificate, seen: SelectorEvidence, ledger: Ledger) -> Certificate:
             levels = seen.levels or ()
             level = min(max(original.sigma, levels[0]), levels[-1])
-            candidate = self.table.votes[level][original.id].candidate
-            votes = [replace(self.table.votes[s][original.id], candidate=candidate) for s in levels]
+            candidate = self.table.at(level, original.id).candidate
             if spent_as_paper:
                 ledger = replace(ledger, alpha_class=ledger.alpha, alpha_deploy=0.0, n_deploy=0)
+            votes, least = list[LevelVotes](), np.inf
+            for distance, s in seen.levels_by_distance(ledger):
+                if distance >= least:
+                    break  # the rest cannot lower the minimum
+                votes.append(replace(self.table.at(s, original.id), candidate=candidate))
+                least = min(least, max(distance, votes[-1].radius(ledger)))
             return _derived("sound", ledger, votes, seen, level, original)
 
         return self._replayed("sound", clip, derive)
@@ -119,11 +139,13 @@ class Replay:
         levels = Grid.make(self.table.levels, clip).levels
         ledger = self._ledger(method)
         labels = {row["id"]: row["label"] for row in self.selector.rows()}
-        found = [
-            derive(original, replace(original.selector, clip=clip, levels=levels), ledger)
-            for original in self.originals
-            if original.selector is not None
-        ]
+        found = []
+        with Progress(len(self.originals), f"{method} from stored samples of h") as progress:
+            for original in self.originals:
+                assert original.selector is not None
+                seen = replace(original.selector, clip=clip, levels=levels)
+                found.append(derive(original, seen, ledger))
+                progress.add(1)
         rows = [
             {
                 "id": c.id,
@@ -337,14 +359,20 @@ class Certified:
                 held_out_medians(self.context, self.scale, self.sigma_a, lam),
                 self.scale.percentiles,
             )
-            selector = self.selector_run(lam, levels)
-            table = VoteTable([self.fixed_run(level) for level in levels])
-            self._replays[lam] = Replay(table, selector)
+            self._replays[lam] = Replay(self.table(levels), self.selector_run(lam, levels))
         return self._replays[lam]
 
     @cached_property
     def _replays(self) -> dict[float, Replay]:
         return {}
+
+    def table(self, levels: tuple[float, ...]) -> VoteTable:
+        """The votes of f on these levels."""
+        context, need = self.context, Need.fixed(self.sigma_a)
+        built = context.build(ModelOptions(context.model(need), sigma=levels[0]))
+        g = RememberingClassifier(built.g, context.votes)
+        images = load_images(self._images, built)
+        return VoteTable(g, images, levels, self.scale.settings, context.batch_size)
 
     def fixed_run(self, level: float) -> Run:
         """f certified at one level: the baseline g, and votes for every other method."""
@@ -358,9 +386,12 @@ class Certified:
         return self._certify(f"g_v*, λ = {lam:g}, sound", model)
 
     def _certify(self, name: str, model: ModelOptions) -> Run:
+        return self.context.certify(name, model, self._images, self.scale.settings)
+
+    @property
+    def _images(self) -> DataOptions:
         count = self.scale.images if self.split == "test" else self.scale.choice
-        data = self.context.images(self.scale.data, self.split, count)
-        return self.context.certify(name, model, data, self.scale.settings)
+        return self.context.images(self.scale.data, self.split, count)
 
     def chosen(self, lams: Sequence[float]) -> tuple[float, float] | None:
         """The λ and the σ_s with the largest average radius on held-out images, h unattacked."""

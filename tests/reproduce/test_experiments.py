@@ -15,7 +15,6 @@ from reproduce.replay import (
     Certified,
     CertifyScale,
     Replay,
-    VoteTable,
     levels_between,
     selector_options,
 )
@@ -181,8 +180,7 @@ def test_replays_are_what_certify_gives(
     need = Need.fixed(0.25, selector=True)
     levels = Grid.make([0.15, 0.2, 0.22, 0.24, 0.26, 0.28, 0.3, 0.36], None).levels
     certified = Certified(context, tiny, 0.25)
-    table = VoteTable([certified.fixed_run(level) for level in levels])
-    replay = Replay(table, certified.selector_run(0.2, levels))
+    replay = Replay(certified.table(levels), certified.selector_run(0.2, levels))
     model = replace(selector_options(context, need, 0.2, levels), clip=clip or (0.01, 5.0))
     data = context.images(tiny.data, "test", tiny.images)
 
@@ -206,6 +204,16 @@ def test_replays_are_what_certify_gives(
     assert (generous.radii >= found.radii).all()
     assert found.radii.sum() > 0
     assert (replay.conditional(clip).radii >= found.radii - 1e-3).all()
+
+
+def test_the_votes_of_a_replay_are_those_of_a_run_at_the_level(
+    models: Path, store: Path, tiny: CertifyScale
+) -> None:
+    certified = Certified(Context(store, models=models), tiny, 0.25)
+    run = certified.fixed_run(0.25)
+    table = certified.table((0.25, 0.5))
+    for row in run.rows():
+        assert table.at(0.25, row["id"]) == run.certificate(row).votes[0]
 
 
 def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
