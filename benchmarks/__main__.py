@@ -10,12 +10,24 @@ from typing import Any
 
 import torch
 
-from benchmarks import cost, curve, deciding, dual, fixed, memory, processes, stopping, training
+from benchmarks import (
+    cost,
+    curve,
+    deciding,
+    dual,
+    fixed,
+    memory,
+    precision,
+    processes,
+    stopping,
+    training,
+)
 from benchmarks.targets import Results, filled, rows, tables
 
 HERE = Path(__file__).parent
 PARTS = (
-    "fixed", "dual", "deciding", "curve", "stopping", "memory", "training", "processes", "cost",
+    "fixed", "dual", "precision", "deciding", "curve", "stopping", "memory", "training",
+    "processes", "cost",
 )  # fmt: skip
 
 
@@ -27,6 +39,7 @@ def measure(quick: bool = False, only: tuple[str, ...] = PARTS) -> Results:
     steps: dict[str, Callable[[], Any]] = {
         "fixed": lambda: fixed.run(fixed.QUICK if quick else fixed.FULL),
         "dual": lambda: dual.run(dual.QUICK if quick else dual.FULL),
+        "precision": lambda: precision.run(precision.QUICK if quick else precision.FULL),
         "deciding": lambda: (
             deciding.run(deciding.QUICK, votes=None) if quick else deciding.run(deciding.CASES)
         ),

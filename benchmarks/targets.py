@@ -79,6 +79,8 @@ def rows(results: Results) -> Iterator[Row]:
             yield Row(what, 30, case["fewer"], low, high)
             faster = case["seconds_fixed"] / case["seconds_per_decision"]
             yield Row(what.replace("fewer samples", "faster"), 20, faster, faster, faster)
+    for case in results.get("precision", []):
+        yield _row(f"{case['model']}: votes in bfloat16 over float32", 1.3, case["ratio"])
     refuted = sum(case["refuted"] for case in results["deciding"])
     what = "decisions of certify_at that the fixed N refutes"
     yield Row(what, 0, refuted, refuted, refuted, at_most=True, unit="")
@@ -171,6 +173,18 @@ def tables(results: Results) -> dict[str, str]:
                 "only certify_at / only fixed / refuted",
             ],
             [_decisions(case) for case in results["deciding"]],
+        ),
+        "precision": _table(
+            ["model", "faster than float32", "lowest … highest", "votes that differ"],
+            [
+                [
+                    case["model"],
+                    f"{case['ratio']['median']:.2f}×",
+                    f"{case['ratio']['low']:.2f} … {case['ratio']['high']:.2f}",
+                    f"{100 * case['differ']:.1f} %",
+                ]
+                for case in results.get("precision", [])
+            ],
         ),
         "curve": curve.table(results.get("curve", [])),
         "stopping": stopping.table(results.get("stopping", [])),

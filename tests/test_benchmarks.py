@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import cost, curve, deciding, dual, fixed, memory, processes, stopping, training
+from benchmarks import (
+    cost,
+    curve,
+    deciding,
+    dual,
+    fixed,
+    memory,
+    precision,
+    processes,
+    stopping,
+    training,
+)
 from benchmarks.__main__ import measure, processor
 from benchmarks.peers import Limit, ReferenceLoop
 from benchmarks.targets import Row, filled, rows, tables
@@ -30,6 +41,7 @@ def test_every_part_runs_and_fills_its_table(tmp_path: Path) -> None:
     small = {
         "fixed": fixed.run(fixed.QUICK),
         "dual": dual.run(dual.QUICK, ["cifar10-0.25"]),
+        "precision": precision.run(precision.QUICK, ["cifar10-0.25"]),
         "deciding": deciding.run(deciding.QUICK, votes=None),
         "curve": curve.run(curve.QUICK, votes=None, store=tmp_path),
         "stopping": stopping.run(20),
@@ -49,6 +61,7 @@ def test_every_part_runs_and_fills_its_table(tmp_path: Path) -> None:
         "bare f",
         "published loop",
         "levels visited",
+        "bfloat16",
         "fewer samples",
         "whole curve",
         "memory",

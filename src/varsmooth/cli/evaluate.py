@@ -244,7 +244,8 @@ def _announce(
     verb: str, model: ModelOptions, data: DataOptions, run: RunOptions, **settings: object
 ) -> None:
     images = f"{data.words(data.split)} {data.subset or ''}".rstrip()
-    settings = {"resize": data.resize, "σ": _level(model), **settings}
+    precision = None if model.precision == "float32" else model.precision
+    settings = {"resize": data.resize, "σ": _level(model), "precision": precision, **settings}
     announce(f"{verb} {images} with {model.model}", run.device, **settings, out=run.out)
 
 
