@@ -300,12 +300,12 @@ class Context:
         return f"one h, trained in the scheme of g_v*, serves g_v too{also}"
 
     def _own(self, need: Need) -> str | None:
-        """`hv-0.25` in a folder of models, or `cifar10-0.25-gv` released."""
+        """`hv-0.25` in a folder of models, or `cifar10-0.25-gv` released, or of the variant."""
         if self.models is not None:
             folder = self.models / f"hv-{need.level}"
             return str(folder) if (folder / CONFIG).is_file() else None
-        name = f"{need.released}-gv"
-        return name if self.variant is None and name in released_names() else None
+        name = f"{self._released(need)}-gv"
+        return name if name in released_names() else None
 
     def find(self, need: Need) -> str | None:
         """Name or folder of a model that is there."""

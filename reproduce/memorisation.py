@@ -52,14 +52,16 @@ RATIOS = (0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.6, 2.0)
 class MemorisationScale(Scale):
     """The paper trains h for 200 passes over all training images."""
 
-    sigmas: tuple[float, ...] = size("σ_a", (0.25,))
-    images: int = size("measured images of each set", 1000)
-    subset: int = size("training images of h", 45_000)
+    sigmas: tuple[float, ...] = size("σ_a", (0.25,), stated=False)
+    images: int = size("measured images of each set", 1000, stated=False)
+    subset: int = size("training images of h", 45_000, stated=False)
     passes: int = size("passes of h over them", 200)
-    classifiers: tuple[str, ...] = size("classifiers f", ("released", "overfitted", "batch"))
+    classifiers: tuple[str, ...] = size(
+        "classifiers f", ("released", "overfitted", "batch"), stated=False
+    )
     classifier_passes: int = size("passes of an overfitted f over the same images", 400)
     lams: tuple[float, ...] = size("λ", (0.0, 0.1, 0.2))
-    draws: int = size("noisy copies behind a measured objective", 32)
+    draws: int = size("noisy copies behind a measured objective", 32, stated=False)
     train_split: str = "train"
 
     @property

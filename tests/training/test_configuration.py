@@ -24,8 +24,10 @@ CONFIDENCE = ("cpu/h-0.25-confidence", "cpu/h-universal-1.00-confidence")
 STRONG = ("cpu/strong", "cpu/strong-consistency")
 """The two halves of the classifier that is trained as well as two cores can."""
 
-OTHERS = ("cpu/h-strong", "cpu/f-clean", "cpu/denoiser")
-"""The selector on it; a classifier trained without noise, and a denoiser in front of it."""
+WIDE = ("cpu/h-0.25-wide", "cpu/hv-0.25-wide")
+"""Selectors with the spread of the paper's."""
+
+OTHERS = ("cpu/h-strong", *WIDE, "cpu/f-clean", "cpu/denoiser")
 
 
 def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
@@ -43,8 +45,9 @@ def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
 def test_presets_are_valid_and_fit_their_name(name: str) -> None:
     scale, model = name.split("/")
     if name in OTHERS:
-        kind = SelectorConfig if model.startswith("h-") else ClassifierConfig
-        assert read_config(kind, name).precision == "bfloat16"
+        kind = SelectorConfig if model.startswith("h") else ClassifierConfig
+        config = read_config(kind, name)
+        assert (config.precision == "bfloat16") == (name not in WIDE)
     elif name in STRONG:
         strong = read_config(ClassifierConfig, name)
         assert (strong.universal, strong.sigma, strong.network) == (True, 1.0, "resnet9")
