@@ -15,10 +15,8 @@ from varsmooth.report.outcomes import Outcomes, outcome
 from varsmooth.runs.records import HEADER, Run
 
 EVERYTHING = "all"
-LINES = 100
-"""Lines of the table that are shown at a time."""
-MAX_BYTES = 2**30
-"""Of the rows of a run: a larger one would not fit into memory beside everything else."""
+LINES = 100  # of the table, shown at a time
+MAX_BYTES = 2**30  # of records: more would not fit into memory beside everything else
 
 
 def open_run(folder: str | Path) -> "OpenRun":

@@ -25,10 +25,8 @@ from varsmooth.models.source import Source
 
 Answer = dict[str, Any]
 Body = Mapping[str, Any]
-MANY = 12
-"""Images of the view of several."""
-AGREE = 16
-"""Votes that choose the sample of the first view."""
+MANY = 12  # images of the view of several
+AGREE = 16  # votes that choose the sample of the first view
 
 
 @dataclass(frozen=True)
@@ -46,23 +44,15 @@ class Question:
 
 
 class Desk:
-    """The models, sample images and runs that a page offers, and the work on them.
-
-    Args:
-        model: The first to be shown, a released name or a folder.
-        data: Where its samples come from; by default its own data set.
-        run: The folder of a run to open.
-        any_run: Whether a visitor may name another.
-        trust: Import paths of networks that the models may load.
-    """
+    """The models, sample images and runs that a page offers, and the work on them."""
 
     def __init__(
         self,
-        model: str | None = None,
-        data: str | None = None,
-        run: Path | None = None,
-        any_run: bool = True,
-        trust: Collection[str] = (),
+        model: str | None = None,  # the first to be shown, a released name or a folder
+        data: str | None = None,  # where its samples come from; by default its own data set
+        run: Path | None = None,  # the folder of a run to open
+        any_run: bool = True,  # whether a visitor may name another
+        trust: Collection[str] = (),  # import paths of networks that the models may load
     ) -> None:
         self.trust = trust
         self.first_model = model or MODEL
@@ -109,7 +99,7 @@ class Desk:
         split = "test" if named.data is not None else unseen_split(source)
         side = shape[1] if shape is not None and shape[1] == shape[2] else source.resize
         images = few_of_each(load_source(replace(source, resize=side), split))
-        return fitted(images, model.at(model.about.default_sigma), model.class_names, shape)
+        return fitted(images, model.at(model.about.default_sigma), model.about.class_names, shape)
 
     def _first_sample(self, name: str) -> int:
         """The first sample whose votes agree on its class, so that the first view shows a radius.
@@ -165,16 +155,15 @@ class Desk:
         with watching(job, model, work.most_to_look(model, knobs)):
             view = work.look(model, q.image, knobs, q.seed)
             deployed = self._preview(model.in_use, q)
-        said, names = view.answer, model.class_names
+        said, names = view.answer, model.about.class_names
         html = {
             "answer": views.one.answer(view, deployed, names, q.label),
             "grid": views.one.grid(model.levels(knobs), said.sigma),
         }
         if body.get("advanced"):
             html["noisy"] = views.one.noisy(view)
-            html["draws"] = views.parts.draws(
-                view.draws, said.sigma, knobs.budget, f"{knobs.budget:g}"
-            )
+            budget = knobs.budget
+            html["draws"] = views.parts.draws(view.draws, said.sigma, budget, f"{budget:g}")
             html["votes"] = views.parts.votes(said.counts, names, said.prediction)
         return {"html": html}
 
@@ -194,7 +183,7 @@ class Desk:
         q = self.question(body)
         with watching(job, q.model, work.most_to_certify(q.model, q.knobs)):
             found = work.certify_each_way(q.model, q.image, q.knobs)
-        shown = views.one.certified(found, q.model.class_names, q.knobs.budget)
+        shown = views.one.certified(found, q.model.about.class_names, q.knobs.budget)
         return {"html": {"certified": shown}}
 
     def attack(self, body: Body, job: Job) -> Answer:
@@ -203,7 +192,7 @@ class Desk:
         kind: work.AttackKind = "weak" if body.get("kind") == "weak" else "strong"
         with watching(job, q.model, work.most_to_attack(q.model, q.knobs, kind)):
             found = work.attack(q.model, q.image, q.knobs, kind)
-        shown = views.one.attacked(found, q.model.class_names, q.knobs.budget)
+        shown = views.one.attacked(found, q.model.about.class_names, q.knobs.budget)
         return {"html": {"attacked": shown}}
 
     def _preview(self, way: str, q: Question) -> Certificate:
@@ -222,8 +211,7 @@ class Desk:
                 way: self.certificates(way, model, images, model.read_by(way, knobs), 0)
                 for way in model.ways
             }
-        shown = views.several_html(images, ways, model.class_names)
-        return {"html": {"several": shown}}
+        return {"html": {"several": views.several_html(images, ways, model.about.class_names)}}
 
     # Runs
 

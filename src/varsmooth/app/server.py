@@ -32,13 +32,11 @@ from varsmooth.app.views import page_html
 from varsmooth.app.worker import Cancelled, Job
 from varsmooth.errors import VarsmoothError, require
 
-MAX_QUESTION = 2 * 2**20
-"""Bytes of a request that is not an upload: a picture in the model's size, and some numbers."""
-PATIENCE = 30.0
-"""Seconds that the body of a request may take to arrive."""
-TICK = 0.25
-"""Seconds between two reports of progress."""
+MAX_QUESTION = 2 * 2**20  # bytes: a picture in the model's size, and some numbers
+PATIENCE = 30.0  # seconds that the body of a request may take to arrive
+TICK = 0.25  # seconds between two reports of progress
 
+# The browser itself refuses inline scripts, foreign content, and to show the page in a frame.
 HEADERS = {
     b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; "
     b"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -49,7 +47,6 @@ HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"cache-control": b"no-store",
 }
-"""The browser itself refuses inline scripts, foreign content, and to show the page in a frame."""
 
 
 class Guard:
@@ -118,21 +115,17 @@ async def progress(desk: Desk, work: Callable[[Job], dict[str, Any]]) -> AsyncIt
     try:
         job, future = desk.worker.begin(work)
     except VarsmoothError as error:
-        yield line({"error": sentence(error)})
+        yield f"{json.dumps({'error': sentence(error)})}\n"
         return
     answer = asyncio.wrap_future(future)
     try:
         while not answer.done():
-            yield line({"share": round(job.share, 3)})
+            yield f"{json.dumps({'share': round(job.share, 3)})}\n"
             await asyncio.wait({answer}, timeout=TICK)
-        yield line(outcome(answer))
+        yield f"{json.dumps(outcome(answer))}\n"
     finally:
         job.cancel()
         answer.cancel()
-
-
-def line(value: dict[str, Any]) -> str:
-    return json.dumps(value) + "\n"
 
 
 def outcome(answer: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
