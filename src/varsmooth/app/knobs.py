@@ -159,17 +159,14 @@ class Smoothers:
             )
             found["g_v"] = smoothed(self.checkpoint, replace(of_h, protect=False))
             found["g_v*"] = smoothed(self.checkpoint, protected)
-        found["cascade"] = smoothed(self.checkpoint, self._cascade(knobs, found))
-        return found
-
-    def _cascade(self, knobs: Knobs, found: Mapping[str, SmoothedClassifier]) -> Settings:
-        """The stages tuned for λ; else the levels of the grid or around σ, largest first."""
         if self.about.cascades:
-            return Settings(cascade="tuned", lam=knobs.lam)
-        levels = levels_of(found["g_v*"]) if "g_v*" in found else (knobs.sigma,)
-        if len(levels) == 1:
-            levels = (levels[0] / 2, levels[0], 2 * levels[0])
-        return Settings(cascade=",".join(f"{level:.9g}" for level in reversed(levels)))
+            cascade = Settings(cascade="tuned", lam=knobs.lam)
+        else:  # the levels of the grid or around σ, largest first
+            levels = levels_of(found["g_v*"]) if self.has_selector else (knobs.sigma,)
+            if len(levels) == 1:
+                levels = (levels[0] / 2, levels[0], 2 * levels[0])
+            cascade = Settings(cascade=",".join(f"{level:.9g}" for level in reversed(levels)))
+        return found | {"cascade": smoothed(self.checkpoint, cascade)}
 
     @property
     def ways(self) -> list[str]:

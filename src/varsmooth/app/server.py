@@ -13,15 +13,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette import responses
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import (
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -76,13 +71,13 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if not self._is_ours(host):
-            return PlainTextResponse("This page has another name.", 400)
+            return responses.PlainTextResponse("This page has another name.", 400)
         if origin is not None and origin.lower() != f"http://{host}".lower():
-            return PlainTextResponse("Other sites may not use this page.", 403)
+            return responses.PlainTextResponse("Other sites may not use this page.", 403)
         limit = MAX_BYTES if request.url.path == "/upload" else MAX_QUESTION
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > limit:
-            return PlainTextResponse(f"At most {limit} bytes.", 413)
+            return responses.PlainTextResponse(f"At most {limit} bytes.", 413)
         return None
 
     def _is_ours(self, host: str) -> bool:
@@ -152,12 +147,12 @@ def application(desk: Desk, host: str) -> ASGIApp:
     async def show(request: Request) -> Response:
         model = request.query_params.get("model", desk.first_model)
         try:
-            return HTMLResponse(await asyncio.to_thread(page_html, desk, model))
+            return responses.HTMLResponse(await asyncio.to_thread(page_html, desk, model))
         except VarsmoothError as error:
-            return PlainTextResponse(sentence(error), 404)
+            return responses.PlainTextResponse(sentence(error), 404)
 
     def answered(work: Callable[[Job], dict[str, Any]]) -> Response:
-        return StreamingResponse(progress(desk, work), media_type="application/x-ndjson")
+        return responses.StreamingResponse(progress(desk, work), media_type="application/x-ndjson")
 
     async def answer(request: Request) -> Response:
         name, asked = request.url.path.lstrip("/"), request.query_params
@@ -174,7 +169,7 @@ def application(desk: Desk, host: str) -> ASGIApp:
             require(isinstance(body, dict), "a request must be a JSON object")
             return answered(lambda job: desk.answers[name](body, job))
         except (ValueError, RecursionError, TimeoutError, ClientDisconnect) as error:
-            return JSONResponse({"error": sentence(error)}, 400)
+            return responses.JSONResponse({"error": sentence(error)}, 400)
 
     routes = [
         Route("/", show),
