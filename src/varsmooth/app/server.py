@@ -167,7 +167,7 @@ def application(desk: Desk, host: str) -> ASGIApp:
             )
             body = json.loads(await body_of(request, MAX_QUESTION))
             require(isinstance(body, dict), "a request must be a JSON object")
-            return answered(lambda job: desk.answers[name](body, job))
+            return answered(lambda job: {"html": desk.answers[name](body, job)})
         except (ValueError, RecursionError, TimeoutError, ClientDisconnect) as error:
             return responses.JSONResponse({"error": sentence(error)}, 400)
 

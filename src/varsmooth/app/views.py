@@ -65,19 +65,14 @@ one, run, parts, _several = (  # macros: functions from values to HTML
 def page_html(desk: "Desk", model: str) -> str:
     """The whole page for one model."""
     about, samples = desk.about(model), desk.samples(model)
-    names, labels = samples.class_names, samples.labels
-    captions = [
-        f"image {i + 1}" if labels is None else f"label: {names[labels[i]]}"
-        for i in range(len(samples))
-    ]
-    thumbnails = [pages.picture(image, THUMBNAIL) for image in samples.images]
     return _templates.get_template("page.html").render(
         desk=desk,
         model=model,
         about=about,
         knobs=knobs_for(about),
         first=vars(Knobs.recommended(about)),
-        samples=list(zip(thumbnails, captions, strict=True)),
+        thumbnails=[pages.picture(image, THUMBNAIL) for image in samples.images],
+        samples=samples,
     )
 
 

@@ -110,8 +110,6 @@ HEAD = ("what", "guarantee", "images", "right", "radius ≥ 0.25", "average radi
 
 def _lines(run: "Outcomes") -> list[tuple[str, ...]]:
     """One line of the table, or two for an attack."""
-    from varsmooth.report import average_certified_radius
-
     right, n = str(run.correct.sum()), str(len(run))
     if run.verb == "attack":
         before = ("before the attack", "", n, str(run.clean_correct.sum()), "", "", "")
@@ -119,5 +117,5 @@ def _lines(run: "Outcomes") -> list[tuple[str, ...]]:
     votes = f"{run.samples.mean():.0f}"
     if run.verb == "predict":
         return [(run.name, "", n, right, "", "", votes)]
-    far, mean = str((run.reach >= 0.25).sum()), average_certified_radius(run.reach)
-    return [(run.name, str(run.guarantee), n, right, far, rounded(mean), votes)]
+    far, mean = str((run.reach >= 0.25).sum()), rounded(run.average_radius)
+    return [(run.name, str(run.guarantee), n, right, far, mean, votes)]
