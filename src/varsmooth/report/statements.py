@@ -230,7 +230,6 @@ def result(run: Run) -> list[str]:
 
 
 def _answer(run: Run, row: Row) -> str:
-    """Class, level and radius of one image."""
     about = run.header["dataset"]
     who = str(about["name"]) if about["size"] == 1 else f"image {row['id']}"
     names = run.header.get("class_names") or about.get("class_names", [])
@@ -246,7 +245,6 @@ def next_command(run: Run) -> str:
 
 
 def _attack(run: Run, rows: Sequence[Row]) -> str:
-    """What the attack did at one budget."""
     clean = attacked = "unlabelled"
     if rows[0]["label"] is not None:
         found = Outcomes.of(run.header, rows)
