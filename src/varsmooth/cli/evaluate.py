@@ -163,11 +163,7 @@ def attack(
 
 
 def _search(
-    against: Path,
-    model: ModelOptions,
-    data: DataOptions,
-    settings: AttackOptions,
-    run: RunOptions,
+    against: Path, model: ModelOptions, data: DataOptions, settings: AttackOptions, run: RunOptions
 ) -> None:
     changed = _changed(replace(model, model=None, trust=None)) + _changed(data)
     changed += ["--eps"] * (settings.eps is not None)
