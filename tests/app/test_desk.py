@@ -170,9 +170,9 @@ def test_a_tuned_cascade_moves_with_lambda(pair: Path, tmp_path: Path) -> None:
     assert low == pytest.approx((0.1, 0.2))
     assert high == pytest.approx((0.2, 0.5))
     desk = Desk(str(tmp_path / "f"))
-    shown = desk.look(body(desk, advanced=True), Job())["html"]
+    shown = desk.look(body(desk, advanced=True), Job())
     assert "the stage whose votes answer" in shown["answer"]
-    assert "<figure" in desk.curve(body(desk), Job())["html"]["curve"]
+    assert "<figure" in desk.curve(body(desk), Job())["curve"]
     assert page_html(desk, desk.first_model).count('type="range" step="0.01"') == 2  # λ, both views
     desk.worker.close()
 
@@ -316,27 +316,27 @@ def test_damaged_uploads_get_a_sentence(form: str) -> None:
 
 
 def test_the_desk_shows_every_part(desk: Desk) -> None:
-    shown = desk.look(body(desk, advanced=True), Job())["html"]
+    shown = desk.look(body(desk, advanced=True), Job())
     assert 'id="sigma"' in shown["answer"]
     assert 'class="chosen"' in shown["grid"]
     assert shown["draws"].count("<img") == shown["votes"].count("<img") == 1
-    assert desk.look(body(desk), Job())["html"].keys() == {"answer", "grid"}
-    curve = desk.curve(body(desk), Job())["html"]["curve"]
+    assert desk.look(body(desk), Job()).keys() == {"answer", "grid"}
+    curve = desk.curve(body(desk), Job())["curve"]
     assert curve.count("<img") == 1
     assert "Large dots" in curve
     assert "Orange" in curve
     assert "λ changes nothing" not in curve
-    certified = desk.certify(body(desk), Job())["html"]["certified"]
+    certified = desk.certify(body(desk), Job())["certified"]
     assert certified.count("<mark>sound") == 3
     assert certified.count("<mark>heuristic") == 1
-    attacked = desk.attack(body(desk), Job())["html"]["attacked"]
+    attacked = desk.attack(body(desk), Job())["attacked"]
     assert attacked.count("<tr>") == 6
     assert attacked.count("<img") == 3
 
 
 def test_the_level_in_use_and_what_h_says_agree(desk: Desk, model: Smoothers) -> None:
     """The grid is in sight, and σ is said to be its level for h's median."""
-    shown = desk.look(body(desk), Job())["html"]
+    shown = desk.look(body(desk), Job())
     view = work.look(model, desk.samples(model.name)[:1], few(model), 0)
     assert view.draws is not None
     assert f"grid level for h’s median {view.draws.median:.4f}" in shown["answer"]
@@ -346,11 +346,11 @@ def test_the_level_in_use_and_what_h_says_agree(desk: Desk, model: Smoothers) ->
 
 def test_several_images_stand_side_by_side(desk: Desk) -> None:
     before = desk.certificates.cache_info().misses
-    shown = desk.several(body(desk), Job())["html"]["several"]
+    shown = desk.several(body(desk), Job())["several"]
     assert shown.count("<article") == 12
     for way in ("selector", "cascade", "one σ"):
         assert shown.count(f"{way}</th>") == 12
-    other = desk.several(body(desk, lam=1.0), Job())["html"]["several"]
+    other = desk.several(body(desk, lam=1.0), Job())["several"]
     assert other != shown
     assert desk.certificates.cache_info().misses == before + 4  # λ moves the selector alone
 
@@ -373,15 +373,15 @@ def test_a_classifier_alone_is_served(tmp_path: Path) -> None:
     torch.manual_seed(0)
     save(tmp_path / "f", about, build("conv4", options))
     alone = Desk(str(tmp_path / "f"))
-    shown = alone.look(body(alone, advanced=True), Job())["html"]
+    shown = alone.look(body(alone, advanced=True), Job())
     assert "no selector" in shown["draws"]
     assert "the same for every image" in shown["answer"]
-    curve = alone.curve(body(alone), Job())["html"]["curve"]
+    curve = alone.curve(body(alone), Job())["curve"]
     assert ("Orange" in curve, "Large dots" in curve) == (True, False)  # as the chart is drawn
     assert "λ changes nothing" in curve
-    assert "heuristic" not in alone.certify(body(alone), Job())["html"]["certified"]
-    assert "<small>one fixed σ" in alone.attack(body(alone, kind="weak"), Job())["html"]["attacked"]
-    assert "selector</th>" not in alone.several(body(alone), Job())["html"]["several"]
+    assert "heuristic" not in alone.certify(body(alone), Job())["certified"]
+    assert "<small>one fixed σ" in alone.attack(body(alone, kind="weak"), Job())["attacked"]
+    assert "selector</th>" not in alone.several(body(alone), Job())["several"]
     alone.worker.close()
 
 
@@ -475,16 +475,16 @@ def test_a_run_is_browsed(verb: str, desk: Desk, pair: Path, tmp_path: Path) -> 
     common = f"--model {pair} --subset :4 --seed 0"
     folder = str(tmp_path / "run")
     assert run(f"{verb} {options} {common} --out {folder}") == 0
-    shown = desk.browse({"folder": folder, "all": True}, Job())["html"]
+    shown = desk.browse({"folder": folder, "all": True}, Job())
     assert shown["runcurve"].count("<img") == 1
     rows = 8 if verb == "attack" else 4
     assert shown["table"].count("data-row") == rows
     kinds = open_run(folder).kinds()
     assert kinds[0] == EVERYTHING
     tables = [desk.browse({"folder": folder, "kind": kind}, Job()) for kind in kinds[1:]]
-    assert sum(table["html"]["table"].count("data-row") for table in tables) == rows
+    assert sum(table["table"].count("data-row") for table in tables) == rows
     for number in range(rows):
-        evidence = desk.evidence({"folder": folder, "row": number}, Job())["html"]["evidence"]
+        evidence = desk.evidence({"folder": folder, "row": number}, Job())["evidence"]
         assert 'class="pixels"' in evidence
         charts = {
             "certify": ("Entry distance", "Votes at σ", "What the selector h says"),
@@ -509,8 +509,8 @@ def test_texts_of_a_run_are_text(certified: Path, tmp_path: Path, desk: Desk) ->
         text = text.replace(f'"{name}"', f'"{evil}{name}"')
     header.write_text(text)
     asked: dict[str, Any] = {"folder": str(folder), "all": True}
-    shown = str(desk.browse(asked, Job())["html"])
-    shown += str(desk.evidence({"folder": str(folder), "row": 0}, Job())["html"])
+    shown = str(desk.browse(asked, Job()))
+    shown += str(desk.evidence({"folder": str(folder), "row": 0}, Job()))
     assert "&lt;img src=x" in shown
     assert "<img src=x" not in shown
 

@@ -6,8 +6,7 @@ views and templates: the page and its answers as HTML;
 worker: one piece of work at a time; desk: from a request to its answer;
 server: who may ask, and what a browser may load; static: style and script.
 
-Only server knows HTTP. It never reads an upload by its path and stores nothing about a visitor: a
-picture travels with each request.
+Only server knows HTTP. A picture travels with each request.
 """
 
 from importlib.util import find_spec

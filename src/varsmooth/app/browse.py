@@ -1,6 +1,6 @@
 """The records of a run folder: a curve, a table to filter, the evidence of each image."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -9,16 +9,14 @@ from typing import Any
 from varsmooth.app import views
 from varsmooth.data import ImageDataset
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.report import figures, statements
+from varsmooth.report import statements
 from varsmooth.report.gallery import images_of
 from varsmooth.report.outcomes import Outcomes, outcome
 from varsmooth.runs.records import HEADER, Run
 
 EVERYTHING = "all"
-LINES = 100
-"""Lines of the table that are shown at a time."""
-MAX_BYTES = 2**30
-"""Of the rows of a run: a larger one would not fit into memory beside everything else."""
+LINES = 100  # of the table, shown at a time
+MAX_BYTES = 2**30  # of records: more would not fit into memory beside everything else
 
 
 def open_run(folder: str | Path) -> "OpenRun":
@@ -62,15 +60,10 @@ class OpenRun:
 
     def overview_html(self) -> dict[str, str]:
         """What the run is, the report's figure for its kind, and the outcomes to filter by."""
-        plots: dict[str, Callable[..., None]] = {
-            "certify": figures.plot_certified_accuracy,
-            "attack": figures.plot_robust_accuracy,
-            "predict": figures.plot_accuracy_by_sigma,
-        }
         outcomes = self.outcomes
         return {
             "summary": views.run.summary(outcomes, statements.what_holds([outcomes])),
-            "runcurve": views.run.curve(outcomes, plots[outcomes.verb]),
+            "runcurve": views.run.curve(outcomes),
             "kinds": views.run.kinds(self.kinds()),
         }
 

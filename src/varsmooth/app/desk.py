@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from varsmooth.app import views, work
-from varsmooth.app.browse import EVERYTHING, open_run
+from varsmooth.app.browse import EVERYTHING, OpenRun, open_run
 from varsmooth.app.knobs import Knobs, Smoothers
 from varsmooth.app.uploads import decoded, open_upload
 from varsmooth.app.worker import Job, Worker
@@ -23,12 +23,10 @@ from varsmooth.errors import require
 from varsmooth.models.descriptions import Description, describe, released_names
 from varsmooth.models.source import Source
 
-Answer = dict[str, Any]
 Body = Mapping[str, Any]
-MANY = 12
-"""Images of the view of several."""
-AGREE = 16
-"""Votes that choose the sample of the first view."""
+Pieces = dict[str, str]  # of HTML, by the slots of the page
+MANY = 12  # images of the view of several
+AGREE = 16  # votes that choose the sample of the first view
 
 
 @dataclass(frozen=True)
@@ -46,23 +44,15 @@ class Question:
 
 
 class Desk:
-    """The models, sample images and runs that a page offers, and the work on them.
-
-    Args:
-        model: The first to be shown, a released name or a folder.
-        data: Where its samples come from; by default its own data set.
-        run: The folder of a run to open.
-        any_run: Whether a visitor may name another.
-        trust: Import paths of networks that the models may load.
-    """
+    """The models, sample images and runs that a page offers, and the work on them."""
 
     def __init__(
         self,
-        model: str | None = None,
-        data: str | None = None,
-        run: Path | None = None,
-        any_run: bool = True,
-        trust: Collection[str] = (),
+        model: str | None = None,  # the first to be shown, a released name or a folder
+        data: str | None = None,  # where its samples come from; by default its own data set
+        run: Path | None = None,  # the folder of a run to open
+        any_run: bool = True,  # whether a visitor may name another
+        trust: Collection[str] = (),  # import paths of networks that the models may load
     ) -> None:
         self.trust = trust
         self.first_model = model or MODEL
@@ -82,7 +72,7 @@ class Desk:
         self.first_sample(self.first_model)
         if run is not None:
             open_run(run)
-        self.answers: dict[str, Callable[[Body, Job], Answer]] = {
+        self.answers: dict[str, Callable[[Body, Job], Pieces]] = {
             "look": self.look,
             "curve": self.curve,
             "certify": self.certify,
@@ -109,7 +99,7 @@ class Desk:
         split = "test" if named.data is not None else unseen_split(source)
         side = shape[1] if shape is not None and shape[1] == shape[2] else source.resize
         images = few_of_each(load_source(replace(source, resize=side), split))
-        return fitted(images, model.at(model.about.default_sigma), model.class_names, shape)
+        return fitted(images, model.at(model.about.default_sigma), model.about.class_names, shape)
 
     def _first_sample(self, name: str) -> int:
         """The first sample whose votes agree on its class, so that the first view shows a radius.
@@ -133,7 +123,7 @@ class Desk:
 
     # One image
 
-    def upload(self, content: bytes, name: str, model: str) -> Answer:
+    def upload(self, content: bytes, name: str, model: str) -> dict[str, Any]:
         """An uploaded picture in the size that the model wants, and what was done to it."""
         found, said = open_upload(content, name, self.samples(model).shape)
         encoded = views.picture(found.batch([0]).images[0]).partition(",")[2]
@@ -158,27 +148,26 @@ class Desk:
         number = whole("sample", sample, len(samples))
         return samples[number : number + 1]
 
-    def look(self, body: Body, job: Job) -> Answer:
+    def look(self, body: Body, job: Job) -> Pieces:
         """Prediction, σ and radius of one image; with `advanced` what is behind them."""
         q = self.question(body)
         model, knobs = q.model, q.knobs
         with watching(job, model, work.most_to_look(model, knobs)):
             view = work.look(model, q.image, knobs, q.seed)
             deployed = self._preview(model.in_use, q)
-        said, names = view.answer, model.class_names
+        said, names = view.answer, model.about.class_names
         html = {
             "answer": views.one.answer(view, deployed, names, q.label),
             "grid": views.one.grid(model.levels(knobs), said.sigma),
         }
         if body.get("advanced"):
             html["noisy"] = views.one.noisy(view)
-            html["draws"] = views.parts.draws(
-                view.draws, said.sigma, knobs.budget, f"{knobs.budget:g}"
-            )
+            budget = knobs.budget
+            html["draws"] = views.parts.draws(view.draws, said.sigma, budget, f"{budget:g}")
             html["votes"] = views.parts.votes(said.counts, names, said.prediction)
-        return {"html": html}
+        return html
 
-    def curve(self, body: Body, job: Job) -> Answer:
+    def curve(self, body: Body, job: Job) -> Pieces:
         """The certified radius of one image at every fixed σ, and at the level in use."""
         q = self.question(body)
         model, knobs = q.model, q.knobs
@@ -186,25 +175,22 @@ class Desk:
         with watching(job, model, work.most_to_look(model, knobs)):
             ways = {way: self._preview(way, q) for way in dict.fromkeys((model.in_use, "cascade"))}
             fixed = self.fixed_levels(model, q.image, levels, knobs.n, q.seed)
-        shown = views.one.curve(fixed, model.levels(knobs), ways, knobs.sigma, q.label)
-        return {"html": {"curve": shown}}
+        return {"curve": views.one.curve(fixed, model.levels(knobs), ways, knobs.sigma, q.label)}
 
-    def certify(self, body: Body, job: Job) -> Answer:
+    def certify(self, body: Body, job: Job) -> Pieces:
         """Every certificate of one image under fresh noise, and how the sound one is built."""
         q = self.question(body)
         with watching(job, q.model, work.most_to_certify(q.model, q.knobs)):
             found = work.certify_each_way(q.model, q.image, q.knobs)
-        shown = views.one.certified(found, q.model.class_names, q.knobs.budget)
-        return {"html": {"certified": shown}}
+        return {"certified": views.one.certified(found, q.model.about.class_names, q.knobs.budget)}
 
-    def attack(self, body: Body, job: Job) -> Answer:
+    def attack(self, body: Body, job: Job) -> Pieces:
         """One image before and after an attack."""
         q = self.question(body)
         kind: work.AttackKind = "weak" if body.get("kind") == "weak" else "strong"
         with watching(job, q.model, work.most_to_attack(q.model, q.knobs, kind)):
             found = work.attack(q.model, q.image, q.knobs, kind)
-        shown = views.one.attacked(found, q.model.class_names, q.knobs.budget)
-        return {"html": {"attacked": shown}}
+        return {"attacked": views.one.attacked(found, q.model.about.class_names, q.knobs.budget)}
 
     def _preview(self, way: str, q: Question) -> Certificate:
         """The certificate of one way to choose σ, computed once for the knobs that it reads."""
@@ -212,7 +198,7 @@ class Desk:
 
     # Several images
 
-    def several(self, body: Body, job: Job) -> Answer:
+    def several(self, body: Body, job: Job) -> Pieces:
         """A level and a radius for each of several images, in every way there is."""
         name = str(body.get("model"))
         model, images = self.model(name), self.many(name)
@@ -222,30 +208,29 @@ class Desk:
                 way: self.certificates(way, model, images, model.read_by(way, knobs), 0)
                 for way in model.ways
             }
-        shown = views.several_html(images, ways, model.class_names)
-        return {"html": {"several": shown}}
+        return {"several": views.several_html(images, ways, model.about.class_names)}
 
     # Runs
 
-    def browse(self, body: Body, job: Job) -> Answer:
+    def browse(self, body: Body, job: Job) -> Pieces:
         """A run by the path of its folder: a part of its table; with `all` what it is."""
-        run = open_run(self._folder(body))
+        run = self._opened(body)
         start = whole("start", body.get("start", 0), len(run.outcomes) + 1)
         html = {"table": run.table_html(str(body.get("kind", EVERYTHING)), start)}
-        return {"html": html | (run.overview_html() if body.get("all") else {})}
+        return html | (run.overview_html() if body.get("all") else {})
 
-    def evidence(self, body: Body, job: Job) -> Answer:
-        run = open_run(self._folder(body))
-        return {"html": {"evidence": run.evidence_html(whole("row", body.get("row"), 2**31))}}
+    def evidence(self, body: Body, job: Job) -> Pieces:
+        run = self._opened(body)
+        return {"evidence": run.evidence_html(whole("row", body.get("row"), 2**31))}
 
-    def _folder(self, body: Body) -> Path:
+    def _opened(self, body: Body) -> OpenRun:
         named = str(body.get("folder", "")).strip()
         require(bool(named), "name the folder of a run, as given to --out")
         require(
             self.any_run or Path(named) == self.run,
             "this page shows only the run that it was started with",
         )
-        return Path(named)
+        return open_run(named)
 
 
 def watching(job: Job, model: Smoothers, most: int) -> AbstractContextManager[None]:

@@ -14,8 +14,7 @@ from varsmooth.models.settings import Settings
 from varsmooth.selectors import FixedSelector, MedianSelector
 from varsmooth.smoothing import SmoothedClassifier
 
-LEVELS = 12
-"""Levels of the grid between the clip bounds, where a model recommends none."""
+LEVELS = 12  # of the grid between the clip bounds, where a model recommends none
 
 
 class Knob(NamedTuple):
@@ -43,27 +42,18 @@ KNOBS = {
 
 @dataclass(frozen=True)
 class Knobs:
-    """The settings on the page.
+    """The settings on the page."""
 
-    Attributes:
-        sigma: The one level of g.
-        lam: Of the selector, as are `sigma_a`, `sigma_m`, `low` and `high`.
-        n: Votes of f.
-        n_select: Draws of h behind its median and bounds.
-        budget: The attacker's; also D of the paper's certificate.
-        steps: Of the attack.
-    """
-
-    sigma: float
-    lam: float
+    sigma: float  # the one level of g
+    lam: float  # of the selector, as are the next four
     sigma_a: float
     sigma_m: float
     low: float
     high: float
-    n: int = 200
-    n_select: int = 301
-    budget: float = 0.25
-    steps: int = 20
+    n: int = 200  # votes of f
+    n_select: int = 301  # draws of h behind its median and bounds
+    budget: float = 0.25  # the attacker's; also D of the paper's certificate
+    steps: int = 20  # of the attack
 
     @classmethod
     def read(cls, values: Any, about: Description) -> "Knobs":
@@ -151,10 +141,6 @@ class Smoothers:
     def has_selector(self) -> bool:
         return self.checkpoint.selector is not None
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        return self.about.class_names
-
     def at(self, sigma: float) -> SmoothedClassifier:
         """g: one level for every image."""
         return smoothed(self.checkpoint, Settings(sigma=sigma))
@@ -173,17 +159,14 @@ class Smoothers:
             )
             found["g_v"] = smoothed(self.checkpoint, replace(of_h, protect=False))
             found["g_v*"] = smoothed(self.checkpoint, protected)
-        found["cascade"] = smoothed(self.checkpoint, self._cascade(knobs, found))
-        return found
-
-    def _cascade(self, knobs: Knobs, found: Mapping[str, SmoothedClassifier]) -> Settings:
-        """The stages tuned for λ; else the levels of the grid or around σ, largest first."""
         if self.about.cascades:
-            return Settings(cascade="tuned", lam=knobs.lam)
-        levels = levels_of(found["g_v*"]) if "g_v*" in found else (knobs.sigma,)
-        if len(levels) == 1:
-            levels = (levels[0] / 2, levels[0], 2 * levels[0])
-        return Settings(cascade=",".join(f"{level:.9g}" for level in reversed(levels)))
+            cascade = Settings(cascade="tuned", lam=knobs.lam)
+        else:  # the levels of the grid or around σ, largest first
+            levels = levels_of(found["g_v*"]) if self.has_selector else (knobs.sigma,)
+            if len(levels) == 1:
+                levels = (levels[0] / 2, levels[0], 2 * levels[0])
+            cascade = Settings(cascade=",".join(f"{level:.9g}" for level in reversed(levels)))
+        return found | {"cascade": smoothed(self.checkpoint, cascade)}
 
     @property
     def ways(self) -> list[str]:

@@ -13,15 +13,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette import responses
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import (
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -32,13 +27,11 @@ from varsmooth.app.views import page_html
 from varsmooth.app.worker import Cancelled, Job
 from varsmooth.errors import VarsmoothError, require
 
-MAX_QUESTION = 2 * 2**20
-"""Bytes of a request that is not an upload: a picture in the model's size, and some numbers."""
-PATIENCE = 30.0
-"""Seconds that the body of a request may take to arrive."""
-TICK = 0.25
-"""Seconds between two reports of progress."""
+MAX_QUESTION = 2 * 2**20  # bytes: a picture in the model's size, and some numbers
+PATIENCE = 30.0  # seconds that the body of a request may take to arrive
+TICK = 0.25  # seconds between two reports of progress
 
+# The browser itself refuses inline scripts, foreign content, and to show the page in a frame.
 HEADERS = {
     b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; "
     b"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -49,7 +42,6 @@ HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"cache-control": b"no-store",
 }
-"""The browser itself refuses inline scripts, foreign content, and to show the page in a frame."""
 
 
 class Guard:
@@ -79,13 +71,13 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if not self._is_ours(host):
-            return PlainTextResponse("This page has another name.", 400)
+            return responses.PlainTextResponse("This page has another name.", 400)
         if origin is not None and origin.lower() != f"http://{host}".lower():
-            return PlainTextResponse("Other sites may not use this page.", 403)
+            return responses.PlainTextResponse("Other sites may not use this page.", 403)
         limit = MAX_BYTES if request.url.path == "/upload" else MAX_QUESTION
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > limit:
-            return PlainTextResponse(f"At most {limit} bytes.", 413)
+            return responses.PlainTextResponse(f"At most {limit} bytes.", 413)
         return None
 
     def _is_ours(self, host: str) -> bool:
@@ -118,21 +110,17 @@ async def progress(desk: Desk, work: Callable[[Job], dict[str, Any]]) -> AsyncIt
     try:
         job, future = desk.worker.begin(work)
     except VarsmoothError as error:
-        yield line({"error": sentence(error)})
+        yield f"{json.dumps({'error': sentence(error)})}\n"
         return
     answer = asyncio.wrap_future(future)
     try:
         while not answer.done():
-            yield line({"share": round(job.share, 3)})
+            yield f"{json.dumps({'share': round(job.share, 3)})}\n"
             await asyncio.wait({answer}, timeout=TICK)
-        yield line(outcome(answer))
+        yield f"{json.dumps(outcome(answer))}\n"
     finally:
         job.cancel()
         answer.cancel()
-
-
-def line(value: dict[str, Any]) -> str:
-    return json.dumps(value) + "\n"
 
 
 def outcome(answer: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
@@ -159,12 +147,12 @@ def application(desk: Desk, host: str) -> ASGIApp:
     async def show(request: Request) -> Response:
         model = request.query_params.get("model", desk.first_model)
         try:
-            return HTMLResponse(await asyncio.to_thread(page_html, desk, model))
+            return responses.HTMLResponse(await asyncio.to_thread(page_html, desk, model))
         except VarsmoothError as error:
-            return PlainTextResponse(sentence(error), 404)
+            return responses.PlainTextResponse(sentence(error), 404)
 
     def answered(work: Callable[[Job], dict[str, Any]]) -> Response:
-        return StreamingResponse(progress(desk, work), media_type="application/x-ndjson")
+        return responses.StreamingResponse(progress(desk, work), media_type="application/x-ndjson")
 
     async def answer(request: Request) -> Response:
         name, asked = request.url.path.lstrip("/"), request.query_params
@@ -179,9 +167,9 @@ def application(desk: Desk, host: str) -> ASGIApp:
             )
             body = json.loads(await body_of(request, MAX_QUESTION))
             require(isinstance(body, dict), "a request must be a JSON object")
-            return answered(lambda job: desk.answers[name](body, job))
+            return answered(lambda job: {"html": desk.answers[name](body, job)})
         except (ValueError, RecursionError, TimeoutError, ClientDisconnect) as error:
-            return JSONResponse({"error": sentence(error)}, 400)
+            return responses.JSONResponse({"error": sentence(error)}, 400)
 
     routes = [
         Route("/", show),

@@ -16,7 +16,7 @@ from varsmooth.certificates import Certificates
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ABSTAIN
 from varsmooth.evidence import stage_radii
-from varsmooth.report import pages
+from varsmooth.report import figures, pages
 from varsmooth.report.outcomes import outcome
 from varsmooth.report.statements import MEANINGS
 from varsmooth.report.statistics import average_certified_radius, reach
@@ -24,7 +24,6 @@ from varsmooth.report.statistics import average_certified_radius, reach
 if TYPE_CHECKING:
     from varsmooth.app.desk import Desk
 
-TITLES = {"g": "one σ", "g_v*": "selector", "cascade": "cascade"}
 THUMBNAIL = 160
 
 
@@ -52,9 +51,11 @@ _templates = pages.templates(
     stage_radii=stage_radii,
     reachable=reachable,
     drawings=drawings,
+    figures=figures,
     svg=drawings.svg,
 )
 _templates.filters |= {"kind": kind, "picture": picture, "paper_name": paper_name}
+_templates.filters |= {"average_radius": average_certified_radius}
 one, run, parts, _several = (  # macros: functions from values to HTML
     cast(Any, _templates.get_template(f"{name}.html").module)
     for name in ("one", "run", "parts", "several")
@@ -64,19 +65,14 @@ one, run, parts, _several = (  # macros: functions from values to HTML
 def page_html(desk: "Desk", model: str) -> str:
     """The whole page for one model."""
     about, samples = desk.about(model), desk.samples(model)
-    names, labels = samples.class_names, samples.labels
-    captions = [
-        f"image {i + 1}" if labels is None else f"label: {names[labels[i]]}"
-        for i in range(len(samples))
-    ]
-    thumbnails = [pages.picture(image, THUMBNAIL) for image in samples.images]
     return _templates.get_template("page.html").render(
         desk=desk,
         model=model,
         about=about,
         knobs=knobs_for(about),
         first=vars(Knobs.recommended(about)),
-        samples=list(zip(thumbnails, captions, strict=True)),
+        thumbnails=[pages.picture(image, THUMBNAIL) for image in samples.images],
+        samples=samples,
     )
 
 
@@ -85,17 +81,8 @@ def several_html(
 ) -> str:
     """Each image with its σ and radius in every way, and the average radius of each way."""
     radii = {way: true_radii(found, images.labels) for way, found in ways.items()}
-    shown = [
-        {
-            "pixels": x,
-            "label": None if images.labels is None else int(images.labels[i]),
-            "best": max(each[i] for each in radii.values()),
-            "lines": [(TITLES[way], found[i], radii[way][i]) for way, found in ways.items()],
-        }
-        for i, x in enumerate(images.batch(slice(None)).images)
-    ]
-    averages = {TITLES[way]: average_certified_radius(each) for way, each in radii.items()}
-    return str(_several.several(averages, shown, names))
+    pixels = images.batch(slice(None)).images
+    return str(_several.several(pixels, images.labels, ways, radii, names))
 
 
 def true_radii(found: Certificates, labels: NDArray[np.int64] | None) -> Floats:

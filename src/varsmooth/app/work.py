@@ -24,7 +24,6 @@ from varsmooth.prediction import predict
 from varsmooth.runs.attacking import distances, find_adversarial
 from varsmooth.runs.options import AttackOptions
 from varsmooth.selectors import MedianSelector
-from varsmooth.smoothing import SmoothedClassifier
 
 CURVE = 9  # levels between the ends of the curve
 SAMPLES = 16  # noisy copies behind each gradient of an attack
@@ -35,14 +34,11 @@ AttackKind = Literal["strong", "weak"]
 
 @dataclass(frozen=True)
 class View:
-    """One noisy copy of the image, the answer, and h's draws (None: there is no h).
-
-    The distance of the draws is the attacker's budget.
-    """
+    """One noisy copy of the image, the answer, and h's draws."""
 
     noisy: Tensor  # (C,H,W), clipped to [0,1] for the eye
     answer: Prediction
-    draws: SelectorEvidence | None
+    draws: SelectorEvidence | None  # at the attacker's budget; None: there is no h
 
 
 def look(model: Smoothers, image: ImageDataset, knobs: Knobs, seed: int) -> View:
@@ -147,7 +143,7 @@ Reply = tuple[int, float | None]
 
 @dataclass(frozen=True)
 class Attacked:
-    """The adversarial image, and the replies of f, g, g_v, g_v* before and after."""
+    """The adversarial image, and the replies of f without noise, g, g_v, g_v* before and after."""
 
     x: Tensor  # (C,H,W)
     adversarial: Tensor  # (C,H,W)
@@ -176,7 +172,8 @@ def attack(
     weak: through f alone.
     """
     seed = NoiseStream.make(1, seed).seed
-    g, (x, labels, ids) = model.deployed(knobs), image.batch([0])
+    ways, (x, labels, ids) = model.each(knobs), image.batch([0])
+    g = ways[model.in_use]
     (clean,) = predict(g, x, n=knobs.n, alpha=None, seed=seed, ids=ids)
     target = clean.prediction if labels is None else int(labels[0])
     settings = AttackOptions(
@@ -184,30 +181,17 @@ def attack(
     )
     y, sigma = torch.tensor([target]), torch.tensor([clean.sigma])
     found = find_adversarial(g, x, y, knobs.budget, settings, ids, sigma)
-    smoothed = model.each(knobs)
-    before, after = (replies(smoothed, z, knobs, clean.sigma, seed, ids) for z in (x, found))
-    return Attacked(x[0], found[0], target, distances(x, found)[0], before, after)
 
+    def replies(x: Tensor) -> dict[str, Reply]:
+        with torch.no_grad():  # a `conditional` f gets the level of the clean image
+            said: dict[str, Reply] = {"f": (int(g.logits(x, sigma).argmax()), None)}
+        for name, way in ways.items():
+            (answer,) = predict(way, x, n=knobs.n, alpha=ALPHA, seed=seed, ids=ids)
+            said[name] = (answer.prediction, answer.sigma)
+        return said
 
-def replies(
-    smoothed: dict[str, SmoothedClassifier],
-    x: Tensor,
-    knobs: Knobs,
-    sigma: float,
-    seed: int,
-    ids: Tensor,
-) -> dict[str, Reply]:
-    """The prediction of f for x (1,C,H,W) without noise, and of each smoothed classifier.
-
-    A `conditional` f gets the level `sigma`.
-    """
-    with torch.no_grad():
-        plain = smoothed["g"].logits(x, torch.tensor([sigma])).argmax(dim=1)
-    found: dict[str, Reply] = {"f": (int(plain), None)}
-    for name, g in smoothed.items():
-        (answer,) = predict(g, x, n=knobs.n, alpha=ALPHA, seed=seed, ids=ids)
-        found[name] = (answer.prediction, answer.sigma)
-    return found
+    distance = distances(x, found)[0]
+    return Attacked(x[0], found[0], target, distance, replies(x), replies(found))
 
 
 def most_to_attack(model: Smoothers, knobs: Knobs, kind: AttackKind) -> int:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from varsmooth.cli import adopt, app, data, demo, evaluate, measure, models, report, train, tune
+from varsmooth.cli import adopt, app, data, demo, evaluate, models, report, train, tune
 from varsmooth.cli.feedback import say
 from varsmooth.cli.parser import Group, Verbs, WrongUsage, as_typed, parse
 from varsmooth.errors import VarsmoothError
@@ -29,7 +29,7 @@ VERBS: Verbs = {
         {"classifier": train.classifier, "selector": train.selector, "presets": train.presets},
     ),
     "tune": tune.tune,
-    "measure": measure.measure,
+    "measure": models.measure,
     "predict": evaluate.predict,
     "certify": evaluate.certify,
     "attack": evaluate.attack,

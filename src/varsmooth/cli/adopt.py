@@ -78,16 +78,11 @@ def adopt(
     pace = (time.perf_counter() - began) / (len(chosen) * n * len(levels))  # seconds per image
     certified = metrics["certified"]
     best = max(certified, key=lambda level: float(certified[level]["average_radius"]))
-    part = Part(factory, metrics={split: metrics})
+    part, where = Part(factory, metrics={split: metrics}), source.entries()
     described = Description(
-        **source.entries(),
-        class_names=names,
-        sigma_a=float(best),
-        image_shape=chosen.shape,
-        classifier=part,
+        **where, class_names=names, sigma_a=float(best), image_shape=chosen.shape, classifier=part
     )
     save(out, described, classifier=network.cpu())
-    minutes = 3 * pace * len(load_source(source, "train")) / 60
     loss = metrics["plain_accuracy"] - metrics["smoothed_accuracy"][best]
     right = round(metrics["plain_accuracy"] / 100 * len(chosen))
     chance = np.bincount(chosen.known_labels).max() / len(chosen)  # of the commonest class
@@ -97,6 +92,7 @@ def adopt(
             "check its weights, its normalisation and the order of its classes"
         )
     elif loss > 5:
+        minutes = 3 * pace * len(load_source(source, "train")) / 60
         advice = (
             f"noise of σ = {best} costs {loss:.0f} points of accuracy: fine-tune under noise "
             f"(about {max(minutes, 0.1):.1f} min per epoch)"

@@ -47,12 +47,7 @@ def list_(*, root: Path | None = None) -> None:
 
 
 def info(
-    data: str,
-    /,
-    *,
-    split: str = "test",
-    root: Path | None = None,
-    resize: Count | None = None,
+    data: str, /, *, split: str = "test", root: Path | None = None, resize: Count | None = None
 ) -> None:
     """Describe a data set: images, classes, ids; CIFAR-10 is verified too.
 

@@ -13,20 +13,13 @@ from varsmooth.models.cards import aligned
 from varsmooth.models.descriptions import Description, describe
 from varsmooth.models.source import Source
 from varsmooth.rounding import rounded
-from varsmooth.runs.options import (
-    AttackOptions,
-    CertifyOptions,
-    DataOptions,
-    ModelOptions,
-    PredictOptions,
-    RunOptions,
-)
+from varsmooth.runs import options
 from varsmooth.typed import Count
 
 if TYPE_CHECKING:
     from varsmooth.report import Outcomes
 
-ATTACKED = AttackOptions(eps=0.5, steps=10, samples=8, n=200)
+ATTACKED = options.AttackOptions(eps=0.5, steps=10, samples=8, n=200)
 
 
 def demo(
@@ -65,17 +58,17 @@ def demo(
         about.selector is None or about.recommended.get("levels") is not None,
         f"{model} has no grid of levels; choose one with: varsmooth tune {model}",
     )
-    data = DataOptions(data="cifar10-sample", subset=f":{images}")
-    base = ModelOptions(model, trust=trust)
+    data = options.DataOptions(data="cifar10-sample", subset=f":{images}")
+    base = options.ModelOptions(model, trust=trust)
     deployed = replace(base, cascade="tuned", lam=1.0) if about.cascades else base
-    options = RunOptions(out / "predict")
-    predicted = predict_dataset(deployed, data, PredictOptions(seed=0), options)
+    run = options.RunOptions(out / "predict")
+    predicted = predict_dataset(deployed, data, options.PredictOptions(seed=0), run)
     certified = [
-        certify_dataset(smoothed, data, settings, RunOptions(out / name, title))
+        certify_dataset(smoothed, data, settings, options.RunOptions(out / name, title))
         for name, title, smoothed, settings in _ways(base, about, out / "votes")
     ]
-    few, options = replace(data, subset=f":{min(images, 6)}"), RunOptions(out / "attack")
-    attacked = attack_dataset(deployed, few, ATTACKED, options)
+    few, run = replace(data, subset=f":{min(images, 6)}"), options.RunOptions(out / "attack")
+    attacked = attack_dataset(deployed, few, ATTACKED, run)
     runs = open_runs([run.folder for run in [*certified, attacked, predicted]])
     page = write_report(runs, out / "report")
     knob = "--cascade tuned --lam 0.5" if about.cascades else "--sigma 0.5"
@@ -95,13 +88,13 @@ def demo(
 
 
 def _ways(
-    model: ModelOptions, about: Description, votes: Path
-) -> Iterator[tuple[str, str, ModelOptions, CertifyOptions]]:
+    model: options.ModelOptions, about: Description, votes: Path
+) -> Iterator[tuple[str, str, options.ModelOptions, options.CertifyOptions]]:
     """The cascade, one fixed level, and the paper's selector: sound, and by its three levels.
 
     They share their votes, so that each way after the first costs little.
     """
-    settings, sigma = CertifyOptions(vote_cache=votes), about.sigma_of_selector
+    settings, sigma = options.CertifyOptions(vote_cache=votes), about.sigma_of_selector
     if about.cascades:
         tuned = replace(model, cascade="tuned", lam=1.0)
         yield "cascade", "cascade, λ = 1", tuned, settings
@@ -117,8 +110,6 @@ HEAD = ("what", "guarantee", "images", "right", "radius ≥ 0.25", "average radi
 
 def _lines(run: "Outcomes") -> list[tuple[str, ...]]:
     """One line of the table, or two for an attack."""
-    from varsmooth.report import average_certified_radius
-
     right, n = str(run.correct.sum()), str(len(run))
     if run.verb == "attack":
         before = ("before the attack", "", n, str(run.clean_correct.sum()), "", "", "")
@@ -126,5 +117,5 @@ def _lines(run: "Outcomes") -> list[tuple[str, ...]]:
     votes = f"{run.samples.mean():.0f}"
     if run.verb == "predict":
         return [(run.name, "", n, right, "", "", votes)]
-    far, mean = str((run.reach >= 0.25).sum()), average_certified_radius(run.reach)
-    return [(run.name, str(run.guarantee), n, right, far, rounded(mean), votes)]
+    far, mean = str((run.reach >= 0.25).sum()), rounded(run.average_radius)
+    return [(run.name, str(run.guarantee), n, right, far, mean, votes)]

@@ -153,9 +153,8 @@ def attack(
     if settings.eps is None:
         raise WrongUsage("give the attack a budget with --eps, or a run to search with --against")
     data = _here(model, data)
-    _announce(
-        "attack", model, data, run, eps=settings.eps, kind=settings.kind, steps=settings.steps
-    )
+    asked = {name: getattr(settings, name) for name in ("eps", "kind", "steps")}
+    _announce("attack", model, data, run, **asked)
     from varsmooth.report.statements import next_command, result
     from varsmooth.runs.attacking import attack_dataset
 
@@ -164,11 +163,7 @@ def attack(
 
 
 def _search(
-    against: Path,
-    model: ModelOptions,
-    data: DataOptions,
-    settings: AttackOptions,
-    run: RunOptions,
+    against: Path, model: ModelOptions, data: DataOptions, settings: AttackOptions, run: RunOptions
 ) -> None:
     changed = _changed(replace(model, model=None, trust=None)) + _changed(data)
     changed += ["--eps"] * (settings.eps is not None)
@@ -253,18 +248,15 @@ def _level(model: ModelOptions) -> str:
     """Who chooses the noise level, in a few words."""
     if model.sigma is not None:
         return f"{model.sigma:g}"
-    family = () if callers_own(model.model) else describe(str(model.model)).cascades
+    about = None if callers_own(model.model) else describe(str(model.model))
+    if model.cascade == "tuned" and about and about.cascades:
+        lam = 1.0 if model.lam is None else model.lam
+        tuned = stages_for(about.cascades, lam)
+        return f"by cascade tuned for λ = {lam:g}: {replace(tuned, gate=model.gate or tuned.gate)}"
     if model.cascade is not None:
-        stages, gate = model.cascade, model.gate
-        if model.cascade == "tuned" and family:
-            lam = 1.0 if model.lam is None else model.lam
-            tuned = stages_for(family, lam)
-            stages = f"tuned for λ = {lam:g}: {replace(tuned, gate=gate or tuned.gate)}"
-            gate = None
-        return f"by cascade {stages}" + (f" gate {gate:g}" if gate else "")
-    if callers_own(model.model):
+        return f"by cascade {model.cascade}" + (f" gate {model.gate:g}" if model.gate else "")
+    if about is None:
         return "by the model"
-    about = describe(str(model.model))
     unused = " (--cascade tuned is there too)" if about.cascades else ""
     if about.selector is None:
         return f"{about.default_sigma:g}{unused}"

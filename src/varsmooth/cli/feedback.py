@@ -39,9 +39,8 @@ def held_out(images: Source) -> str | None:
     """What is said of held-out images that come from the training images."""
     from varsmooth.data.catalog import has_own
 
-    if images.data is None or has_own("val", images):
-        return None
-    return f"a fixed fifth of each class, because {images.data} is not split"
+    whole = images.data is not None and not has_own("val", images)
+    return f"a fixed fifth of each class, because {images.data} is not split" if whole else None
 
 
 def announce(doing: str, device: Device | None = None, **settings: object) -> None:

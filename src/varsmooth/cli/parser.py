@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import partial
-from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from varsmooth import __version__
 from varsmooth.errors import VarsmoothError, nearest
@@ -117,7 +117,8 @@ def build_parser(verbs: Verbs) -> Parser:
 
 
 def _add_verbs(parser: argparse.ArgumentParser, verbs: Verbs, default: str | None = None) -> None:
-    inner = parser.add_subparsers(title="verbs", dest=parser.prog, prog=parser.prog, metavar="VERB")
+    parser.set_defaults(_prog=parser.prog, _verb=verbs)
+    inner = parser.add_subparsers(title="verbs", prog=parser.prog, metavar="VERB")
     for name, verb in verbs.items():
         options = [] if isinstance(verb, Group) else list(options_of(verb))
         text = verb.help if isinstance(verb, Group) else _doc(verb).partition("\nArgs:")[0]
@@ -134,6 +135,7 @@ def _add_verbs(parser: argparse.ArgumentParser, verbs: Verbs, default: str | Non
             formatter_class=argparse.RawDescriptionHelpFormatter,  # examples keep their lines
             allow_abbrev=False,
         )
+        child.set_defaults(_prog=child.prog, _verb=verb)
         if isinstance(verb, Group):
             _add_verbs(child, verb.verbs, verb.default)
         sections: dict[str, Any] = {"": child}
@@ -143,29 +145,23 @@ def _add_verbs(parser: argparse.ArgumentParser, verbs: Verbs, default: str | Non
             option.add_to(sections[option.title])
 
 
-def options_of(verb: Verb) -> Iterator[Option]:
-    """Every word that a verb understands."""
-    texts = COMMON | _texts(verb)
+def options_of(verb: Any, title: str = "") -> Iterator[Option]:
+    """Every word that a verb understands, or that a dataclass among its parameters stands for."""
+    texts = dict(COMMON)
+    for base in reversed(getattr(verb, "__mro__", [verb])):
+        texts |= _texts(base)
     hints = get_type_hints(verb, include_extras=True)
     for name, parameter in inspect.signature(verb).parameters.items():
-        if is_dataclass(hints[name]):
-            yield from _options_in(hints[name])
-        else:
-            plain = parameter.kind is parameter.POSITIONAL_ONLY
-            empty: Any = [] if hints[name] == list[str] else MISSING
-            default = empty if parameter.default is parameter.empty else parameter.default
-            yield Option(name, hints[name], default, texts.get(name, ""), plain)
-
-
-def _options_in(kind: Any) -> Iterator[Option]:
-    hints = get_type_hints(kind, include_extras=True)
-    title = _doc(kind).partition("\n")[0].rstrip(".")
-    texts = dict(COMMON)
-    for base in reversed(kind.__mro__):
-        texts |= _texts(base)
-    for field in fields(kind):
-        made = None if field.default_factory is not MISSING else field.default
-        yield Option(field.name, hints[field.name], made, texts.get(field.name, ""), title=title)
+        hint, default = hints[name], parameter.default
+        if is_dataclass(hint):
+            yield from options_of(hint, _doc(hint).partition("\n")[0].rstrip("."))
+            continue
+        if default is parameter.empty:
+            default = [] if hint == list[str] else MISSING
+        elif is_dataclass(verb):
+            default = getattr(verb, name, None)  # None where a factory makes it
+        plain = parameter.kind is parameter.POSITIONAL_ONLY
+        yield Option(name, hint, default, texts.get(name, ""), plain, title)
 
 
 def _doc(thing: Any) -> str:
@@ -191,11 +187,12 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
         import argcomplete
 
         argcomplete.autocomplete(parser)
-    words, unknown = parser.parse_known_args(_joined(_with_default(verbs, list(argv))))
-    given, prog, verb = vars(words), PROG, cast(Any, verbs)
-    while isinstance(verb, Mapping) and (name := given.get(prog)):
-        prog, verb = f"{prog} {name}", verb[name]
-        verb = verb.verbs if isinstance(verb, Group) else verb
+    typed = list(argv)
+    group = verbs.get(typed[0]) if typed else None
+    if isinstance(group, Group) and group.default and not group.verbs.keys() & typed[1:2]:
+        typed.insert(1, group.default)  # the verb that was left out
+    words, unknown = parser.parse_known_args(_joined(typed))
+    given, prog, verb = vars(words), words._prog, words._verb
     if isinstance(verb, Mapping):
         if unknown:
             near = nearest(unknown[0], ["--help", "--version"])
@@ -233,10 +230,9 @@ def _bound(verb: Verb, given: Mapping[str, Any]) -> partial[None]:
             made: Any = kind
             read_preset = partial(read_config, made, values.get("preset"))
             arguments[name] = read_preset(own) if preset else made(**own)
-    parameters = inspect.signature(verb).parameters
     plain = [arguments[option.name] for option in options if option.plain]
-    named = {name: arguments[name] for name in list(parameters)[len(plain) :]}
-    return partial(verb, *plain, **named)
+    names = list(inspect.signature(verb).parameters)[len(plain) :]
+    return partial(verb, *plain, **{name: arguments[name] for name in names})
 
 
 def as_typed(sentence: str, verbs: Verbs) -> str:
@@ -266,15 +262,6 @@ def _entry(text: str) -> tuple[str, Any]:
         raise WrongUsage(f"{text} needs a value: NAME=VALUE")
     several = "," in value and value[0] not in "[{"
     return name, yaml.safe_load(f"[{value}]" if several else value)
-
-
-def _with_default(verbs: Verbs, words: list[str]) -> list[str]:
-    """Put in the verb that was left out."""
-    group = verbs.get(words[0]) if words else None
-    if not isinstance(group, Group) or group.default is None:
-        return words
-    said = words[1:2] and words[1] in group.verbs
-    return words if said else [words[0], group.default, *words[1:]]
 
 
 def _joined(words: list[str]) -> list[str]:

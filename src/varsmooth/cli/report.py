@@ -55,11 +55,10 @@ def make(
     from varsmooth.report.outcomes import on_common_images
     from varsmooth.report.statements import cautions
 
-    texts = envelope.split(";") if envelope else []
     if not have_matplotlib():
         say(f"note: {MISSING}", sys.stderr)
     opened = open_runs([Path(run) for run in runs])
-    envelopes = [Envelope.parse(text) for text in texts]
+    envelopes = [Envelope.parse(text) for text in envelope.split(";")] if envelope else []
     if common:
         opened, envelopes = on_common_images(opened, envelopes)
     page = write_report(opened, folder, envelopes, radii)

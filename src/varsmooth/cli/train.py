@@ -35,22 +35,19 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
     split = None if about.dataset in NAMES else unseen_split(about.source)
     found = part.metrics[config.held_out_split] if part else {}
     votes = ", ".join(f"{value:g} % at σ = {s}" for s, value in found["smoothed_accuracy"].items())
+    where = {"split": split, "trust": trust, "out": f"runs/{out.name}-certified"}
+    augmentation = {
+        "crop": None if config.crop == SelectorConfig.crop else config.crop,
+        "flip": None if config.flip else "false",
+    }
     conclude(
         [
             f"accuracy on {found['images']} held-out images: {found['plain_accuracy']:g} % "
             f"without noise; majority vote {votes}",
             f"the classifier is in {out}",
         ],
-        command(
-            f"certify --model {out}", split=split, trust=trust, out=f"runs/{out.name}-certified"
-        ),
-        command(
-            f"train selector --classifier {out}",
-            trust=trust,
-            crop=None if config.crop == SelectorConfig.crop else config.crop,
-            flip=None if config.flip else "false",
-            out=f"{out}-h",
-        ),
+        command(f"certify --model {out}", **where),
+        command(f"train selector --classifier {out}", trust=trust, **augmentation, out=f"{out}-h"),
     )
 
 

@@ -92,15 +92,14 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
     members = cascades.family(cascades.choose(found), table)
     folder = own_copy(model, images.out, "tuned")
     rewrite(folder, replace(about, cascades=members, tuned=tuned))
+    first, *others = members[-1].levels
+    how = {"cascade": "tuned", "lam": 1} if others else {"sigma": f"{first:.4g}"}
+    run = f"runs/{folder.name}-{'cascade' if others else 'fixed'}"
     conclude(
         [
             f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius",
             *(f"  {line}" for line in cascades.summary(found, table)),
             f"written into the description of {folder}",
         ],
-        images.certify(folder, cascade="tuned", lam=1, out=f"runs/{folder.name}-cascade")
-        if len(members[-1].levels) > 1
-        else images.certify(
-            folder, sigma=f"{members[-1].levels[0]:.4g}", out=f"runs/{folder.name}-fixed"
-        ),
+        images.certify(folder, **how, out=run),
     )

@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,15 @@ from varsmooth.report.gallery import Gallery, gallery
 from varsmooth.report.outcomes import Envelope, Outcomes
 from varsmooth.report.pages import templates
 from varsmooth.report.tables import Table
-from varsmooth.runs.options import (
-    AttackOptions,
-    CertifyOptions,
-    DataOptions,
-    ModelOptions,
-    PredictOptions,
-)
+from varsmooth.runs import options
 from varsmooth.runs.records import EXECUTION
 
 PAGE = "report.html"
-OPTIONS = {"certify": CertifyOptions, "predict": PredictOptions, "attack": AttackOptions}
+OPTIONS = {
+    "certify": options.CertifyOptions,
+    "predict": options.PredictOptions,
+    "attack": options.AttackOptions,
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,17 @@ def write_report(
     """
     require(len(runs) > 0, "a report needs at least one run")
     sections = report_sections(runs, envelopes, radii)
-    files: dict[str, bytes] = {PAGE: _page(runs, sections).encode()}
+    environment = templates("varsmooth.report")
+    environment.filters |= {
+        "command_of": command_of,
+        "selector_text": summaries.selector_text,
+        "json": partial(json.dumps, indent=1, ensure_ascii=False),
+    }
+    subject, verdict = statements.subject_of(runs), statements.verdict(runs)
+    page = environment.get_template(PAGE).render(
+        verdict=verdict, header=subject.header, sections=sections, runs=runs
+    )
+    files: dict[str, bytes] = {PAGE: page.encode()}
     for section in sections:
         for shown in section.pictures:
             files |= {f"{shown.name}.png": shown.png, f"{shown.name}.svg": shown.svg.encode()}
@@ -87,14 +96,27 @@ def report_sections(
     subject = statements.subject_of(runs)
     images = gallery(subject, [*certify, *attack, *predict])
     caught = [*statements.cautions(runs, envelopes), *([] if have_matplotlib() else [MISSING])]
-    return [
-        *([Section("Before you compare", caught)] if caught else []),
-        *(_certify(certify, envelopes, radii) if certify else []),
-        Section(f"Images of {subject.name}", images.sentences, gallery=images),
-        *([_attack(attack)] if attack else []),
-        *([_predict(predict)] if predict else []),
-        Section("What the numbers mean", [*statements.what_holds(runs), statements.INTERVALS]),
-    ]
+    sections = [Section("Before you compare", caught)] if caught else []
+    if certify:
+        sections += _certify(certify, envelopes, radii)
+    sections.append(Section(f"Images of {subject.name}", images.sentences, gallery=images))
+    if attack:
+        curves = draw(
+            "robust-accuracy",
+            "Accuracy under attack against the attacker's budget; ε = 0: no attack. Bands: "
+            "pointwise 95 % intervals.",
+            lambda axes: figures.plot_robust_accuracy(axes, attack),
+        )
+        tables = [
+            summaries.robust_accuracy_table(attack),
+            summaries.difference_table(attack, attack[0]),
+        ]
+        sections.append(Section("Attacks", statements.attacked(attack), curves, tables))
+    if predict:
+        tables = [summaries.summary_table(predict), summaries.difference_table(predict, predict[0])]
+        sections.append(Section("Predictions", statements.predicted(predict), (), tables))
+    meaning = [*statements.what_holds(runs), statements.INTERVALS]
+    return [*sections, Section("What the numbers mean", meaning)]
 
 
 def _certify(
@@ -131,22 +153,6 @@ def _certify(
     return sections + _noise_levels(runs)
 
 
-def _attack(runs: Sequence[Outcomes]) -> Section:
-    curves = draw(
-        "robust-accuracy",
-        "Accuracy under attack against the attacker's budget; ε = 0: no attack. Bands: pointwise "
-        "95 % intervals.",
-        lambda axes: figures.plot_robust_accuracy(axes, runs),
-    )
-    tables = [summaries.robust_accuracy_table(runs), summaries.difference_table(runs, runs[0])]
-    return Section("Attacks", statements.attacked(runs), curves, tables)
-
-
-def _predict(runs: Sequence[Outcomes]) -> Section:
-    tables = [summaries.summary_table(runs), summaries.difference_table(runs, runs[0])]
-    return Section("Predictions", statements.predicted(runs), (), tables)
-
-
 def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
     """Which σ the images got; nothing unless a run gives several."""
     known = [run for run in runs if np.isfinite(run.sigmas).all()]
@@ -169,41 +175,14 @@ def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
     return [Section("Noise levels", (), histograms + accuracy, [summaries.sigma_table(known)])]
 
 
-def _page(runs: Sequence[Outcomes], sections: Sequence[Section]) -> str:
-    environment = templates("varsmooth.report")
-    environment.filters |= {"command_of": command_of, "settings": _settings}
-    return environment.get_template(PAGE).render(
-        verdict=statements.verdict(runs),
-        facts=_facts(statements.subject_of(runs).header),
-        sections=sections,
-        runs=runs,
-    )
-
-
-def _facts(header: dict[str, Any]) -> dict[str, str]:
-    """What was run, on what, when, how and where."""
-    config, dataset, environment = (header[k] for k in ("config", "dataset", "environment"))
-    model = config.get("model") or config.get("imported") or "unknown"
-    subset = f", subset {dataset['subset']}" if dataset.get("subset") else ""
-    known = [f"{k} {environment[k]}" for k in ("varsmooth", "torch", "python") if k in environment]
-    known += [str(environment[k]) for k in ("device", "platform") if k in environment]
-    return {
-        "Model": f"{model}; σ: {summaries.selector_text(header.get('selector') or {})}",
-        "Data": f"{dataset['name']}, {dataset['split']}{subset}: {dataset['size']} images",
-        "Date": str(header.get("started") or "not recorded"),
-        "Command": command_of(header),
-        "Environment": ", ".join(known) or "not recorded",
-    }
-
-
 def command_of(header: dict[str, Any]) -> str:
     """The command that makes the same run again: every setting that is not the default."""
     config = header["config"]
     if "imported" in config:
         return f"varsmooth report import-tsv {shlex.quote(config['imported'])}"
     words = ["varsmooth", header["verb"]]
-    for options in (ModelOptions, DataOptions, OPTIONS[header["verb"]]):
-        for field in fields(options):
+    for kind in (options.ModelOptions, options.DataOptions, OPTIONS[header["verb"]]):
+        for field in fields(kind):
             value = config.get(field.name)
             where = field.name in EXECUTION and field.name not in ("model", "data", "root")
             if value is not None and value != field.default and not where:
@@ -212,17 +191,7 @@ def command_of(header: dict[str, Any]) -> str:
 
 
 def _word(value: Any) -> str:
-    """A value as an option takes it.
-
-    Examples:
-        >>> _word([0.12, 0.5]), _word(True)
-        ('0.12,0.5', 'true')
-    """
+    """A value as an option takes it: 0.12,0.5 or true."""
     if isinstance(value, list):
         return ",".join(map(_word, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _settings(header: dict[str, Any]) -> str:
-    shown = ("config", "environment", "fingerprints", "dataset", "selector", "started")
-    return json.dumps({key: header.get(key) for key in shown}, indent=1, ensure_ascii=False)

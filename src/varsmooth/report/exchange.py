@@ -20,9 +20,6 @@ from varsmooth.runs.records import HEADER, Row, Run
 
 Format = Literal["csv", "parquet", "tsv"]
 
-TSV_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
-_DIGITS = 6
-
 
 def export(folder: Path, to: Format, out: Path | None = None) -> Path:
     """Write one row per image (and ε) of a run into a file, by default beside its folder.
@@ -37,7 +34,15 @@ def export(folder: Path, to: Format, out: Path | None = None) -> Path:
     elif to == "csv":
         _write_csv([_columns(row) for row in rows], out)
     else:
-        _write_parquet([_columns(row) for row in rows], out)
+        require(
+            find_spec("polars") is not None,
+            "Parquet needs polars; install it with: pip install 'varsmooth[parquet]', or export to "
+            "csv",
+        )
+        import polars
+
+        table = polars.DataFrame([_columns(row) for row in rows], infer_schema_length=None)
+        table.write_parquet(out)
     return out
 
 
@@ -67,20 +72,9 @@ def _write_csv(rows: Sequence[Row], out: Path, delimiter: str = ",") -> None:
     with out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
         writer.writeheader()
-        for row in rows:
-            writer.writerow(
-                {k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()}
-            )
-
-
-def _write_parquet(rows: Sequence[Row], out: Path) -> None:
-    require(
-        find_spec("polars") is not None,
-        "Parquet needs polars; install it with: pip install 'varsmooth[parquet]', or export to csv",
-    )
-    import polars
-
-    polars.DataFrame(rows, infer_schema_length=None).write_parquet(out)
+        writer.writerows(
+            {k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows
+        )
 
 
 def _community_rows(run: Run, rows: Sequence[Row]) -> list[Row]:
@@ -90,18 +84,17 @@ def _community_rows(run: Run, rows: Sequence[Row]) -> list[Row]:
         all(row["label"] is not None for row in rows),
         f"the tab-separated format needs labels, and run {name} has images without; export to csv",
     )
-    cells = (
-        (
-            row["id"],
-            row["label"],
-            row["prediction"],
-            "0.0" if row["prediction"] == ABSTAIN else rounded(row["radius"], _DIGITS),
-            int(row["prediction"] == row["label"]),
-            timedelta(seconds=row.get("seconds") or 0.0),
-        )
+    return [
+        {
+            "idx": row["id"],
+            "label": row["label"],
+            "predict": row["prediction"],
+            "radius": "0.0" if row["prediction"] == ABSTAIN else rounded(row["radius"], digits=6),
+            "correct": int(row["prediction"] == row["label"]),
+            "time": timedelta(seconds=row.get("seconds") or 0.0),
+        }
         for row in rows
-    )
-    return [dict(zip(TSV_COLUMNS, line, strict=True)) for line in cells]
+    ]
 
 
 def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LINE_STYLES: dict[Guarantee | None, str]
 LINE_STYLES = {"sound": "-", "conditional": "--", "heuristic": ":", None: "-"}
 
-STYLE: dict[str, Any] = {
+STYLE: dict[str, Any] = {  # for `matplotlib.rc_context`
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -49,10 +49,8 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "lines.linewidth": 1.8,
 }
-"""Settings for `matplotlib.rc_context`."""
 
 SIGMA_AXIS = "σ given to an image (pixels in [0, 1])"
-
 POINTS: dict[str, Any] = {"marker": "o", "markersize": 5, "elinewidth": 1.1, "capsize": 2.5}
 
 # Okabe and Ito's palette without its yellow, which is too pale on white.
@@ -200,9 +198,9 @@ def plot_sigma_distribution(axes: "Axes", runs: Sequence[Outcomes]) -> None:
     low, high = every.min(), every.max()
     half = max((high / low) ** (0.5 / 49), 1.01)  # of a bin; the extreme values are bin centres
     edges = np.geomspace(low / half, high * half, 51)
-    counts = [np.histogram(run.sigmas, edges)[0] for run in runs]
-    for line, (run, count, colour) in enumerate(zip(runs, counts, colours(len(runs)), strict=True)):
-        base = len(runs) - 1 - line
+    places = reversed(range(len(runs)))  # the first run above the others
+    for run, base, colour in zip(runs, places, colours(len(runs)), strict=True):
+        count, _ = np.histogram(run.sigmas, edges)
         heights = base + 0.8 * count / count.max()
         axes.stairs(heights, edges, baseline=base, fill=True, color=colour, alpha=0.85)
         axes.axhline(base, color="#999999", linewidth=0.7)

@@ -12,26 +12,19 @@ from varsmooth.report.outcomes import Outcomes, class_name
 from varsmooth.report.pages import picture
 from varsmooth.runs.records import Row
 
-SIDE = 96
-"""Pixels a side of a thumbnail, at most."""
-
-MOST = 1000
-"""Images in one gallery: a page of a few megabytes opens at once."""
+SIDE = 96  # pixels a side of a thumbnail, at most
+MOST = 1000  # images in one gallery: a page of a few megabytes opens at once
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """The rows of a run and, by the id of the image, everything known about it.
-
-    `every` are the rows of all runs on the image, with their names; `thumbnails` those that were
-    found; `sentences` what to know before looking.
-    """
+    """The rows of a run and, by the id of the image, everything known about it."""
 
     rows: Sequence[Row]
     class_names: Sequence[str]
-    sentences: Sequence[str]
-    every: dict[int, list[tuple[str, Row]]]
-    thumbnails: dict[int, str]
+    sentences: Sequence[str]  # what to know before looking
+    every: dict[int, list[tuple[str, Row]]]  # the rows of all runs on the image, with their names
+    thumbnails: dict[int, str]  # those that were found
 
     def evidence(self, row: Row) -> list[str]:
         """The votes behind a row, and how α was spent."""

@@ -35,6 +35,8 @@ ATTACKS = (
 )
 PREDICTIONS = "Predictions carry no radius. An abstention counts as wrong."
 
+SHOWN = 20  # images without labels that a terminal shows one by one
+
 
 def subject_of(runs: Sequence[Outcomes]) -> Outcomes:
     """The run that a report is about: certificates first, and a chosen σ before a single one."""
@@ -125,7 +127,6 @@ def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
     if alpha is None:
         return "α is not recorded, so nothing can be said about the whole table."
     total = false_certificates(alpha, n)
-    union = max(0.0, 1 - total.expected)
     provided = " if σ is not attacked" if guarantee == "conditional" else ""
     return (
         f"α = {alpha:g} is per image: each radius is too large with probability at most "
@@ -133,7 +134,7 @@ def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
         f"and, with 95 % probability, at most {total.at_most}; certified accuracy is then at "
         f"least the one shown minus {percent(total.at_most, n, up=True)} points at every radius. "
         f"All {n} radii hold with probability at least {rounded(total.all_true)} (union bound: "
-        f"{rounded(union)})."
+        f"{rounded(max(0.0, 1 - total.expected))})."
     )
 
 
@@ -161,12 +162,13 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
         alike = [run for run in runs if run.verb == verb]
         baseline = baseline_of(alike)
         for run in alike:
-            pair = shared_images(run, baseline)
+            pair, other = shared_images(run, baseline), baseline.name
             if pair is None:
-                said.append(f"{run.name} shares no image with {baseline.name}: compare with care.")
-            elif pair[0].images < max(run.images, baseline.images):
-                shared = f"{run.name} shares {pair[0].images} images with {baseline.name}"
-                said.append(f"{shared}; differences use only these.")
+                said.append(f"{run.name} shares no image with {other}: compare with care.")
+            elif (n := pair[0].images) < max(run.images, baseline.images):
+                said.append(
+                    f"{run.name} shares {n} images with {other}; differences use only these."
+                )
     return list(dict.fromkeys(said))
 
 
@@ -218,24 +220,16 @@ def result(run: Run) -> list[str]:
     if verb == "certify":
         mean = rounded(outcomes.average_radius)
         right = f"certified {right}, average certified radius {mean} (0 where wrong)"
-    return [f"{counted}: {right}, {abstains}", *_deployment(rows[0])]
-
-
-def _deployment(row: Row) -> list[str]:
-    """The option that `predict` needs inside the radii, where it is not the default."""
-    evidence = row.get("evidence")
+    said = [f"{counted}: {right}, {abstains}"]
+    evidence = rows[0].get("evidence")
     share = evidence["ledger"].get("alpha_deploy", 0) if evidence else 0
-    if share <= ALPHA_SELECT:
-        return []
-    return [f"inside these radii predict with --alpha-select {share:g}, or it may err more often"]
-
-
-SHOWN = 20
-"""Images without labels that a terminal shows one by one."""
+    if share > ALPHA_SELECT:  # the default of predict
+        need = f"--alpha-select {share:g}"
+        said.append(f"inside these radii predict with {need}, or it may err more often")
+    return said
 
 
 def _answer(run: Run, row: Row) -> str:
-    """Class, level and radius of one image."""
     about = run.header["dataset"]
     who = str(about["name"]) if about["size"] == 1 else f"image {row['id']}"
     names = run.header.get("class_names") or about.get("class_names", [])
@@ -251,7 +245,6 @@ def next_command(run: Run) -> str:
 
 
 def _attack(run: Run, rows: Sequence[Row]) -> str:
-    """What the attack did at one budget."""
     clean = attacked = "unlabelled"
     if rows[0]["label"] is not None:
         found = Outcomes.of(run.header, rows)

@@ -18,8 +18,7 @@ from scipy.stats import binom, binomtest, norm, t
 from varsmooth.bounds import Floats, clopper_pearson_lower, clopper_pearson_upper
 from varsmooth.defaults import ABSTAIN
 
-LEVEL = 0.95
-"""The confidence level of every interval in a report."""
+LEVEL = 0.95  # the confidence of every interval in a report
 
 
 class Interval(NamedTuple):
@@ -38,15 +37,13 @@ def reach(predictions: ArrayLike, labels: ArrayLike, radii: ArrayLike) -> Floats
     """
     predictions, labels = np.asarray(predictions), np.asarray(labels)
     right = (predictions == labels) & (predictions != ABSTAIN)
-    column: Floats = np.where(right, np.asarray(radii, dtype=np.float64), -np.inf)
-    return column
+    return np.where(right, np.asarray(radii, dtype=np.float64), -np.inf)
 
 
 def certified_counts(reach: ArrayLike, radii: ArrayLike) -> NDArray[np.int64]:
     """#{i : reach_i ≥ r} for every r of `radii` (m,): right for every ‖δ‖₂ < r."""
     ascending = np.sort(np.asarray(reach, dtype=np.float64))
-    counts: NDArray[np.int64] = len(ascending) - np.searchsorted(ascending, radii, side="left")
-    return counts
+    return len(ascending) - np.searchsorted(ascending, radii, side="left")
 
 
 def certified_accuracy(reach: ArrayLike, radii: ArrayLike) -> Floats:
@@ -56,8 +53,7 @@ def certified_accuracy(reach: ArrayLike, radii: ArrayLike) -> Floats:
         >>> certified_accuracy([0.5, -np.inf, 0.2, 0.5], [0.0, 0.2, 0.5, 0.6])
         array([0.75, 0.75, 0.5 , 0.  ])
     """
-    share: Floats = certified_counts(reach, radii) / np.size(reach)
-    return share
+    return certified_counts(reach, radii) / np.size(reach)
 
 
 def envelope(columns: Sequence[ArrayLike]) -> Floats:

@@ -202,7 +202,7 @@ def selector_text(selector: dict[str, Any]) -> str:
 
 def _brief(value: object) -> str:
     if isinstance(value, list):
-        return "(" + ", ".join(_brief(item) for item in value) + ")"
+        return f"({', '.join(map(_brief, value))})"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

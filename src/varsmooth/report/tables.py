@@ -92,17 +92,18 @@ class Table:
 
     def to_latex(self) -> str:
         """A booktabs table; needs \\usepackage{booktabs}."""
-        head, *body = (" & ".join(map(_latex, line)) + r" \\" for line in self._lines())
-        lines = [
+        lines = ([text.translate(_LATEX) for text in line] for line in self._lines())
+        head, *body = (" & ".join(line) + r" \\" for line in lines)
+        shown = [
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{_latex(self.caption)}}}",
+            rf"\caption{{{self.caption.translate(_LATEX)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}",
             *(r"\toprule", head, r"\midrule", *body, r"\bottomrule"),
             r"\end{tabular}",
             r"\end{table}",
         ]
-        return "\n".join(lines) + "\n"
+        return "\n".join(shown) + "\n"
 
     def to_csv(self) -> str:
         """Exact values; a column with intervals becomes three."""
@@ -124,7 +125,3 @@ _LATEX = str.maketrans(
     | {"σ": r"$\sigma$", "λ": r"$\lambda$", "α": r"$\alpha$", "ε": r"$\varepsilon$"}
     | {"ℓ": r"$\ell$", "₂": "$_2$"}
 )
-
-
-def _latex(text: str) -> str:
-    return text.translate(_LATEX)

@@ -11,18 +11,19 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from scipy.stats import norm
 
-from varsmooth.defaults import ABSTAIN, Guarantee
+from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_regular
-from varsmooth.report.exchange import TSV_COLUMNS, check_new
+from varsmooth.report.exchange import check_new
 from varsmooth.runs.options import ImportOptions
 from varsmooth.runs.records import Row, Run
 
 ABSTENTIONS = (ABSTAIN, -2)
+COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 _TIME = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
 
 
@@ -36,12 +37,8 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
     """
     given = ImportOptions(**settings)
     sigma, alpha, n = given.sigma, given.alpha, given.n
-    require(
-        given.guarantee is not None or sigma is not None,
-        "say what the radii mean: --sigma for one fixed noise level, or --guarantee "
-        + "|".join(get_args(Guarantee)),
-    )
-    out = out or _beside(file)
+    plain = file.suffix.lower() in (".tsv", ".txt", ".csv")  # sigma_0.25 ends with a number
+    out = out or (file.with_suffix("") if plain else file.with_name(f"{file.name}-run"))
     check_new(out)
     rows = _read(file, given.rounded)
     require(len({row["id"] for row in rows}) == len(rows), f"{file} has an idx twice")
@@ -102,12 +99,6 @@ def lower_ends(printed: Sequence[Decimal]) -> list[float]:
     return [lower_end(value) for value in printed]
 
 
-def _beside(file: Path) -> Path:
-    """`cohen.tsv` becomes `cohen`, `sigma_0.25`, whose end is a number, `sigma_0.25-run`."""
-    plain = file.suffix.lower() in (".tsv", ".txt", ".csv")
-    return file.with_suffix("") if plain else file.with_name(f"{file.name}-run")
-
-
 def _check_attainable(file: Path, rows: Sequence[Row], alpha: float, n: int, slack: float) -> None:
     """With all n votes for one class the radius is σΦ⁻¹(α^{1/n}); no image can have more."""
     most = slack * float(norm.ppf(alpha ** (1 / n)))
@@ -127,7 +118,7 @@ def _read(file: Path, rounded: str) -> list[Row]:
     except (OSError, UnicodeDecodeError) as error:
         raise VarsmoothError(f"{file} cannot be read as text: {error}") from None
     columns = lines[0].split("\t") if lines else []
-    missing = [column for column in TSV_COLUMNS if column not in columns]
+    missing = [column for column in COLUMNS if column not in columns]
     require(not missing, f"{file} has no column {', '.join(missing)}; is it tab-separated?")
     require(len(lines) > 1, f"{file} has no rows")
     rows = []
