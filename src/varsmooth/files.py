@@ -48,6 +48,7 @@ def append_lines(path: Path, lines: bytes) -> None:
 
 def check_unused(folder: Path, *own: str) -> None:
     """A folder for results holds no files but hidden ones, and those whose name has an `own`."""
+    require(not folder.is_file(), f"{folder} is a file; name a folder")
     names = sorted(path.name for path in folder.glob("[!.]*"))
     others = [name for name in names if not any(word in name for word in own)]
     require(
@@ -59,9 +60,15 @@ def check_unused(folder: Path, *own: str) -> None:
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it; they are on the disk when this returns."""
     if not folder.is_dir():
+        require(not folder.is_file(), f"{folder} is a file; name a folder")
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
+
+
+def shown(path: str | Path) -> str:
+    """A path as one would type it: relative if it lies below the working directory."""
+    return str(path).removeprefix(os.getcwd() + os.sep)
 
 
 def sync_folder(folder: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.small_models import run
+from tests.small_models import proposed, run
 
 HEAD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 ROWS = "0\t1\t1\t1.5\t1\t0:00:01\n1\t1\t-1\t0.0\t0\t0:00:01\n2\t1\t0\t0.3\t0\t0:00:01\n"
@@ -18,6 +18,27 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("cohen.tsv").write_text(HEAD + ROWS)
     assert run("report import-tsv cohen.tsv --sigma 1 --out cohen") == 0
     return tmp_path / "cohen"
+
+
+def test_a_report_ends_with_its_conclusion_and_what_to_type_next(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("report import-tsv cohen.tsv --sigma 1 --out again") == 0
+    assert run(proposed(capsys.readouterr().out)[-1]) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith("report on again: out report/again\n")
+    assert said.out.startswith("again: 33.3 % of 3 images certified as their true class, average")
+    (export,) = proposed(said.out)
+    assert run(export) == 0
+    assert capsys.readouterr().out == "wrote again.csv\n"
+    assert run(export) == 0
+    assert capsys.readouterr().out == "wrote again.csv, in place of the file that was there\n"
+
+
+def test_a_folder_for_results_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("report cohen", "certify --model cifar10-0.25", "models export cifar10-0.25"):
+        assert run(f"{words} --out cohen.tsv") == 1
+        assert capsys.readouterr().err.endswith("varsmooth: cohen.tsv is a file; name a folder\n")
 
 
 def test_an_interval_for_a_radius_begins_at_0_and_abstentions_are_rounded_up() -> None:
@@ -58,7 +79,7 @@ def test_a_table_goes_into_a_new_folder(capsys: pytest.CaptureFixture[str]) -> N
     assert run("report export cohen --out new/tables/cohen.csv") == 0
     assert len(Path("new/tables/cohen.csv").read_text().splitlines()) == 4
     assert run("report export cohen --out cohen.tsv/cohen.csv") == 1
-    assert "cohen.tsv" in capsys.readouterr().err
+    assert "cohen.tsv is a file; name a folder" in capsys.readouterr().err
 
 
 def test_what_an_imported_file_does_not_say_is_asked_for(

@@ -40,7 +40,7 @@ def open_run(folder: str | Path) -> "OpenRun":
 @lru_cache(maxsize=2)
 def _open(folder: Path, sizes: tuple[int, ...]) -> "OpenRun":
     run = Run.open(folder)
-    return OpenRun(run, Outcomes.of(run.header, run.rows()))
+    return OpenRun(run, Outcomes.of(run.header, run.rows(), run.folder))
 
 
 @dataclass(frozen=True)

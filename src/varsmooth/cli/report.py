@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from varsmooth.cli.feedback import say
+from varsmooth.cli.feedback import announce, command, conclude, say
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.errors import require
 from varsmooth.files import check_unused, make_folder
@@ -50,10 +50,11 @@ def make(
     folder = out or Path("report", Path(runs[0]).resolve().name)
     if not (folder / "report.html").exists():
         check_unused(folder)
+    announce(f"report on {', '.join(runs)}", out=folder)
     from varsmooth.report import Envelope, open_runs, write_report
     from varsmooth.report.figures import MISSING, have_matplotlib
     from varsmooth.report.outcomes import on_common_images
-    from varsmooth.report.statements import cautions
+    from varsmooth.report.statements import cautions, verdict
 
     if not have_matplotlib():
         say(f"note: {MISSING}", sys.stderr)
@@ -64,7 +65,7 @@ def make(
     page = write_report(opened, folder, envelopes, radii)
     for caution in cautions(opened, envelopes):
         say(f"note: {caution}", sys.stderr)
-    say(f"wrote {page}")
+    conclude([*verdict(opened), f"wrote {page}"], command(f"report export {runs[0]}"))
 
 
 def export(
@@ -82,14 +83,17 @@ def export(
     Args:
         run: the folder of a run
         to: the format
-        out: the file (default: beside the run, with its name)
+        out: the file (default: beside the run, with its name); one that is there is replaced
     """
     Run.open(run)
     if out is not None:
         make_folder(out.parent)
     from varsmooth.report import export
+    from varsmooth.report.exchange import beside
 
-    say(f"wrote {export(run, to, out)}")
+    out = out or beside(run, f".{to}")
+    replaced = ", in place of the file that was there" if out.exists() else ""
+    say(f"wrote {export(run, to, out)}{replaced}")
 
 
 def import_tsv(file: Path, /, *, out: Path | None = None, settings: ImportOptions) -> None:
@@ -110,7 +114,8 @@ def import_tsv(file: Path, /, *, out: Path | None = None, settings: ImportOption
     from varsmooth.report import import_tsv
 
     made = import_tsv(file, out, **vars(settings))
-    say(f"{made.header['dataset']['size']} images in {made.folder}")
+    size = made.header["dataset"]["size"]
+    conclude([f"{size} images in {made.folder}"], command(f"report {made.folder}"))
 
 
 def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> None:
@@ -129,6 +134,8 @@ def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> N
     """
     Run.open(run)
     from varsmooth.report import recompute
+    from varsmooth.report.statements import next_command
 
     made = recompute(run, alpha, out)
-    say(f"{len(made.rows())} radii at alpha {alpha:g} in {made.folder}")
+    found = f"{len(made.rows())} radii at alpha {alpha:g} in {made.folder}"
+    conclude([found], next_command(made))

@@ -12,6 +12,7 @@ import numpy as np
 
 from varsmooth.bounds import Floats
 from varsmooth.errors import require
+from varsmooth.files import make_folder, shown
 from varsmooth.report import figures, statements, summaries
 from varsmooth.report.figures import MISSING, Picture, draw, have_matplotlib
 from varsmooth.report.gallery import Gallery, gallery
@@ -19,7 +20,7 @@ from varsmooth.report.outcomes import Envelope, Outcomes
 from varsmooth.report.pages import templates
 from varsmooth.report.tables import Table
 from varsmooth.runs import options
-from varsmooth.runs.records import EXECUTION
+from varsmooth.runs.records import EXECUTION, PLACES
 
 PAGE = "report.html"
 OPTIONS = {
@@ -67,18 +68,21 @@ def write_report(
         "selector_text": summaries.selector_text,
         "json": partial(json.dumps, indent=1, ensure_ascii=False),
     }
-    subject, verdict = statements.subject_of(runs), statements.verdict(runs)
+    header = _public(statements.subject_of(runs).header)
     page = environment.get_template(PAGE).render(
-        verdict=verdict, header=subject.header, sections=sections, runs=runs
+        verdict=statements.verdict(runs),
+        header=header,
+        sections=sections,
+        headers=[_public(run.header) for run in runs],
     )
     files: dict[str, bytes] = {PAGE: page.encode()}
     for section in sections:
-        for shown in section.pictures:
-            files |= {f"{shown.name}.png": shown.png, f"{shown.name}.svg": shown.svg.encode()}
+        for drawn in section.pictures:
+            files |= {f"{drawn.name}.png": drawn.png, f"{drawn.name}.svg": drawn.svg.encode()}
         for table in (table for table in section.tables if table.rows):
             texts = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
             files |= {f"{table.name}.{end}": text.encode() for end, text in texts.items()}
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for name, content in files.items():
         (out / name).write_bytes(content)
     return out / PAGE
@@ -173,6 +177,12 @@ def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
         legend="best",
     )
     return [Section("Noise levels", (), histograms + accuracy, [summaries.sigma_table(known)])]
+
+
+def _public(header: dict[str, Any]) -> dict[str, Any]:
+    """The header as a page shows it: a reader elsewhere has no use for where the folders lie."""
+    config = header["config"].items()
+    return header | {"config": {k: shown(v) if k in PLACES and v else v for k, v in config}}
 
 
 def command_of(header: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import require
+from varsmooth.files import shown
 from varsmooth.rounding import rounded
 from varsmooth.runs.records import HEADER, Row, Run
 
@@ -27,8 +28,7 @@ def export(folder: Path, to: Format, out: Path | None = None) -> Path:
     CSV and Parquet hold every column but the evidence, which stays in the run, with every digit.
     """
     run, rows = _opened(folder)
-    folder = folder.resolve()
-    out = out or folder.with_name(f"{folder.name}.{to}")
+    out = out or beside(folder, f".{to}")
     if to == "tsv":
         _write_csv(_community_rows(run, rows), out, "\t")
     elif to == "csv":
@@ -36,14 +36,19 @@ def export(folder: Path, to: Format, out: Path | None = None) -> Path:
     else:
         require(
             find_spec("polars") is not None,
-            "Parquet needs polars; install it with: pip install 'varsmooth[parquet]', or export to "
-            "csv",
+            "Parquet needs polars; install it with: pip install polars, or export to csv",
         )
         import polars
 
         table = polars.DataFrame([_columns(row) for row in rows], infer_schema_length=None)
         table.write_parquet(out)
     return out
+
+
+def beside(folder: Path, end: str) -> Path:
+    """What is made of a run lies beside it: its name with another end."""
+    folder = folder.resolve()
+    return Path(shown(folder.with_name(folder.name + end)))
 
 
 def check_new(out: Path) -> None:
@@ -111,8 +116,7 @@ def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
         all(row.get("evidence") for row in rows),
         f"run {name} was imported without evidence, so its radii cannot be recomputed",
     )
-    folder = folder.resolve()
-    out = out or folder.with_name(f"{folder.name}-alpha-{alpha:g}")
+    out = out or beside(folder, f"-alpha-{alpha:g}")
     check_new(out)
     changed = []
     for row in rows:

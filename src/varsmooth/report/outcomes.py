@@ -56,6 +56,7 @@ class Outcomes:
 
     header: dict[str, Any]
     rows: Sequence[Row]
+    left_out: int = 0  # finished images that other runs do not share
 
     ids = _column(np.int64, "id")
     labels = _column(np.int64, "label")
@@ -71,10 +72,12 @@ class Outcomes:
     @classmethod
     def open(cls, folder: Path) -> "Outcomes":
         run = Run.open(folder)
-        return cls.of(run.header, run.rows())
+        return cls.of(run.header, run.rows(), folder)
 
     @classmethod
-    def of(cls, header: dict[str, Any], rows: Sequence[Row]) -> "Outcomes":
+    def of(
+        cls, header: dict[str, Any], rows: Sequence[Row], folder: Path = Path("RUN")
+    ) -> "Outcomes":
         """From the header and the rows of a run; accuracy needs rows and labels."""
         name = header["name"]
         require(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
@@ -86,7 +89,7 @@ class Outcomes:
         require(
             all(row["label"] is not None for row in rows),
             f"run {name} has images without labels, so accuracy is not defined; "
-            "look at its rows with: varsmooth report export",
+            f"look at its rows with: varsmooth report export {folder}",
         )
         return cls(header, rows)
 
@@ -264,6 +267,9 @@ def on_common_images(
 
     def kept(some: Sequence[Outcomes]) -> list[Outcomes]:
         pairs = [shared_images(common, run) if run.verb == "certify" else None for run in some]
-        return [run if pair is None else pair[1] for run, pair in zip(some, pairs, strict=True)]
+        return [
+            run if pair is None else replace(pair[1], left_out=run.images - pair[1].images)
+            for run, pair in zip(some, pairs, strict=True)
+        ]
 
     return kept(runs), [replace(best, runs=kept(best.runs)) for best in envelopes]

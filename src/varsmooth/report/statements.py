@@ -141,9 +141,9 @@ def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
 def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[str]:
     """What a reader must know before comparing."""
     said = [
-        f"{run.name} is not finished: {run.images} of {run.expected} images."
+        f"{run.name} is not finished: {done} of {run.expected} images."
         for run in [*runs, *(run for best in envelopes for run in best.runs)]
-        if run.images < run.expected
+        if (done := run.images + run.left_out) < run.expected
     ]
     said += [
         f"{run.name}: {what.format(seen)} of its {run.expected} images, so its numbers say little "
