@@ -1,4 +1,4 @@
-"""Attack a smoothed classifier with another attack library (pip install 'varsmooth[attacks]').
+"""Attack a smoothed classifier with another attack library (pip install '.[attacks]').
 
 A `SmoothedClassifier` is an `nn.Module` that returns logits, so any library can attack it; every
 evaluation draws fresh noise. Judge the adversarial images by fresh votes, not by the single noisy

@@ -60,7 +60,7 @@ def launch(
     except ImportError as error:
         raise VarsmoothError(
             "several processes (devices above 1, or torchrun) need Lightning Fabric; "
-            "install it with: pip install 'varsmooth[distributed]'"
+            "install it with: pip install lightning-fabric"
         ) from error
     if under_torchrun:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -102,6 +102,6 @@ def choose_device(accelerator: str = "auto") -> torch.device:
     """The device that one process computes on: auto, cpu or cuda."""
     available = torch.cuda.is_available()
     require(
-        available or accelerator != "cuda", "torch sees no CUDA device here; choose the device cpu"
+        available or accelerator != "cuda", "torch sees no CUDA device here; choose device='cpu'"
     )
     return torch.device("cuda" if available and accelerator != "cpu" else "cpu")

@@ -574,6 +574,6 @@ def test_without_the_extra_one_sentence(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
     assert main(["app"]) == 1
-    assert "pip install 'varsmooth[app]'" in capsys.readouterr().err
+    assert "pip install matplotlib starlette uvicorn" in capsys.readouterr().err
     with pytest.raises(VarsmoothError):
         require_extra()

@@ -133,7 +133,7 @@ def test_a_missing_extra_is_named_in_the_words_of_the_command(
     monkeypatch.setitem(sys.modules, "lightning_fabric", None)
     assert run(f"{WORDS} two --devices 2") == 1
     said = capsys.readouterr().err
-    assert "pip install 'varsmooth[distributed]'" in said
+    assert "pip install lightning-fabric" in said
     assert "training" not in said
 
 

@@ -1,4 +1,4 @@
-"""The page in the browser: turn λ on an image, certify it, attack it, browse a run.
+"""The page in the browser: choose λ for an image, certify it, attack it, browse a run.
 
 knobs: what can be set, and the smoothed classifiers of a model at these settings;
 work: what is computed; drawings: figures; browse: the records of a run;
@@ -19,5 +19,5 @@ def require_extra() -> None:
     require(
         all(find_spec(name) for name in ("matplotlib", "starlette", "uvicorn")),
         "the page needs Starlette, Uvicorn and matplotlib; "
-        "install them with: pip install 'varsmooth[app]'",
+        "install them with: pip install matplotlib starlette uvicorn",
     )

@@ -18,7 +18,7 @@ def app(
     port: Port = 7860,
     trust: list[str] | None = None,
 ) -> None:
-    """Serve a page for the browser: turn λ on an image, certify it, attack it, browse a run.
+    """Serve a page for the browser: choose λ for an image, certify it, attack it, browse a run.
 
     Needs no network, and only this machine can reach it. Ctrl-C stops it.
 

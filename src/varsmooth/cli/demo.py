@@ -44,7 +44,7 @@ def demo(
     """
     where = str(out)
     if find_spec("matplotlib") is None:
-        where += "; the report has no figures, which need pip install 'varsmooth[report]'"
+        where += "; the report has no figures, which need pip install matplotlib"
     check_here(model, Source())
     announce(f"predict, certify and attack {images} images with {model}", out=where)
     from varsmooth.report import open_runs, write_report

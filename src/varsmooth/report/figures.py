@@ -57,8 +57,7 @@ POINTS: dict[str, Any] = {"marker": "o", "markersize": 5, "elinewidth": 1.1, "ca
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 MISSING = (
-    "matplotlib is not installed, so there are no figures; install it with: "
-    "pip install 'varsmooth[report]'"
+    "matplotlib is not installed, so there are no figures; install it with: pip install matplotlib"
 )
 
 
