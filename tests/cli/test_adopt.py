@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.small_models import run
+from tests.small_models import proposed, run
 from varsmooth.models.cards import card
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import describe
@@ -34,6 +34,11 @@ def needs(width):
 
 def number():
     return 3
+
+def bare():
+    from transformers import ResNetConfig, ResNetForImageClassification
+    sizes = {"embedding_size": 4, "hidden_sizes": [4, 4], "depths": [1, 1]}
+    return ResNetForImageClassification(ResNetConfig(**sizes, layer_type="basic", num_labels=2))
 """
 
 
@@ -54,7 +59,9 @@ def test_adopt_measures_saves_and_says_what_is_next(
     photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("adopt zoo_of_nets:make --data photos --out mine --n 50 --levels 0.1,0.5") == 0
-    text = capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "images at most 100 of photos val, val a fixed fifth of each class" in said.err
+    text = said.out
     assert "6 images of photos val" in text
     assert "Accuracy of f without noise: 100 %." in text
     assert "varsmooth certify --model mine --split val --trust zoo_of_nets:make --out" in text
@@ -77,10 +84,28 @@ def test_a_classifier_that_knows_nothing_is_not_praised(
     text = capsys.readouterr().out
     assert "no better than chance" in text
     assert "7 outputs for 2 classes" in text
+    again, train = proposed(text)
+    assert again == "adopt zoo_of_nets:seven --data photos --split val --out mine-checked"
+    assert train.startswith("train classifier --network zoo_of_nets:seven --initial mine --sigma")
     before = Path("mine/config.json").read_bytes()
     assert run(f"{words} mine") == 1
     assert "mine holds other files (config.json, model.safetensors)" in capsys.readouterr().err
     assert Path("mine/config.json").read_bytes() == before
+
+
+def test_what_cannot_be_trained_on_is_adopted_whole(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (photos / "dark").rename("dark")
+    for path in sorted((photos / "bright").iterdir())[1:]:
+        path.unlink()
+    words = "adopt zoo_of_nets:bare --data photos --split test --n 20 --levels 0.1 --out mine"
+    assert run(words) == 0
+    said = capsys.readouterr()
+    assert "note: a bare transformers model is not given the normalised images" in said.err
+    assert "a fixed fifth" not in said.err
+    assert "train classifier" not in said.out
+    assert describe("mine").class_names == ("bright",)
 
 
 @pytest.mark.parametrize(

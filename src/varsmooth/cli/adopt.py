@@ -1,9 +1,11 @@
 """`varsmooth adopt`: from a classifier of your own to a model that can be certified."""
 
+import sys
+from contextlib import suppress
 from pathlib import Path
 
-from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out
-from varsmooth.errors import require
+from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out, say
+from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import check_unused
 from varsmooth.models.cards import accuracy_table, plain
 from varsmooth.models.descriptions import Description, Part
@@ -46,12 +48,17 @@ def adopt(
         n: votes per image and level
     """
     levels = sorted(levels or (0.06, 0.12, 0.25, 0.5))
-    votes = images * n * len(levels)
     require(":" in factory, f"{factory} should be an import path package.module:name")
     check_unused(out)
     source = check_here(factory, Source(data=data, root=root, resize=resize))
-    about = {"data": f"{data} {split}", "val": held_out(source), "images": images, "votes": votes}
-    announce(f"adopt {factory}", device, **about)
+    announce(
+        f"adopt {factory}",
+        device,
+        images=f"at most {images} of {data} {split}",
+        val=held_out(source) if split == "val" else None,
+        n=n,
+        levels=",".join(f"{level:g}" for level in levels),
+    )
     import time
 
     import numpy as np
@@ -68,6 +75,9 @@ def adopt(
     from varsmooth.training.cards import measure_classifier
 
     network: nn.Module = build(factory).to(choose_device(device)).eval()
+    if any(kind.__module__.startswith("transformers.") for kind in type(network).__mro__):
+        note = "a bare transformers model is not given the normalised images that it expects"
+        say(f"note: {note}; let {factory} return from_transformers(model, processor)", sys.stderr)
     unseen = load_source(source, split)
     names = tuple(getattr(network, "class_names", ())) or unseen.class_names
     shape = getattr(network, "image_shape", None) or unseen.shape
@@ -78,43 +88,53 @@ def adopt(
     pace = (time.perf_counter() - began) / (len(chosen) * n * len(levels))  # seconds per image
     certified = metrics["certified"]
     best = max(certified, key=lambda level: float(certified[level]["average_radius"]))
-    part, where = Part(factory, metrics={split: metrics}), source.entries()
-    described = Description(
-        **where, class_names=names, sigma_a=float(best), image_shape=chosen.shape, classifier=part
-    )
-    save(out, described, classifier=network.cpu())
     loss = metrics["plain_accuracy"] - metrics["smoothed_accuracy"][best]
     right = round(metrics["plain_accuracy"] / 100 * len(chosen))
     chance = np.bincount(chosen.known_labels).max() / len(chosen)  # of the commonest class
-    if clopper_pearson_lower(right, len(chosen), 0.05) <= chance:
+    guesses = bool(clopper_pearson_lower(right, len(chosen), 0.05) <= chance)
+    epoch = None
+    if guesses or loss > 5:
+        with suppress(VarsmoothError):  # there may be no images to train on
+            minutes = 3 * pace * len(load_source(source, "train")) / 60
+            epoch = f"about {max(minutes, 0.1):.1f} min per epoch"
+    if guesses:
         advice = (
             f"the classifier is no better than chance: right on {right} of {len(chosen)} images; "
-            "check its weights, its normalisation and the order of its classes"
+            "check its weights, its normalisation and the order of its classes, or train it"
         )
     elif loss > 5:
-        minutes = 3 * pace * len(load_source(source, "train")) / 60
         advice = (
             f"noise of σ = {best} costs {loss:.0f} points of accuracy: fine-tune under noise "
-            f"(about {max(minutes, 0.1):.1f} min per epoch)"
+            f"({epoch or f'{data} has no training images'})"
         )
     else:
         advice = f"the classifier stands noise of σ = {best} well as it is"
     outputs = outputs_on(chosen, g)
     if outputs != len(names):
         advice += f"; note that it has {outputs} outputs for {len(names)} classes"
-    own, ready = {"trust": factory}, Path(f"{out}-noise") if loss > 5 else out
+    part, where = Part(factory, metrics={split: metrics}), source.entries()
+    described = Description(
+        **where, class_names=names, sigma_a=float(best), image_shape=chosen.shape, classifier=part
+    )
+    save(out, described, classifier=network.cpu())
+    own, ready = {"trust": factory}, Path(f"{out}-noise") if epoch else out
+    where = {"data": data, "root": root, "resize": resize}
     train = command(
         f"train classifier --network {factory} --initial {out} --sigma {best}",
-        **{"data": data, "root": root, "resize": resize, **own, "out": ready},
+        **where,
+        **own,
+        out=ready,
     )
+    again = command(f"adopt {factory}", **where, split=split, out=f"{out}-checked")
+    certify = command(f"certify --model {ready} --split {split}", **own, out=f"runs/{ready.name}")
+    tune = command(f"tune {ready} --goal cascade", **own)
     conclude(
         [
             f"{len(chosen)} images of {chosen.name} {split}, the classifier as it is",
             plain("\n".join(accuracy_table(metrics))),
             f"{advice}; saved in {out}",
         ],
-        *[f"{train}  # add --flip false if left and right tell classes apart"] * (ready != out),
-        command(f"certify --model {ready} --split {split}", **own, out=f"runs/{ready.name}"),
-        command(f"report runs/{ready.name}"),
-        command(f"tune {ready} --goal cascade", **own),
+        *[again] * guesses,
+        *[f"{train}  # add --flip false if left and right tell classes apart"] * bool(epoch),
+        *[certify, command(f"report runs/{ready.name}"), tune] * (not guesses),
     )
