@@ -68,7 +68,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("certify --model own_models:smoothed --data photos/day.png --n 5 --out x", "use --n ≥"),
         ("verify x", "x does not hold a run"),
         ("attack --against x --out y", "x does not hold a run"),
-        ("certify --model own_models:smoothed --data photos/day.png --device cuda --out x", "CUDA"),
+        (
+            "certify --model own_models:smoothed --data photos/day.png --device cuda --out x",
+            "torch sees no CUDA device here; choose --device cpu",
+        ),
+        (
+            "certify --model cifar10-0.25 --cascade tuned --out x",
+            "varsmooth tune cifar10-0.25 --goal cascade, or name its stages, as in --cascade 0.5",
+        ),
     ],
 )
 def test_a_failure_is_one_sentence_and_exit_code_1(
@@ -81,6 +88,7 @@ def test_a_failure_is_one_sentence_and_exit_code_1(
     assert captured.out == ""
     *plan, failure = captured.err.splitlines()
     assert all(line.startswith(words.split()[0]) for line in plan)
+    assert "device \n" not in captured.err
     assert failure.startswith("varsmooth: ")
     assert sentence in failure
 
@@ -239,7 +247,9 @@ def test_photographs_and_a_model_of_ones_own(
         run("predict photos/night.png photos/day.png --model own_models:Bright --sigma 0.1 --n 50")
         == 0
     )
-    night, day = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    assert "predict photos/night.png test and 1 more with own_models:Bright: σ 0.1, n 50" in said.err
+    night, day = said.out.splitlines()
     assert night == "photos/night.png  dark  σ 0.1  50 of 50 votes"
     assert day.startswith("photos/day.png  bright")
     grey = np.full((6, 9, 3), 128, np.uint8)
@@ -252,6 +262,11 @@ def test_photographs_and_a_model_of_ones_own(
     assert run("predict --data photos --model own_models:smoothed --out runs/own") == 1
     assert "(certify there, predict now" in capsys.readouterr().err
     assert run("predict photos --model own_models:smoothed --out runs/again --n 50") == 0
+    capsys.readouterr()
+    assert run("report runs/again") == 1
+    assert "its rows with: varsmooth report export runs/again\n" in capsys.readouterr().err
+    assert run("predict photos/day.png --data photos --model own_models:smoothed") == 2
+    assert "are photos/day.png or those of --data; give one of" in capsys.readouterr().err
     assert run("verify runs/again") == 1
     assert "only certificates can be verified" in capsys.readouterr().err
 
@@ -272,7 +287,11 @@ def test_models_are_listed_and_described(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("models") == 0
-    listed = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr().out
+    listed, following = said.splitlines(), proposed(said)
+    assert run(following[0]) == 0
+    assert following[1] == "demo"
+    capsys.readouterr()
     reading = [line.split()[0] for line in listed if "  confidence  " in line]
     assert reading == ["cifar10-0.25-confidence", "cifar10-universal-1.00-confidence"]
     write_pair(tmp_path / "pair")

@@ -240,6 +240,8 @@ def test_lists_are_separated_by_commas() -> None:
         ("σ=0.3, and p ≥ 1/2", "σ=0.3, and p ≥ 1/2"),
         ("Given groups=1, weight of", "Given groups=1, weight of"),
         ("start anew with resume=False", "start anew with --resume false"),
+        ("choose device='cpu'", "choose --device cpu"),
+        ("clip must be (low, high)", "--clip must be (low, high)"),
     ],
 )
 def test_errors_name_options_as_they_are_typed(python: str, typed: str) -> None:

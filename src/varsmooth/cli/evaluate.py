@@ -8,7 +8,7 @@ from typing import Any
 from varsmooth.cli.feedback import announce, check_here, command, conclude, say
 from varsmooth.cli.parser import WrongUsage, as_typed
 from varsmooth.defaults import BATCH_SIZE
-from varsmooth.errors import VarsmoothError
+from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import callers_own
 from varsmooth.models.settings import stages_for
@@ -51,22 +51,23 @@ def predict(
         out: the folder of a run; without it the predictions are printed and not kept
         devices: number of processes of a run, each with its own device
     """
-    chosen = [replace(data, data=path) for path in images] or [data]
+    if images and data.data is not None:
+        raise WrongUsage(f"the images are {images[0]} or those of --data; give one of them")
+    if out is None and (devices != 1 or name is not None):
+        raise WrongUsage("--devices and --name are for a run; give its folder with --out")
+    if out is not None and len(images) > 1:
+        raise WrongUsage("a run has one data set; put the images into one folder")
+    chosen = [_here(model, replace(data, data=path)) for path in [*images] or [data.data]]
+    asked = {"n": settings.n, "alpha": settings.alpha}
+    _announce("predict", model, chosen, device, out, **asked)
     if out is None:
-        if devices != 1 or name is not None:
-            raise WrongUsage("--devices and --name are for a run; give its folder with --out")
-        chosen = [_here(model, data) for data in chosen]
         _print_predictions(model, chosen, settings, batch_size, device)
         return
-    if len(chosen) > 1:
-        raise WrongUsage("a run has one data set; put the images into one folder")
-    data = _here(model, *chosen)
     from varsmooth.report.statements import next_command, result
     from varsmooth.runs.predicting import predict_dataset
 
     options = RunOptions(out, name, batch_size, device, devices)
-    _announce("predict", model, data, options, n=settings.n, alpha=settings.alpha)
-    found = predict_dataset(model, data, settings, options)
+    found = predict_dataset(model, chosen[0], settings, options)
     conclude(result(found), next_command(found))
 
 
@@ -114,7 +115,7 @@ def certify(
     data = _here(model, data)
     names = ("method", "at", "until", "n_max") if settings.n_max else ("method", "n")
     asked = {name: getattr(settings, name) for name in (*names, "alpha")}
-    _announce("certify", model, data, run, **asked)
+    _announce("certify", model, [data], run.device, run.out, **asked)
     from varsmooth.report.statements import next_command, result
     from varsmooth.runs.certifying import certify_dataset
 
@@ -154,7 +155,7 @@ def attack(
         raise WrongUsage("give the attack a budget with --eps, or a run to search with --against")
     data = _here(model, data)
     asked = {name: getattr(settings, name) for name in ("eps", "kind", "steps")}
-    _announce("attack", model, data, run, **asked)
+    _announce("attack", model, [data], run.device, run.out, **asked)
     from varsmooth.report.statements import next_command, result
     from varsmooth.runs.attacking import attack_dataset
 
@@ -236,12 +237,19 @@ def _changed(options: Any) -> list[str]:
 
 
 def _announce(
-    verb: str, model: ModelOptions, data: DataOptions, run: RunOptions, **settings: object
+    verb: str,
+    model: ModelOptions,
+    chosen: list[DataOptions],
+    device: Device,
+    out: Path | None,
+    **settings: object,
 ) -> None:
+    data, *others = chosen
     images = f"{data.words(data.split)} {data.subset or ''}".rstrip()
+    images += f" and {len(others)} more" if others else ""
     precision = None if model.precision == "float32" else model.precision
     settings = {"resize": data.resize, "σ": _level(model), "precision": precision, **settings}
-    announce(f"{verb} {images} with {model.model}", run.device, **settings, out=run.out)
+    announce(f"{verb} {images} with {model.model}", device, **settings, out=out)
 
 
 def _level(model: ModelOptions) -> str:
@@ -249,7 +257,11 @@ def _level(model: ModelOptions) -> str:
     if model.sigma is not None:
         return f"{model.sigma:g}"
     about = None if callers_own(model.model) else describe(str(model.model))
-    if model.cascade == "tuned" and about and about.cascades:
+    if model.cascade == "tuned" and about:
+        tune = command(f"tune {model.model} --goal cascade", trust=model.trust)
+        stages = "name its stages, as in --cascade 0.5,0.25,0.12"
+        sentence = f"{model.model} has no tuned cascade; choose one with: {tune}, or {stages}"
+        require(len(about.cascades) > 0, sentence)
         lam = 1.0 if model.lam is None else model.lam
         tuned = stages_for(about.cascades, lam)
         return f"by cascade tuned for λ = {lam:g}: {replace(tuned, gate=model.gate or tuned.gate)}"

@@ -59,12 +59,13 @@ def announce(doing: str, device: Device | None = None, **settings: object) -> No
         say(f"{doing}: {said}", sys.stderr)
         return
     say(f"{doing}: {said}{', ' * bool(said)}device ", sys.stderr, end="")
+    found: object = device
     try:
         from varsmooth.processes import choose_device
 
-        say(str(choose_device(device)), sys.stderr, end="")
+        found = choose_device(device)
     finally:
-        say("", sys.stderr)
+        say(str(found), sys.stderr)
 
 
 def command(words: str, **options: object) -> str:

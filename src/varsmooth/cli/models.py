@@ -6,6 +6,7 @@ from typing import Any
 
 from varsmooth.cli.feedback import conclude, say
 from varsmooth.cli.held_out import HeldOut
+from varsmooth.defaults import MODEL
 from varsmooth.files import check_unused
 from varsmooth.models import descriptions
 from varsmooth.models.cards import CARD, card, overview, plain, write_card
@@ -41,7 +42,7 @@ def show(names: list[str], /, log: bool = False) -> None:
         say(plain(card(name, describe(name), is_released(find(name)), log)))
     if not names:
         say("\n".join(overview(descriptions.released_names())))
-        say("\nnext: varsmooth models NAME shows a card, varsmooth demo certifies with a model")
+        say(f"\nnext: varsmooth models {MODEL}\nnext: varsmooth demo")
 
 
 def export(name: str, /, *, out: Path, licence: str | None = None) -> None:

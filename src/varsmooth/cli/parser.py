@@ -245,11 +245,12 @@ def as_typed(sentence: str, verbs: Verbs) -> str:
     def option(found: re.Match[str]) -> str:
         if found[1] not in spelled:  # of another library's sentence
             return found[0]
-        return spelled[found[1]] + found[2].replace("=", " ")
+        return spelled[found[1]] + found[2].replace("=", " ") + (found[3] or "")
 
     sentence = re.sub(r"=(True|False)\b", lambda found: found[0].lower(), sentence)
-    named = re.sub(r"(?<![\w.-])([a-z]\w*)(=| ≥ )", option, sentence)
-    named = re.sub(r"(?<![\w./:-])([a-z]+_\w+)(?![\w./:])()", option, named)
+    named = re.sub(r"(?<![\w.-])([a-z]\w*)(=| ≥ )(?:'([^']*)')?", option, sentence)
+    named = re.sub(r"^([a-z]\w*)( )(must be|steers)", option, named)
+    named = re.sub(r"(?<![\w./:-])([a-z]+_\w+)(?![\w./:])()()", option, named)
     return re.sub(r"\['([^',]*)'\]", r"\1", named)
 
 
