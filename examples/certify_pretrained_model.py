@@ -3,39 +3,34 @@
     python examples/certify_pretrained_model.py [FOLDER OR HUB NAME]
 
 The model must take 32×32 images here. Without an argument, a small ResNet is trained for half a
-minute under Gaussian noise on the embedded images and saved, a stand-in for a model that you
-downloaded and fine-tuned. The rest is the same for any `from_pretrained`.
+minute under Gaussian noise on the embedded images and saved in a temporary folder, a stand-in for a
+model that you downloaded and fine-tuned. The rest is the same for any `from_pretrained`.
 """
 
 import sys
+from tempfile import TemporaryDirectory
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
-from transformers import AutoModelForImageClassification, ResNetConfig
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    ResNetConfig,
+    ViTImageProcessor,
+)
 
 from varsmooth import FixedSelector, SmoothedClassifier, certify, load_dataset, predict
+from varsmooth.models.adapters import from_transformers
 
 SIGMA = 0.25
 
 
-class Normalised(nn.Module):
-    """Normalisation inside the classifier keeps σ and radius in pixel units."""
-
-    def __init__(self, model: nn.Module, mean: float = 0.47, std: float = 0.25) -> None:
-        super().__init__()
-        self.model, self.mean, self.std = model, mean, std
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.model((x - self.mean) / self.std).logits
-        return logits
-
-
-def fine_tune_under_noise(model: nn.Module, epochs: int = 8) -> None:
+def fine_tune_under_noise(classifier: nn.Module, epochs: int = 8) -> None:
     """A classifier that never saw noise votes almost at random under it."""
     images, labels, _ = load_dataset("cifar10-sample").batch(range(100, 1000))  # few, to be quick
     assert labels is not None
-    classifier = Normalised(model).train()
+    classifier.train()
     optimizer = torch.optim.AdamW(classifier.parameters(), lr=2e-3)
     for _ in range(epochs):
         for batch in torch.randperm(len(images)).split(50):
@@ -53,14 +48,21 @@ def make_a_model(folder: str) -> str:
     )
     config.num_labels = 10
     model = AutoModelForImageClassification.from_config(config)
-    fine_tune_under_noise(model)
+    size = {"height": 32, "width": 32}
+    processor = ViTImageProcessor(size=size, image_mean=[0.47] * 3, image_std=[0.25] * 3)
+    fine_tune_under_noise(from_transformers(model, processor))
     model.save_pretrained(folder)
+    processor.save_pretrained(folder)
     return folder
 
 
 def main(name: str | None = None) -> None:
-    model = AutoModelForImageClassification.from_pretrained(name or make_a_model("my-resnet"))
-    g = SmoothedClassifier(Normalised(model), FixedSelector(SIGMA))
+    with TemporaryDirectory() as folder:
+        name = name or make_a_model(folder)
+        model = AutoModelForImageClassification.from_pretrained(name)
+        processor = AutoImageProcessor.from_pretrained(name)
+    # Normalisation inside the classifier keeps σ and radius in pixel units.
+    g = SmoothedClassifier(from_transformers(model, processor), FixedSelector(SIGMA))
 
     images, labels, ids = load_dataset("cifar10-sample").batch(range(8))  # none of the above
     print("labels     ", labels)

@@ -2,8 +2,13 @@
 
 The classifier never changes: here a released one, in your case any model folder that
 `varsmooth.models.checkpoints.save` wrote. The sizes are tiny, to be quick; on real data leave them
-out and let training take its half hour.
+out and let training take its half hour. The models go into a temporary folder; name one to keep them:
+
+    python examples/selector_for_existing_model.py [FOLDER]
 """
+
+import sys
+from tempfile import TemporaryDirectory
 
 from varsmooth import certify, load, load_dataset
 from varsmooth.models.checkpoints import load_checkpoint, save
@@ -28,12 +33,13 @@ def save_my_classifier(folder: str) -> None:
     )
 
 
-def main() -> None:
-    save_my_classifier("my-classifier")
+def main(folder: str) -> None:
+    mine, pair = f"{folder}/my-classifier", f"{folder}/my-pair"
+    save_my_classifier(mine)
     train_selector(
         SelectorConfig(
-            out="my-pair",
-            classifier="my-classifier",
+            out=pair,
+            classifier=mine,
             data="cifar10-sample",
             train_split="test",
             held_out_split="val",
@@ -47,7 +53,7 @@ def main() -> None:
     )
     held_out = load_dataset("cifar10-sample", "val")[:40]
     choice = tune(
-        load("my-pair", protect=False),
+        load(pair, protect=False),
         held_out,
         "radius",
         lams=(0.0, 0.5),
@@ -59,15 +65,16 @@ def main() -> None:
     print(f"λ {best.lam:g}, σ_m {best.sigma_m:g}, levels {[round(s, 3) for s in best.levels]}")
     print(f"average radius {best.score:.3f}; with the best single σ {choice.fixed_score:.3f}")
     recommend(
-        "my-pair",
+        pair,
         {"lam": best.lam, "sigma_m": best.sigma_m, "clip": best.clip, "levels": list(best.levels)},
     )
-    print("recommended:", describe("my-pair").recommended)
+    print("recommended:", describe(pair).recommended)
 
     images, labels, ids = load_dataset("cifar10-sample").batch(range(4))
     print("labels", labels)
-    print(certify(load("my-pair"), images, n0=50, n=200, n_select=201, ids=ids))
+    print(certify(load(pair), images, n0=50, n=200, n_select=201, ids=ids))
 
 
 if __name__ == "__main__":
-    main()
+    with TemporaryDirectory() as temporary:
+        main(*sys.argv[1:] or [temporary])
