@@ -18,6 +18,7 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import describe, recommend
+from varsmooth.models.names import NETWORKS, SELECTORS
 from varsmooth.models.networks import ConfidenceSelector, Conv4, build
 from varsmooth.processes import Engine
 from varsmooth.training import (
@@ -28,11 +29,10 @@ from varsmooth.training import (
     train_selector,
 )
 from varsmooth.training.augmentation import crop_and_flip
-from varsmooth.training.classifier import ClassifierTask
 from varsmooth.training.loop import Batches
 from varsmooth.training.optimizers import Muon, optimizers, orthogonalise
-from varsmooth.training.selector import SelectorTask
 from varsmooth.training.state import save_state
+from varsmooth.training.tasks import ClassifierTask, SelectorTask, _network_options
 
 TINY = {"widths": [8, 8, 16, 16]}
 
@@ -490,3 +490,14 @@ def test_a_logger_is_a_function_of_the_epoch(tmp_path: Path) -> None:
     part = load_checkpoint(tmp_path).description.classifier
     assert part is not None
     assert entries == part.history
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_registered_network_gets_what_it_asks_for(network: str, tmp_path: Path) -> None:
+    config = (
+        selector_config(tmp_path, tmp_path, network=network)
+        if network in SELECTORS
+        else classifier_config(tmp_path, network=network, network_options={})
+    )
+    options = _network_options(config, load_dataset("cifar10-sample"))
+    assert isinstance(build(network, options), torch.nn.Module)
