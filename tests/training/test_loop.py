@@ -28,8 +28,7 @@ from varsmooth.training import (
     train_classifier,
     train_selector,
 )
-from varsmooth.training.augmentation import crop_and_flip
-from varsmooth.training.loop import Batches
+from varsmooth.training.loop import Batches, crop_and_flip
 from varsmooth.training.optimizers import Muon, optimizers, orthogonalise
 from varsmooth.training.state import save_state
 from varsmooth.training.tasks import ClassifierTask, SelectorTask, _network_options
