@@ -251,18 +251,16 @@ class Searching(Attacking):
         self.keep(setup, ids, found, "radius")
         labels, rows = labels_of(batch), []
         for i, (claim, norm) in enumerate(zip(claims, distances(x, found), strict=True)):
-            suspect = norm < radii[i] and self._suspect(setup.g, after[i], claim.prediction)
+            if isinstance(setup.g.selector, CascadeSelector):  # must answer another class
+                suspect = after[i].prediction not in (claim.prediction, ABSTAIN)
+            else:
+                suspect = 2 * after[i].counts[claim.prediction] < self.settings.n
+            suspect = suspect and norm < radii[i]
             violated = suspect and self._confirmed(setup, found[i : i + 1], claim)
             row = attack_row(labels[chosen[i]], radii[i] * SHRINK, claim, after[i], norm)
             guarantee = self.balls[claim.id]["guarantee"]
             rows.append(row | {"radius": radii[i], "guarantee": guarantee, "violated": violated})
         return rows
-
-    def _suspect(self, g: SmoothedClassifier, after: Prediction, claimed: int) -> bool:
-        """Whether x' looks like a counterexample; a cascade must answer another class there."""
-        if isinstance(g.selector, CascadeSelector):
-            return after.prediction not in (claimed, ABSTAIN)
-        return 2 * after.counts[claimed] < self.settings.n
 
     def _confirmed(self, setup: Setup, x: Tensor, claim: Prediction) -> bool:
         """Does fresh noise show p(class | x') < ½ at every level the median can have at x'?

@@ -89,8 +89,7 @@ def verify_run(folder: str | Path, **settings: Any) -> Verification:
     rows = _complete(run, found, images)
     labels = None
     if images is not None:
-        stated = labels_of(images.batch(slice(None)))
-        labels = dict(zip(images.ids.tolist(), stated, strict=True))
+        labels = dict(zip(images.ids.tolist(), labels_of(images), strict=True))
     classes = _classes(rows, built, images)
     with Progress(len(rows), "check rows", unit="rows") as progress:
         for row in rows:
@@ -216,7 +215,9 @@ class _Again:
                     if self.run.certificate(row).votes != self.run.certificate(then).votes:
                         differing.append(then)
                 progress.add(len(batch.ids))
-        if differing and self._same_machine():
+        there, here = self.run.header.get("environment", {}), environment(self.device)
+        same = all(there.get(name) == here[name] for name in ("torch", "platform", "device"))
+        if differing and same:
             ids = ", ".join(str(row["id"]) for row in differing[:10])
             found.problems.append(f"replayed votes differ from the stored ones of the images {ids}")
         elif differing:
@@ -225,10 +226,6 @@ class _Again:
                 f"the exact votes of {len(differing)} images (replayed on another machine they "
                 "differ; they were resampled instead)"
             )
-
-    def _same_machine(self) -> bool:
-        there, here = self.run.header.get("environment", {}), environment(self.device)
-        return all(there.get(name) == here[name] for name in ("torch", "platform", "device"))
 
     def resample(self, found: Verification, rows: Sequence[Row]) -> None:
         """A p-value for everything that can be compared with fresh draws."""
