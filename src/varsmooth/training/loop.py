@@ -28,9 +28,7 @@ from varsmooth.training.state import STATE, Position, restore_state, save_state
 class Task(Protocol):
     """Something to train: a module and the loss of one batch."""
 
-    @property
-    def module(self) -> nn.Module:
-        """What the optimiser changes."""
+    module: nn.Module  # what the optimiser changes
 
     def loss(
         self, images: Tensor, labels: Tensor, ids: Tensor, key: tuple[int | str, ...]
