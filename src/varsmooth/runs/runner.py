@@ -160,7 +160,7 @@ def _share(
             progress.add(len(ids[block]), *found)
 
 
-def labels_of(batch: Batch) -> list[int | None]:
+def labels_of(batch: Batch | ImageDataset) -> list[int | None]:
     """One label per image, None where it is unknown."""
     return [None] * len(batch.ids) if batch.labels is None else batch.labels.tolist()
 
