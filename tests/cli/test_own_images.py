@@ -207,4 +207,4 @@ def test_odd_images_are_one_sentence(here: Path, capsys: pytest.CaptureFixture[s
     assert run("data info photos --resize 8") == 1
     said = capsys.readouterr().err
     assert "a b.png cannot be read as an image" in said
-    assert "(and 1 more: photos/bright/c.png); repair or remove" in said
+    assert "; repair or remove it (and 1 more: photos/bright/c.png)" in said

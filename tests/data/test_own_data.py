@@ -14,7 +14,9 @@ import pytest
 from PIL import Image
 
 from varsmooth.data import load_dataset
+from varsmooth.data.catalog import has_own, unseen_split
 from varsmooth.errors import VarsmoothError
+from varsmooth.models.source import Source
 
 RNG = np.random.default_rng(3)
 
@@ -54,6 +56,20 @@ def test_train_val_and_test_folders_are_splits_not_classes(tmp_path: Path) -> No
     picture(tmp_path / "val" / "cat" / "9.png")
     assert load_dataset(tmp_path, "val").files == ("cat/9.png",)
     assert len(load_dataset(tmp_path, "train")) == 3
+
+
+def test_train_val_and_test_archives_are_splits_too(tmp_path: Path) -> None:
+    for split, n in (("train", 10), ("test", 3)):
+        np.savez(tmp_path / split, images=np.zeros((n, 4, 4), np.uint8), labels=np.arange(n) % 2)
+    test = load_dataset(tmp_path)
+    assert (test.name, test.split, len(test)) == (tmp_path.name, "test", 3)
+    assert (len(load_dataset(tmp_path, "val")), len(load_dataset(tmp_path, "train"))) == (2, 8)
+    source = Source(data=str(tmp_path))
+    assert (unseen_split(source), has_own("val", source)) == ("test", False)
+    (tmp_path / "test.npz").rename(tmp_path / "val.npz")
+    assert len(load_dataset(tmp_path, "val")) == 3
+    with pytest.raises(VarsmoothError, match="no 'test' beside train, val; choose split='val'"):
+        load_dataset(tmp_path)
 
 
 def test_bare_images_and_a_single_image_are_unlabelled(tmp_path: Path) -> None:
@@ -152,7 +168,7 @@ def deep_png(colour: int, channels: int) -> bytes:
 @pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
 def test_sixteen_bits_are_refused(colour: int, channels: int, tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(deep_png(colour, channels))
-    with pytest.raises(VarsmoothError, match="more than 8 bits per channel"):
+    with pytest.raises(VarsmoothError, match=r"8 bits per channel; save it with 8 bits$"):
         load_dataset(tmp_path)
 
 

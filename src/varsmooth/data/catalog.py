@@ -8,7 +8,7 @@ from platformdirs import user_data_path
 from varsmooth.data.arrays import load_arrays
 from varsmooth.data.cifar10 import found_cifar10, load_cifar10, load_sample
 from varsmooth.data.dataset import ImageDataset
-from varsmooth.data.folders import SUFFIXES, has_splits, load_folder, load_image, resized
+from varsmooth.data.folders import SUFFIXES, load_folder, load_image, resized, splits_in
 from varsmooth.errors import require
 from varsmooth.models.descriptions import Tuned
 from varsmooth.models.source import NAMES, Source, path_of
@@ -32,8 +32,8 @@ def load_dataset(
       directory `root` (default: $VARSMOOTH_DATA, else the platform's usual place);
     - `cifar10-sample`: embedded in the package, splits test (1,000) and val (200);
     - a folder of class sub-folders, a folder of images, an image, or a `.npz` / `.npy` file.
-      A folder may have sub-folders train, val, test. Without them `test` is the whole set, `val`
-      a fixed fifth of each class and `train` the rest.
+      A folder may have sub-folders, or `.npz` files, train, val, test. Without them `test` is the
+      whole set, `val` a fixed fifth of each class and `train` the rest.
 
     With `resize`, each image is cut to its central square and scaled to that many pixels a side;
     photographs of different sizes need it.
@@ -81,9 +81,8 @@ def check_source(source: Source) -> None:
 
 
 def has_own(split: str, source: Source) -> bool:
-    """Whether a source has images for this split alone: a name has, and a folder with a folder."""
-    path = Path(str(source.data)).expanduser()
-    return source.data in NAMES or (has_splits(path) and (path / split).is_dir())
+    """Whether a source has images for this split alone: a name has, and a folder that is split."""
+    return source.data in NAMES or split in splits_in(Path(str(source.data)).expanduser())
 
 
 def unseen_split(source: Source) -> str:

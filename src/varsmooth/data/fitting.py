@@ -31,8 +31,7 @@ def fitted(
         require(
             (height, width) == image_shape[1:],
             f"the model was trained on images of {size} pixels, but {images.name} has "
-            f"{width}×{height}; scale to {size}"
-            + (f", or add --resize {image_shape[1]}" if square else ""),
+            f"{width}×{height}; scale to {size}" + f" with resize={image_shape[1]}" * square,
         )
         require(
             channels == image_shape[0],

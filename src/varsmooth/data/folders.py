@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from varsmooth.data.arrays import load_arrays
 from varsmooth.data.dataset import SPLITS, ImageDataset, split_off
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_limit, check_regular
@@ -22,20 +23,23 @@ def load_folder(folder: Path, split: str, resize: int | None = None) -> ImageDat
 
     - sub-folders: each is a class, numbered in the order of their sorted names;
     - no sub-folders: the images have no labels;
-    - sub-folders all called train, val or test: the one called `split` is the folder.
+    - sub-folders, or `.npz` files, all called train, val or test: the one called `split` is it.
 
-    What has no folder `val` gets one from its training images, see `split_off`.
+    What has no `val` gets one from its training images, see `split_off`.
     """
-    if not has_splits(folder):
-        return split_off(_read_folder(folder, folder.resolve().name, resize), split)
-    own = {sub.name for sub in folders_in(folder)}
-    divided = split in ("train", "val") and "val" not in own
-    chosen = folder / ("train" if divided else split)
+    name, parts = folder.resolve().name, splits_in(folder)
+    if not parts:
+        return split_off(_read_folder(folder, name, resize), split)
+    divided = split in ("train", "val") and "val" not in parts
+    chosen = "train" if divided else split
+    other = "val" if chosen == "test" else max(parts)
     require(
-        chosen.is_dir(), f"{folder} has no folder {chosen.name!r} beside {', '.join(sorted(own))}"
+        chosen in parts,
+        f"{folder} has no {chosen!r} beside {', '.join(sorted(parts))}; choose split={other!r}",
     )
-    data = _read_folder(chosen, folder.resolve().name, resize)
-    return split_off(data, split) if divided else replace(data, split=split)
+    part = parts[chosen]
+    data = _read_folder(part, name, resize) if part.is_dir() else load_arrays(part, "test")
+    return split_off(data, split) if divided else replace(data, name=name, split=split)
 
 
 def _read_folder(folder: Path, name: str, resize: int | None) -> ImageDataset:
@@ -67,10 +71,11 @@ def load_image(path: Path, split: str) -> ImageDataset:
     return ImageDataset(path.name, split, _read_all([path]), None, ids, (), (path.name,))
 
 
-def has_splits(path: Path) -> bool:
-    """Whether a folder has sub-folders that are all called train, val or test."""
-    names = {sub.name for sub in folders_in(path)} if path.is_dir() else set()
-    return bool(names) and names <= SPLITS
+def splits_in(path: Path) -> dict[str, Path]:
+    """The parts of a folder by name if they are all called train, val or test, else nothing."""
+    parts = (folders_in(path) or sorted(path.glob("[!.]*.npz"))) if path.is_dir() else []
+    found = {part.name.removesuffix(".npz"): part for part in parts}
+    return found if found.keys() <= SPLITS else {}
 
 
 def folders_in(folder: Path) -> list[Path]:
@@ -108,7 +113,7 @@ def _read_all(paths: list[Path], resize: int | None = None) -> Pixels:
     if broken:
         first, *others = broken
         more = f" (and {len(others)} more: {', '.join(others[:10])})" if others else ""
-        raise VarsmoothError(f"{broken[first]}{more}; repair or remove what cannot be read")
+        raise VarsmoothError(f"{broken[first]}{more}")
     channels = max(image.shape[2] for image in images)
     return np.stack([np.broadcast_to(i, (*i.shape[:2], channels)) for i in images])
 
@@ -149,7 +154,8 @@ def read_image(
     except Exception as error:  # for a damaged file pillow has many: OSError, SyntaxError, …
         unknown = isinstance(error, UnidentifiedImageError)
         why = f"it is none of {', '.join(formats)}" if unknown else error
-        raise VarsmoothError(f"{name} cannot be read as an image: {why}") from error
+        sentence = f"{name} cannot be read as an image: {why}; repair or remove it"
+        raise VarsmoothError(sentence) from error
 
 
 def resized(images: ImageDataset, side: int) -> ImageDataset:

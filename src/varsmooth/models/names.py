@@ -44,7 +44,8 @@ def check_code(path: str) -> None:
     package = module.partition(".")[0] or "?"
     found = package in sys.modules or find_spec(package)
     found = found or PathFinder.find_spec(package, [os.getcwd()])
-    require(bool(found), f"{path} cannot be imported: No module named {package!r}")
+    where = f"neither in {os.getcwd()} nor installed"
+    require(bool(found), f"{path} cannot be imported: No module named {package!r}, {where}")
 
 
 def imported(path: str) -> Any:
@@ -87,7 +88,7 @@ def fetch(address: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise VarsmoothError(
-            f"{address} needs huggingface_hub; install it with: pip install 'varsmooth[hub]'"
+            f"{address} needs huggingface_hub; install it with: pip install huggingface_hub"
         ) from error
     try:
         files = ["config.json", "model.safetensors", "README.md"]

@@ -18,7 +18,8 @@ def path_of(data: str | Path) -> Path:
     path = Path(data).expanduser()
     names = ", ".join(NAMES)
     here = path.is_file() or path.is_dir()
-    require(here, f"{data} is neither a file, a folder nor one of the data sets {names}")
+    unknown = f"{data} is neither a file, a folder nor one of the data sets {names}"
+    require(here, f"{unknown}; check the path, or see varsmooth data list")
     return path
 
 

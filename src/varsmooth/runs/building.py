@@ -13,7 +13,7 @@ from torch import nn
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import tuned_images
 from varsmooth.data.fitting import fitted, renumbered
-from varsmooth.data.folders import has_splits
+from varsmooth.data.folders import splits_in
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint
@@ -153,7 +153,7 @@ def _shared(
 ) -> int:
     """How many of the images are among those of a split, or among the tuned ones of it."""
     here = data.absolute().data
-    apart = here in NAMES or has_splits(Path(str(here)))  # each split has its own ids
+    apart = here in NAMES or bool(splits_in(Path(str(here))))  # each split has its own ids
     if here != there or (apart and split != data.split):
         return 0
     used = load_source(data, split)
