@@ -148,7 +148,7 @@ def test_measure_writes_description_and_card(
     assert all(certified[level]["0"] <= accuracy[level] for level in accuracy)
     line = next(line for line in overview([str(folder)]) if str(folder) in line).split()
     assert line[1:4] == ["0.25", "attention", "test"]
-    assert [float(value) for value in line[4:7]] == [
+    assert [float(value) for value in line[5:8]] == [
         certified["0.25"][r] for r in ("0", "0.25", "0.5")
     ]
     assert main(["models", str(folder)]) == 0

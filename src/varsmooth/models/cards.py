@@ -23,7 +23,7 @@ are for ℓ2 changes of the pixels of the image as the model sees it, nothing el
 other norm). Accuracy was measured on images of the data set above and says nothing about others."""
 CITATION = """\
 "Variational Randomized Smoothing for Sample-Wise Adversarial Robustness"; the sound certificates
-are varsmooth's own (docs: concepts)."""
+are varsmooth's own (docs/concepts/certificate.md in its repository)."""
 
 
 def write_card(folder: Path, about: Description) -> str:
@@ -168,7 +168,8 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
 
 def overview(names: Iterable[str]) -> list[str]:
     """One line for each model: level, selector, certified accuracy where measured, size."""
-    head = ("model", "σ", "selector", "split", *(f"r={r}" for r in RADII), "avg radius", "MB")
+    shares = [f"r={r} %" for r in RADII]
+    head = ("model", "σ", "selector", "split", "images", *shares, "avg radius", "MB")
     return aligned([head, *(_row(name) for name in names)])
 
 
@@ -178,10 +179,11 @@ def _row(name: str) -> tuple[str, ...]:
     selector = about.selector.network if about.selector else "-"
     metrics = about.classifier.metrics if about.classifier else {}
     split = next((one for one in ("test", "val") if "certified" in metrics.get(one, {})), None)
-    cells: tuple[str, ...] = ("-",) * (2 + len(RADII))
+    cells: tuple[str, ...] = ("-",) * (3 + len(RADII))
     if split is not None:
         by_level = metrics[split]["certified"]
         nearest = min(by_level, key=lambda one: abs(float(one) - about.default_sigma))
         found = by_level[nearest]
-        cells = (split, *(f"{found[r]:.1f}" for r in RADII), rounded(found["average_radius"]))
+        shares = [f"{found[r]:.1f}" for r in RADII]
+        cells = (split, str(found["images"]), *shares, rounded(found["average_radius"]))
     return (name, level, selector, *cells, f"{size / 1e6:.1f}")
