@@ -58,9 +58,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("certify --model own_models:Bright --out x", "fixed noise level with --sigma"),
         ("certify --model own_models:smoothed --sigma 0.1 --out x", "leave out --sigma"),
         ("certify --model own_models:nobody --out x", "cannot be imported"),
-        ("certify --model nobody:make --out x", "No module named 'nobody'"),
+        ("certify --model nobody:make --out x", "No module named 'nobody', neither in /"),
         ("certify --model own_models:number --out x", "not int"),
-        ("certify --model own_models:smoothed --data nothing --out x", "neither a file"),
+        ("certify --model own_models:smoothed --data nothing --out x", "see varsmooth data list"),
+        (
+            "certify --model cifar10-strong --lam 0.5 --out x",
+            "--lam steers a selector, but this model has none; give --cascade tuned too",
+        ),
         (
             "certify --model own_models:smoothed --data photos --subset 5000: --out x",
             "--subset 5000: selects none of the 2 images of photos test",
@@ -186,7 +190,10 @@ def test_one_photograph_with_a_released_model(
 ) -> None:
     command = "certify --model cifar10-0.25 --sigma 0.25 --n 50 --alpha 0.01 --out runs/photo"
     assert run(f"{command} --data photos/day.png") == 1
-    assert "trained on images of 32×32 pixels, but day.png has 9×6" in capsys.readouterr().err
+    misfit = (
+        "trained on images of 32×32 pixels, but day.png has 9×6; scale to 32×32 with --resize 32"
+    )
+    assert misfit in capsys.readouterr().err
     assert not Path("runs/photo").exists()
     assert run(f"{command} --data photos/day.png --resize 32") == 0
     captured = capsys.readouterr()
@@ -248,7 +255,9 @@ def test_photographs_and_a_model_of_ones_own(
         == 0
     )
     said = capsys.readouterr()
-    assert "predict photos/night.png test and 1 more with own_models:Bright: σ 0.1, n 50" in said.err
+    assert (
+        "predict photos/night.png test and 1 more with own_models:Bright: σ 0.1, n 50" in said.err
+    )
     night, day = said.out.splitlines()
     assert night == "photos/night.png  dark  σ 0.1  50 of 50 votes"
     assert day.startswith("photos/day.png  bright")

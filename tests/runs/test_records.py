@@ -74,7 +74,10 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     run.append([row(0), row(1)])
     file = tmp_path / "rows-00000.jsonl"
     file.write_bytes(file.read_bytes().replace(b'"id":1', b'"id":7'))
-    with pytest.raises(VarsmoothError, match=r"line 2 of .*rows-00000\.jsonl .*checksum is wrong"):
+    damaged = (
+        r"line 2 of .*rows-00000\.jsonl .*checksum is wrong; .* rerun the \w+ command of this run"
+    )
+    with pytest.raises(VarsmoothError, match=damaged):
         run.rows()
 
 

@@ -219,8 +219,9 @@ def test_verify_wants_every_image_once(certified: Path, tmp_path: Path) -> None:
         Run.open(tmp_path).append(kept)
         return "; ".join(verify_run(tmp_path).problems)
 
-    assert problems(rows[1:]) == "1 of 9 images have no row"
-    assert problems([]) == "9 of 9 images have no row"
+    finish = "images have no row; rerun its certify command to finish it"
+    assert problems(rows[1:]) == f"1 of 9 {finish}"
+    assert problems([]) == f"9 of 9 {finish}"
     assert problems([*rows, rows[3] | {"seconds": 1.0}]) == "", "the same row may be there twice"
     other = json.loads(json.dumps(rows[3]))
     other["evidence"]["votes"][0]["counts"].reverse()

@@ -57,7 +57,8 @@ def predict(
         raise WrongUsage("--devices and --name are for a run; give its folder with --out")
     if out is not None and len(images) > 1:
         raise WrongUsage("a run has one data set; put the images into one folder")
-    chosen = [_here(model, replace(data, data=path)) for path in [*images] or [data.data]]
+    chosen = [replace(data, data=path) for path in images] or [data]
+    chosen = [_here(model, one) for one in chosen]
     asked = {"n": settings.n, "alpha": settings.alpha}
     _announce("predict", model, chosen, device, out, **asked)
     if out is None:

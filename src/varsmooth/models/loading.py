@@ -57,7 +57,7 @@ def selector_of(model: Checkpoint, settings: Settings) -> Selector:
     if settings.cascade == "tuned":
         require(
             len(about.cascades) > 0,
-            "this model has no tuned cascade; run varsmooth tune, or name its stages",
+            "this model has no tuned cascade; run varsmooth tune MODEL --goal cascade",
         )
         stages = stages_for(about.cascades, 1.0 if settings.lam is None else settings.lam)
         return _cascade(stages.levels, stages.thresholds, settings.gate or stages.gate)
@@ -69,8 +69,8 @@ def selector_of(model: Checkpoint, settings: Settings) -> Selector:
         tuned = about.cascades and [*given] == ["lam"]
         require(
             not given and settings.protect,
-            f"{', '.join(given) or 'protect'} steers a selector, but this model has none; "
-            + ("give cascade tuned too" if tuned else "leave it out"),
+            f"{[*given, 'protect'][0]} steers a selector, but this model has none; "
+            + ("give cascade='tuned' too" if tuned else "leave it out"),
         )
         return FixedSelector(about.default_sigma)
     chosen = {"lam": 0.0, "sigma_a": about.sigma_of_selector, **about.recommended, **given}

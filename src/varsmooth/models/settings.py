@@ -45,7 +45,7 @@ CASCADE = Rule(
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Typed):
-    """Who chooses the noise level, and how; None leaves the model's recommendation.
+    """What chooses the noise level, and how; None leaves the model's recommendation.
 
     Args:
         sigma: one fixed noise level instead of a selector (conventional smoothing)

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,7 @@ def write_report(
         The page.
     """
     require(len(runs) > 0, "a report needs at least one run")
+    runs = [replace(run, header=_public(run.header)) for run in runs]
     sections = report_sections(runs, envelopes, radii)
     environment = templates("varsmooth.report")
     environment.filters |= {
@@ -68,12 +69,9 @@ def write_report(
         "selector_text": summaries.selector_text,
         "json": partial(json.dumps, indent=1, ensure_ascii=False),
     }
-    header = _public(statements.subject_of(runs).header)
+    subject, verdict = statements.subject_of(runs), statements.verdict(runs)
     page = environment.get_template(PAGE).render(
-        verdict=statements.verdict(runs),
-        header=header,
-        sections=sections,
-        headers=[_public(run.header) for run in runs],
+        verdict=verdict, header=subject.header, sections=sections, runs=runs
     )
     files: dict[str, bytes] = {PAGE: page.encode()}
     for section in sections:

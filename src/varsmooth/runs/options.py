@@ -33,7 +33,7 @@ Options = TypeVar("Options", bound=Typed)
 
 @dataclass(frozen=True)
 class ModelOptions(Settings):
-    """The smoothed classifier: a model, and who chooses its noise level.
+    """The smoothed classifier: a model, and what chooses its noise level.
 
     Args:
         model: a released name (varsmooth models), a checkpoint folder, or module:factory of your
@@ -95,8 +95,8 @@ class CertifyOptions(Typed):
         vote_cache: a folder of votes that runs share; another λ, clip or D then costs only the
             draws of the selector
         at: radii, 0,0.25,0.5: the largest that can be certified, with as few votes as that needs
-        until: stop voting when the radius is this share below what n_max votes would give; with
-            --at also when the next listed radius is out of reach
+        until: stop voting when n_max votes are predicted to add at most this share to the radius;
+            with --at also when the next listed radius is out of reach
         n_max: most votes at a level with --at or --until (default: 100000)
     """
 

@@ -223,7 +223,7 @@ class Run:
 
     def _row(self, line: bytes, where: str) -> Row:
         """The row of one complete line; lines of older runs have no checksum."""
-        again = "remove that line and run the same command again to compute it anew"
+        again = f"remove that line and rerun the {self.header['verb']} command of this run"
         text, check, code = line.rpartition(_CHECK)
         text = text + b"}" if check else line
         require(

@@ -156,7 +156,8 @@ def _complete(run: Run, found: Verification, images: ImageDataset | None) -> lis
     size = run.header["dataset"]["size"] if images is None else len(wanted | ids)
     missing = size - len(ids)
     if missing > 0:
-        found.problems.append(f"{missing} of {len(ids) + missing} images have no row")
+        lacking = f"{missing} of {len(ids) + missing} images have no row"
+        found.problems.append(f"{lacking}; rerun its certify command to finish it")
     found.problems += [f"image {i} is not in the data set" for i in sorted(ids - wanted)]
     return rows
 
