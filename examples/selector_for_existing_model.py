@@ -2,7 +2,7 @@
 
 The classifier never changes: here a released one, in your case any model folder that
 `varsmooth.models.checkpoints.save` wrote. The sizes are tiny, to be quick; on real data leave them
-out and let training take its half hour. The models go into a temporary folder; name one to keep them:
+out and let training take its half hour. The models go into a temporary folder unless you name one:
 
     python examples/selector_for_existing_model.py [FOLDER]
 """
