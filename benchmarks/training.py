@@ -13,7 +13,7 @@ from varsmooth import load_dataset
 from varsmooth.models.networks import build
 from varsmooth.objectives import variational_loss
 from varsmooth.training.configuration import SelectorConfig
-from varsmooth.training.selector import SelectorTask
+from varsmooth.training.tasks import SelectorTask
 
 LAM = 0.3
 

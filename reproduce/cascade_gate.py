@@ -37,8 +37,8 @@ from varsmooth.report.statistics import (
 )
 from varsmooth.report.tables import Cell, Table
 from varsmooth.training import cascades
-from varsmooth.training.augmentation import crop_and_flip
 from varsmooth.training.cascades import ConfidentVotes, Rule
+from varsmooth.training.loop import crop_and_flip
 
 BATCH = 128
 

@@ -23,7 +23,8 @@ from varsmooth.files import replace_file
 from varsmooth.models.loading import load
 from varsmooth.models.settings import TunedStages
 from varsmooth.training import cascades
-from varsmooth.training.cascades import ConfidentVotes, Integers
+from varsmooth.training.cascades import ConfidentVotes
+from varsmooth.training.tuning import Integers
 
 CONFIDENCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 BLOCK = 20

@@ -37,7 +37,7 @@ from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training import ClassifierConfig, SelectorConfig, train_classifier
 from varsmooth.training.loop import evenly_spaced, fit
-from varsmooth.training.selector import SelectorTask
+from varsmooth.training.tasks import SelectorTask
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -39,7 +39,11 @@ def append_lines(path: Path, lines: bytes) -> None:
         new = not path.exists()
         with path.open("a+b") as file:
             _locked(file, wait=True)
-            _cut_torn_line(file)
+            if file.seek(0, os.SEEK_END) > 0:
+                with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+                    end = content.rfind(b"\n") + 1
+                file.truncate(end)
+                file.seek(end)
             file.write(lines)
             _sync(file)
         if new:
@@ -88,7 +92,10 @@ def only_writer(folder: Path) -> Iterator[None]:
         file, free = _lock_file(path)
     with file:
         me = {"pid": os.getpid(), "host": socket.gethostname()}
-        there = {**me, "pid": "?", **_holder(file)}
+        there: dict[str, object] = {**me, "pid": "?"}
+        file.seek(0)
+        with suppress(TypeError, ValueError):  # the file does not say who wrote it
+            there.update(json.loads(file.read()))
         if not free or there["host"] != me["host"]:
             raise VarsmoothError(
                 f"{folder} is being written by process {there['pid']} on {there['host']}; wait "
@@ -122,16 +129,6 @@ def _lock_file(path: Path) -> tuple[IO[bytes], bool]:
         file.close()  # its last holder deleted it just now
 
 
-def _holder(file: IO[bytes]) -> dict[str, object]:
-    """Who wrote the lock file, if it says so."""
-    file.seek(0)
-    try:
-        found = json.loads(file.read())
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _locked(file: IO[bytes], wait: bool = False) -> bool:
     """Take the operating system's lock on a file, which ends with the file or the process."""
     if sys.platform == "win32":
@@ -143,16 +140,6 @@ def _locked(file: IO[bytes], wait: bool = False) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _cut_torn_line(file: IO[bytes]) -> None:
-    """Shorten the file to its last line end."""
-    size = file.seek(0, os.SEEK_END)
-    if size > 0:
-        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-            end = content.rfind(b"\n") + 1
-        file.truncate(end)
-        file.seek(end)
 
 
 def _sync(file: IO[bytes]) -> None:

@@ -82,15 +82,15 @@ def launch(
 
 
 def _in_process(fabric: Any, function: Callable[[Engine], Result]) -> Result:
-    if parent := multiprocessing.parent_process():
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    parent: Any = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:  # nobody waits for this process any more
+        parent.join()
+        os._exit(1)
+
+    if parent is not None:
+        threading.Thread(target=end_with_parent, daemon=True).start()
     return function(Engine(fabric.device, fabric))
-
-
-def _end_with(parent: Any) -> None:
-    """End this process when its parent is gone: nobody waits for it any more."""
-    parent.join()
-    os._exit(1)
 
 
 def writing_to(folder: Path) -> AbstractContextManager[None]:

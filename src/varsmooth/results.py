@@ -1,6 +1,6 @@
 """The results of a batch of images: a sequence, a short table, and columns."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, overload
 
@@ -69,9 +69,6 @@ class Results(Sequence[Result], Generic[Result]):
 
     def __len__(self) -> int:
         return len(self.items)
-
-    def __iter__(self) -> Iterator[Result]:
-        return iter(self.items)
 
     @overload
     def __getitem__(self, index: int) -> Result: ...

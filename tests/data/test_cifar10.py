@@ -15,8 +15,14 @@ from tests.fake_cifar10 import (
     write_python,
 )
 from varsmooth.data import data_root, load_dataset
-from varsmooth.data.cifar10 import BATCH_SIZE, BATCHES, Records, load_cifar10, verify_cifar10
-from varsmooth.data.unpickle import load_plain_pickle
+from varsmooth.data.cifar10 import (
+    BATCH_SIZE,
+    BATCHES,
+    Records,
+    load_cifar10,
+    load_plain_pickle,
+    verify_cifar10,
+)
 from varsmooth.errors import VarsmoothError
 
 

@@ -9,7 +9,7 @@ from reproduce import memorisation
 from reproduce.memorisation import SETS, MemorisationScale, Study, memory_claim, width
 from tests.reproduce.commands import results, run
 from tests.small_models import write_pair
-from varsmooth.training.selector import SelectorTask
+from varsmooth.training.tasks import SelectorTask
 
 TINY = (
     "--data cifar10-sample --train-split val --subset 16 --passes 2 --images 12 --draws 4 "

@@ -57,6 +57,15 @@ def test_rows_are_what_certify_at_says(curve: Path, model: Path) -> None:
         assert sum(row["radius"] >= r for r in RADII if row["prediction"] >= 0) == decision.reached
 
 
+def test_the_samples_shown_are_the_mean_of_the_whole_run(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(AT, model, "--out", tmp_path) == 0
+    drawn = [row["samples"] for row in Run.open(tmp_path).rows()]
+    assert f"{np.mean(drawn):,.0f} samples an image" in capsys.readouterr().err
+    assert round(np.mean(drawn)) != round(np.mean(drawn[8:]))  # the last block's would differ
+
+
 def test_verify_derives_the_rows_again(curve: Path) -> None:
     found = verify_run(curve, replay="all", resample=2, seed=9)
     assert found.problems == []

@@ -18,6 +18,7 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import describe, recommend
+from varsmooth.models.names import NETWORKS, SELECTORS
 from varsmooth.models.networks import ConfidenceSelector, Conv4, DenoisedClassifier, build
 from varsmooth.processes import Engine
 from varsmooth.training import (
@@ -27,12 +28,10 @@ from varsmooth.training import (
     train_classifier,
     train_selector,
 )
-from varsmooth.training.augmentation import crop_and_flip
-from varsmooth.training.classifier import ClassifierTask
-from varsmooth.training.loop import Batches
+from varsmooth.training.loop import Batches, crop_and_flip
 from varsmooth.training.optimizers import Muon, optimizers, orthogonalise
-from varsmooth.training.selector import SelectorTask
 from varsmooth.training.state import save_state
+from varsmooth.training.tasks import ClassifierTask, SelectorTask, _network_options
 
 TINY = {"widths": [8, 8, 16, 16]}
 
@@ -517,3 +516,14 @@ def test_a_denoiser_needs_a_classifier_behind_it(tmp_path: Path) -> None:
         classifier_config(tmp_path, network="denoised")
     with pytest.raises(VarsmoothError, match="takes σ as an input"):
         classifier_config(tmp_path, network="denoised", frozen="cifar10-0.25")
+
+
+@pytest.mark.parametrize("network", sorted({*NETWORKS} - {"denoised"}))  # has its own test
+def test_every_registered_network_gets_what_it_asks_for(network: str, tmp_path: Path) -> None:
+    config = (
+        selector_config(tmp_path, tmp_path, network=network)
+        if network in SELECTORS
+        else classifier_config(tmp_path, network=network, network_options={})
+    )
+    options = _network_options(config, load_dataset("cifar10-sample"))
+    assert isinstance(build(network, options), torch.nn.Module)

@@ -14,15 +14,15 @@ pytest.importorskip("lightning_fabric")
 SCRIPT = """
 import json, sys
 from varsmooth.identity import fingerprint
-from varsmooth.training import ClassifierConfig, classifier, train_classifier
+from varsmooth.training import ClassifierConfig, tasks, train_classifier
 
-def fit_and_tell(task, data, config, engine, loggers, fit=classifier.fit):
+def fit_and_tell(task, data, config, engine, loggers, fit=tasks.fit):
     history = fit(task, data, config, engine, loggers)
     name = f"rank-{engine.rank}-of-{engine.processes}"
     (config.out / name).write_text(fingerprint(task.module))
     return history
 
-classifier.fit = fit_and_tell
+tasks.fit = fit_and_tell
 if __name__ == "__main__":
     train_classifier(ClassifierConfig(**json.loads(sys.argv[1])))
 """

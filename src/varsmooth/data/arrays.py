@@ -8,8 +8,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from varsmooth.data.dataset import ImageDataset
-from varsmooth.data.splitting import split_off
+from varsmooth.data.dataset import ImageDataset, split_off
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_limit
 
@@ -23,7 +22,11 @@ def load_arrays(path: Path, split: str) -> ImageDataset:
     becomes [0,1], and guessing the scale of floats goes wrong silently.
     """
     try:
-        images, labels = _read_npz(path) if path.suffix.lower() == ".npz" else _read_npy(path)
+        if path.suffix.lower() == ".npz":
+            images, labels = _read_npz(path)
+        else:
+            images, beside = open_memmap(path, mode="r"), path.with_name(f"{path.stem}_labels.npy")
+            labels = np.array(open_memmap(beside, mode="r")) if beside.is_file() else None
     except VarsmoothError:
         raise
     except Exception as error:  # a damaged archive may raise anything
@@ -58,12 +61,6 @@ def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
             check_limit("BYTES", info.file_size, size)
         labels = np.asarray(archive["labels"]) if "labels" in names else None
         return np.asarray(archive["images"]), labels
-
-
-def _read_npy(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    beside = path.with_name(path.stem + "_labels.npy")
-    labels = np.array(open_memmap(beside, mode="r")) if beside.is_file() else None
-    return open_memmap(path, mode="r"), labels
 
 
 def _channels_last(path: Path, images: NDArray[Any]) -> NDArray[np.uint8]:

@@ -8,9 +8,8 @@ from platformdirs import user_data_path
 from varsmooth.data.arrays import load_arrays
 from varsmooth.data.cifar10 import found_cifar10, load_cifar10, load_sample
 from varsmooth.data.dataset import ImageDataset
-from varsmooth.data.folders import SUFFIXES, load_folder, load_image, resized
-from varsmooth.data.splitting import has_splits
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.data.folders import SUFFIXES, has_splits, load_folder, load_image, resized
+from varsmooth.errors import require
 from varsmooth.models.descriptions import Tuned
 from varsmooth.models.source import NAMES, Source, path_of
 
@@ -49,8 +48,17 @@ def load_dataset(
         images = load_cifar10(data_root(root), split)
     elif name_or_path == "cifar10-sample":
         images = load_sample(split)
+    elif (path := path_of(name_or_path)).is_dir():
+        images = load_folder(path, split, resize)
+    elif (suffix := path.suffix.lower()) in (".npz", ".npy"):
+        images = load_arrays(path, split)
     else:
-        images = _load_own(path_of(name_or_path), split, resize)
+        known = ", ".join(sorted(SUFFIXES))
+        require(
+            suffix in SUFFIXES,
+            f"{path} is of no known kind; use a folder of images, .npz, .npy or one of {known}",
+        )
+        images = load_image(path, split)
     return images if resize is None else resized(images, resize)
 
 
@@ -81,17 +89,3 @@ def has_own(split: str, source: Source) -> bool:
 def unseen_split(source: Source) -> str:
     """The split to evaluate a model of this source on: test, or val where test is everything."""
     return "test" if has_own("test", source) else "val"
-
-
-def _load_own(path: Path, split: str, resize: int | None) -> ImageDataset:
-    if path.is_dir():
-        return load_folder(path, split, resize)
-    suffix = path.suffix.lower()
-    if suffix in (".npz", ".npy"):
-        return load_arrays(path, split)
-    if suffix in SUFFIXES:
-        return load_image(path, split)
-    raise VarsmoothError(
-        f"{path} is of no known kind; use a folder of images, .npz, .npy or one of "
-        + ", ".join(sorted(SUFFIXES))
-    )

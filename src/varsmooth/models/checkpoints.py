@@ -19,15 +19,7 @@ from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import replace_file
 from varsmooth.identity import fingerprint, matches
 from varsmooth.limits import check_regular
-from varsmooth.models.descriptions import (
-    CONFIG,
-    WEIGHTS,
-    Description,
-    Part,
-    describe,
-    find,
-    write,
-)
+from varsmooth.models.descriptions import CONFIG, WEIGHTS, Description, Part, describe, find, write
 from varsmooth.models.names import NETWORKS
 from varsmooth.models.networks import ReadsClassifier, build
 
@@ -60,10 +52,12 @@ def save(
         require((module is None) == (part is None), f"the {name} needs a network and a description")
         if module is None:
             continue
-        kept = module.state_dict()
-        stored = {key: _rounded(value, precision) for key, value in kept.items()}
-        loaded = {key: value.to(kept[key].dtype) for key, value in stored.items()}
-        tensors |= {f"{name}.{key}": value for key, value in stored.items()}
+        loaded: dict[str, Tensor] = {}
+        for key, value in module.state_dict().items():
+            stored = value.detach().to("cpu").contiguous()
+            if precision == "float16" and value.is_floating_point():
+                stored = stored.half()
+            tensors[f"{name}.{key}"], loaded[key] = stored, stored.to(value.dtype)
         parts[name] = replace(part, fingerprint=fingerprint(module, loaded))
     require(bool(tensors), "a model needs a classifier, a selector or both")
     about = replace(description, **parts)  # type: ignore[arg-type]
@@ -123,11 +117,8 @@ def _module(
         f"{folder} asks to import {part.network}; if you trust that code, "
         f"load it with trusted=[{part.network!r}]",
     )
-    found = {
-        key.removeprefix(f"{name}."): value
-        for key, value in tensors.items()
-        if key.startswith(f"{name}.")
-    }
+    mine = [key for key in tensors if key.startswith(f"{name}.")]
+    found = {key.removeprefix(f"{name}."): tensors[key] for key in mine}
     misfit = f"the weights in {folder} do not fit the {name} that its {CONFIG} describes"
     if part.network in NETWORKS:  # compare before memory is spent on what the options ask for
         with torch.device("meta"):
@@ -147,8 +138,3 @@ def _module(
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     return {key: value.shape for key, value in tensors.items()}
-
-
-def _rounded(value: Tensor, precision: str) -> Tensor:
-    value = value.detach().to("cpu").contiguous()
-    return value.half() if precision == "float16" and value.is_floating_point() else value

@@ -173,8 +173,7 @@ def recommend(
     folder: str | Path, settings: Mapping[str, Any], tuned: Tuned | None = None
 ) -> Description:
     """Write settings (any of lam, sigma_m, clip, levels) into the description of a model."""
-    about = replace(describe(folder), recommended=dict(settings), tuned=tuned)
-    return rewrite(folder, about)
+    return rewrite(folder, replace(describe(folder), recommended=dict(settings), tuned=tuned))
 
 
 def rewrite(folder: str | Path, description: Description) -> Description:
@@ -206,6 +205,5 @@ def own_copy(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
 
 def write(folder: Path, description: Description) -> None:
     """Write the description into the folder of its model, in one step."""
-    replace_file(
-        folder / CONFIG, (json.dumps(asdict(description), indent=1, default=str) + "\n").encode()
-    )
+    text = json.dumps(asdict(description), indent=1, default=str) + "\n"
+    replace_file(folder / CONFIG, text.encode())

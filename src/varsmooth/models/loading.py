@@ -66,14 +66,11 @@ def selector_of(model: Checkpoint, settings: Settings) -> Selector:
     if settings.sigma is not None:
         return FixedSelector(settings.sigma)
     if model.selector is None:
+        tuned = about.cascades and [*given] == ["lam"]
         require(
             not given and settings.protect,
             f"{', '.join(given) or 'protect'} steers a selector, but this model has none; "
-            + (
-                "give cascade tuned too"
-                if about.cascades and [*given] == ["lam"]
-                else "leave it out"
-            ),
+            + ("give cascade tuned too" if tuned else "leave it out"),
         )
         return FixedSelector(about.default_sigma)
     chosen = {"lam": 0.0, "sigma_a": about.sigma_of_selector, **about.recommended, **given}

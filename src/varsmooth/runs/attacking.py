@@ -251,18 +251,16 @@ class Searching(Attacking):
         self.keep(setup, ids, found, "radius")
         labels, rows = labels_of(batch), []
         for i, (claim, norm) in enumerate(zip(claims, distances(x, found), strict=True)):
-            suspect = norm < radii[i] and self._suspect(setup.g, after[i], claim.prediction)
+            if isinstance(setup.g.selector, CascadeSelector):  # must answer another class
+                suspect = after[i].prediction not in (claim.prediction, ABSTAIN)
+            else:
+                suspect = 2 * after[i].counts[claim.prediction] < self.settings.n
+            suspect = suspect and norm < radii[i]
             violated = suspect and self._confirmed(setup, found[i : i + 1], claim)
             row = attack_row(labels[chosen[i]], radii[i] * SHRINK, claim, after[i], norm)
             guarantee = self.balls[claim.id]["guarantee"]
             rows.append(row | {"radius": radii[i], "guarantee": guarantee, "violated": violated})
         return rows
-
-    def _suspect(self, g: SmoothedClassifier, after: Prediction, claimed: int) -> bool:
-        """Whether x' looks like a counterexample; a cascade must answer another class there."""
-        if isinstance(g.selector, CascadeSelector):
-            return after.prediction not in (claimed, ABSTAIN)
-        return 2 * after.counts[claimed] < self.settings.n
 
     def _confirmed(self, setup: Setup, x: Tensor, claim: Prediction) -> bool:
         """Does fresh noise show p(class | x') < ½ at every level the median can have at x'?
@@ -276,9 +274,15 @@ class Searching(Attacking):
             return again.prediction not in (claim.prediction, ABSTAIN)
         noise = setup.g.noise(1, self.settings.seed, ids).scoped("confirmation")
         sampler = Sampler(setup.g, x, noise, setup.batch_size)
-        levels = plausible_levels(sampler, n + 1, CONFIRMED / 2)
+        selector, a = setup.g.selector, CONFIRMED / 2
+        if isinstance(selector, MedianSelector) and selector.grid is not None:
+            # With D = 0 the bounds of median smoothing are the median's own confidence interval.
+            (evidence,) = sampler.selector_evidence(n + 1, distance=0.0)
+            levels = evidence.levels_between(Ledger(a, a, alpha_select=a), every_index=True)
+        else:
+            levels = sampler.chosen_levels()
         counts = [sampler.counts([0], [level], n, "votes")[0, claim.prediction] for level in levels]
-        return all(binom.cdf(int(k), n, 0.5) <= CONFIRMED / 2 for k in counts)
+        return all(binom.cdf(int(k), n, 0.5) <= a for k in counts)
 
 
 def _claim(row: Row) -> Prediction:
@@ -287,15 +291,3 @@ def _claim(row: Row) -> Prediction:
     return Prediction(
         row["prediction"], row["sigma"], counts, None, row["id"], 0, row["samples"] or 0
     )
-
-
-def plausible_levels(sampler: Sampler, n: int, a: float) -> list[float]:
-    """Levels that contain the ideal median's one with probability ≥ 1 − a (one image).
-
-    With D = 0 the bounds of median smoothing are the median's own confidence interval.
-    """
-    selector = sampler.g.selector
-    if not (isinstance(selector, MedianSelector) and selector.grid is not None):
-        return sampler.chosen_levels()
-    (evidence,) = sampler.selector_evidence(n, distance=0.0)
-    return evidence.levels_between(Ledger(a, a, alpha_select=a), every_index=True)

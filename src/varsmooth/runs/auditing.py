@@ -26,7 +26,11 @@ def mistakes(
         classes: How many classes the votes are for.
     """
     certificate = run.certificate(row)
-    yield from _wrong_counts(certificate, classes)
+    for level in certificate.votes:
+        if len(level.counts) != classes:
+            yield f"its votes at {level.sigma} are for {len(level.counts)} classes, not {classes}"
+    often = Counter(level.sigma for level in certificate.votes)
+    yield from (f"level {sigma} occurs {n} times" for sigma, n in often.items() if n > 1)
     again = certificate.derive_again()
     try:
         expected = _expected(run.header, row, certificate)
@@ -41,15 +45,6 @@ def mistakes(
     for name, (wanted, seen) in expected.items():
         if wanted != seen:
             yield f"{name} of its evidence should be {wanted}, not {seen}"
-
-
-def _wrong_counts(certificate: Certificate, classes: int) -> Iterator[str]:
-    """Counts are one for each class, and every level is there once."""
-    for level in certificate.votes:
-        if len(level.counts) != classes:
-            yield f"its votes at {level.sigma} are for {len(level.counts)} classes, not {classes}"
-    often = Counter(level.sigma for level in certificate.votes)
-    yield from (f"level {sigma} occurs {n} times" for sigma, n in often.items() if n > 1)
 
 
 def _expected(header: Mapping[str, Any], row: Row, certificate: Certificate) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from torch import nn
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import tuned_images
 from varsmooth.data.fitting import fitted, renumbered
-from varsmooth.data.splitting import has_splits
+from varsmooth.data.folders import has_splits
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint

@@ -105,6 +105,7 @@ class Certifying(Evaluation):
         return 0 if isinstance(selector, FixedSelector | CascadeSelector) else 1
 
 
-TOGETHER = 128
+TOGETHER = 32
 """Images of a block whose votes decide when to stop: as some finish, the others still fill the
-forward passes. Not a function of the batch size, so that a replay finds the same blocks."""
+forward passes, and an interruption loses little. Not a function of the batch size, so that a replay
+finds the same blocks."""

@@ -49,16 +49,10 @@ def predict_photos(
     size = images_per_block(settings.n, batch_size)
     device = next((p.device for p in model.g.parameters()), None)
     for start in range(0, len(images), size):
-        chosen = images[start : start + size]
-        batch = chosen.batch(slice(None))
-        found = predict(
-            model.g,
-            batch.images.to(device),
-            ids=batch.ids,
-            batch_size=batch_size,
-            **asdict(settings),
-        )
-        names = chosen.files or [str(i) for i in batch.ids.tolist()]
+        block = slice(start, start + size)
+        x, _, ids = images.batch(block)
+        found = predict(model.g, x.to(device), ids=ids, batch_size=batch_size, **asdict(settings))
+        names = images.files[block] or [str(i) for i in ids.tolist()]
         yield from zip(names, found, strict=True)
 
 

@@ -203,11 +203,10 @@ class Run:
             with path.open("rb") as file:
                 lines = iter(partial(file.readline, limit_of("TEXT") + 1), b"")
                 for number, line in enumerate(lines, start=1):
-                    check_limit(
-                        "TEXT", len(line), f"line {number} of {path} has {len(line):,} bytes"
-                    )
+                    where = f"line {number} of {path}"
+                    check_limit("TEXT", len(line), f"{where} has {len(line):,} bytes")
                     if line.endswith(b"\n"):  # what follows the last line end is a torn line
-                        yield self._row(line, f"line {number} of {path}")
+                        yield self._row(line, where)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to this process's file; they are on the disk when this returns."""

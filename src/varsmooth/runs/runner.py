@@ -131,6 +131,7 @@ def _share(
     setup = prepared(engine.device, engine.rank)
     ids, stored = setup.images.ids.tolist(), setup.record.rows()
     done, tally, counted = {key_of(row) for row in stored}, evaluation.tally(stored), len(stored)
+    drawn = sum(row.get("samples", 0) for row in stored)
     del stored
     size = evaluation.block(setup.batch_size)
     blocks = [slice(start, start + size) for start in range(0, len(ids), size)]
@@ -154,13 +155,13 @@ def _share(
             tally.update(evaluation.tally(new))
             counted += len(new)
             found = [f"{name}: {percent(k, counted)} %" for name, k in tally.items()]
-            if "samples" in rows[0]:
-                drawn = sum(row["samples"] for row in rows) / len(rows)
-                found.append(f"{drawn:,.0f} samples an image")
+            drawn += sum(row.get("samples", 0) for row in new)
+            if drawn:
+                found.append(f"{drawn / counted:,.0f} samples an image")
             progress.add(len(ids[block]), *found)
 
 
-def labels_of(batch: Batch) -> list[int | None]:
+def labels_of(batch: Batch | ImageDataset) -> list[int | None]:
     """One label per image, None where it is unknown."""
     return [None] * len(batch.ids) if batch.labels is None else batch.labels.tolist()
 

@@ -89,8 +89,7 @@ def verify_run(folder: str | Path, **settings: Any) -> Verification:
     rows = _complete(run, found, images)
     labels = None
     if images is not None:
-        stated = labels_of(images.batch(slice(None)))
-        labels = dict(zip(images.ids.tolist(), stated, strict=True))
+        labels = dict(zip(images.ids.tolist(), labels_of(images), strict=True))
     classes = _classes(rows, built, images)
     with Progress(len(rows), "check rows", unit="rows") as progress:
         for row in rows:
@@ -137,8 +136,7 @@ def _images(run: Run, found: Verification, built: BuiltModel | None) -> ImageDat
     header = run.header
     try:
         _, data = options_in(header["config"])
-        names = tuple(header["dataset"].get("class_names", ()))
-        images = load_images(data, built, names)
+        images = load_images(data, built, tuple(header["dataset"]["class_names"]))
     except (VarsmoothError, OSError) as error:
         found.unchecked.append(f"the images ({error})")
         return None
@@ -154,9 +152,9 @@ def _complete(run: Run, found: Verification, images: ImageDataset | None) -> lis
     twice = {row["id"] for row in run.stored() if row | {"seconds": 0} != kept[key_of(row)]}
     found.problems += [f"image {i}: two rows contradict each other" for i in sorted(twice)]
     ids = {row["id"] for row in rows}
-    size = run.header["dataset"].get("size")
     wanted = ids if images is None else set(images.ids.tolist())
-    missing = size - len(ids) if images is None and isinstance(size, int) else len(wanted - ids)
+    size = run.header["dataset"]["size"] if images is None else len(wanted | ids)
+    missing = size - len(ids)
     if missing > 0:
         found.problems.append(f"{missing} of {len(ids) + missing} images have no row")
     found.problems += [f"image {i} is not in the data set" for i in sorted(ids - wanted)]
@@ -216,7 +214,9 @@ class _Again:
                     if self.run.certificate(row).votes != self.run.certificate(then).votes:
                         differing.append(then)
                 progress.add(len(batch.ids))
-        if differing and self._same_machine():
+        there, here = self.run.header.get("environment", {}), environment(self.device)
+        same = all(there.get(name) == here[name] for name in ("torch", "platform", "device"))
+        if differing and same:
             ids = ", ".join(str(row["id"]) for row in differing[:10])
             found.problems.append(f"replayed votes differ from the stored ones of the images {ids}")
         elif differing:
@@ -225,10 +225,6 @@ class _Again:
                 f"the exact votes of {len(differing)} images (replayed on another machine they "
                 "differ; they were resampled instead)"
             )
-
-    def _same_machine(self) -> bool:
-        there, here = self.run.header.get("environment", {}), environment(self.device)
-        return all(there.get(name) == here[name] for name in ("torch", "platform", "device"))
 
     def resample(self, found: Verification, rows: Sequence[Row]) -> None:
         """A p-value for everything that can be compared with fresh draws."""

@@ -62,13 +62,10 @@ class VoteStore:
         self.counts: dict[VoteKey, tuple[int, ...]] = {}
         for path in sorted(self.folder.glob("votes-*.jsonl")):
             for line in path.read_bytes().splitlines():
-                self._remember(line)
-
-    def _remember(self, line: bytes) -> None:
-        with suppress(ValueError):  # a torn line
-            *values, counts = fit(_LINE, parse_json(line))
-            if sum(counts) == (key := VoteKey(*values)).n:
-                self.counts[key] = counts
+                with suppress(ValueError):  # a torn line
+                    *values, counts = fit(_LINE, parse_json(line))
+                    if sum(counts) == (key := VoteKey(*values)).n:
+                        self.counts[key] = counts
 
     def add(self, found: dict[VoteKey, tuple[int, ...]]) -> None:
         """Keep these counts, here and on the disk."""
@@ -139,12 +136,9 @@ def vote_keys(
     if gate is not None:  # it turns votes into "pass", so that it decides the counts too
         network = fingerprint(gate) if isinstance(gate, nn.Module) else ""
         kind += f" {json.dumps(describe_gate(gate))} {network}"
+    pixels = x.detach().cpu().contiguous().numpy()  # whatever their layout in memory
+    digests = [hashlib.sha256(image.tobytes()).hexdigest()[:32] for image in pixels]
     return [
-        VoteKey(_digest(image), id, noise.seed, purpose, n, level, kind)
-        for image, id, level in zip(x, noise.ids, sigma.tolist(), strict=True)
+        VoteKey(digest, id, noise.seed, purpose, n, level, kind)
+        for digest, id, level in zip(digests, noise.ids, sigma.tolist(), strict=True)
     ]
-
-
-def _digest(image: Tensor) -> str:
-    """The pixels of one image (C,H,W), whatever their layout in memory."""
-    return hashlib.sha256(image.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:32]

@@ -11,8 +11,7 @@ from varsmooth.training.configuration import (
 )
 
 if TYPE_CHECKING:
-    from varsmooth.training.classifier import train_classifier
-    from varsmooth.training.selector import train_selector
+    from varsmooth.training.tasks import train_classifier, train_selector
 
 __all__ = [
     "ClassifierConfig",
@@ -27,5 +26,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The training itself, imported on first use: the command line's help needs no torch."""
     if name in ("train_classifier", "train_selector"):
-        return getattr(import_module(f"{__name__}.{name.removeprefix('train_')}"), name)
+        return getattr(import_module(f"{__name__}.tasks"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

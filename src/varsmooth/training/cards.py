@@ -108,7 +108,8 @@ def measure_selector(
     """The levels σ_s = median of h over the images for each λ: mean, std, min, max.
 
     With a table of votes also Spearman's rank correlation of σ_s with the image's best level, over
-    the images that f gets right at any level; 1 if h orders the images as it should.
+    the images that f gets right at any level: 1 if h orders the images as it should, None where
+    one side is constant.
     """
     learned = LearnedSelector(selector, sigma_a, 0.0)
     g = SmoothedClassifier(classifier, learned)
@@ -121,7 +122,10 @@ def measure_selector(
             name: round(float(getattr(sigma, name)()), 5) for name in ("mean", "std", "min", "max")
         }
         if best is not None:
-            row["rank_correlation"] = _rank_correlation(sigma, best)
+            known = ~np.isnan(best)
+            varied = all(len(np.unique(side[known])) > 1 for side in (sigma, best))
+            rho = spearmanr(sigma[known], best[known]).statistic if varied else None
+            row["rank_correlation"] = None if rho is None else round(float(rho), 3)
         chosen[f"{lam:g}"] = row
     return {"images": len(data), "samples": samples, "sigma": chosen}
 
@@ -131,14 +135,6 @@ def best_levels(table: VoteTable) -> Floats:
     radii = table.radii(table.labels, range(len(table.levels)))  # (N, levels)
     best = np.asarray(table.levels)[radii.argmax(axis=1)]
     return np.where(radii.max(axis=1) > 0, best, np.nan)
-
-
-def _rank_correlation(sigma: Floats, best: Floats) -> float | None:
-    """Spearman's ρ over the images that have a best level; None where one side is constant."""
-    known = ~np.isnan(best)
-    if len(np.unique(sigma[known])) < 2 or len(np.unique(best[known])) < 2:
-        return None
-    return round(float(spearmanr(sigma[known], best[known]).statistic), 3)
 
 
 def measure(

@@ -7,14 +7,12 @@ votes.
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from varsmooth.bounds import Floats
 from varsmooth.cascade import Stages, cascade_radii, expected_quantiles, vote_quantiles
@@ -25,8 +23,7 @@ from varsmooth.models.descriptions import Description
 from varsmooth.models.settings import TunedStages
 from varsmooth.progress import Progress
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
-
-Integers = NDArray[np.int64]
+from varsmooth.training.tuning import Integers
 
 CONFIDENCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
 """Confidences from which a vote may count; 0 is no gate."""
@@ -115,33 +112,22 @@ def tabulate(
     with bar, torch.no_grad(), evaluation_mode(g):
         for x, _, ids in data.batches(5):
             noise, x = g.noise(len(x), seed, ids), x.to(device)
-            counts = []
-            for sigma, (purpose, draws) in itertools.product(levels, wanted):
+            table = torch.empty(0)
+            for i, (sigma, (purpose, draws)) in enumerate(itertools.product(levels, wanted)):
                 level = torch.full((len(x),), sigma, device=device)
-                batches = (
-                    (rows, noise.perturb(x[rows], level[rows], epsilon))
-                    for rows, epsilon in noise.batches(x, purpose, draws, batch_size)
-                )
-                counts.append(_count(g, level, batches, needed))
+                for rows, epsilon in noise.batches(x, purpose, draws, batch_size):
+                    logits = g.logits(noise.perturb(x[rows], level[rows], epsilon), level[rows])
+                    sure, vote = logits.softmax(dim=1).max(dim=1)
+                    if len(table) == 0:  # levels and purposes in turn
+                        shape = (len(x), 2 * len(levels), logits.shape[1], len(needed))
+                        table = torch.zeros(shape, dtype=torch.int64, device=device)
+                    counted = (sure[:, None] >= needed).long()
+                    table[:, i].index_put_((rows, vote), counted, accumulate=True)
                 bar.add(len(x) * draws)
-            tables.append(torch.stack(counts, dim=1))  # levels and purposes in turn
-    both = torch.cat(tables).numpy()  # (N, 2L, classes, C)
+            tables.append(table)
+    both = torch.cat(tables).cpu().numpy()  # (N, 2L, classes, C)
     votes, selection = both[:, ::2], both[:, 1::2]
     return ConfidentVotes(tuple(levels), tuple(confidences), votes, selection, labels, n, n0)
-
-
-def _count(
-    g: SmoothedClassifier, level: Tensor, noisy: Iterable[tuple[Tensor, Tensor]], needed: Tensor
-) -> Tensor:
-    """Votes (B, classes, C) whose softmax reaches each of the needed confidences (C,)."""
-    counts = torch.empty(0)
-    for rows, images in noisy:
-        logits = g.logits(images, level[rows])
-        sure, vote = logits.softmax(dim=1).max(dim=1)
-        if counts.numel() == 0:
-            counts = torch.zeros(len(level), logits.shape[1], len(needed), dtype=torch.int64)
-        counts.index_put_((rows, vote), (sure[:, None] >= needed).long(), accumulate=True)
-    return counts
 
 
 def rules(

@@ -6,7 +6,6 @@ overrides; a key or a value that does not fit is an error that says which.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,6 +27,8 @@ from varsmooth.typed import (
 )
 
 Config = TypeVar("Config", bound="TrainingConfig")
+
+PRESETS = Path(__file__).parent / "presets"
 
 FORMER = {
     "output": "out",
@@ -224,14 +225,7 @@ class TuneOptions(Typed):
 
 def preset_names() -> list[str]:
     """The presets of the package, as `scale/model`."""
-    folder = resources.files("varsmooth.training") / "presets"
-    return sorted(
-        f"{scale.name}/{file.name.removesuffix('.yaml')}"
-        for scale in folder.iterdir()
-        if scale.is_dir()
-        for file in scale.iterdir()
-        if file.name.endswith(".yaml")
-    )
+    return sorted(f"{path.parent.name}/{path.stem}" for path in PRESETS.glob("*/*.yaml"))
 
 
 def read_config(
@@ -260,13 +254,12 @@ def read_preset(name: str) -> dict[str, Any]:
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         require(path.is_file(), f"there is no configuration file {name}")
-        text = path.read_text()
     else:
         known = preset_names()
         require(name in known, f"there is no preset {name!r}{nearest(name, known)}")
-        text = (resources.files("varsmooth.training") / "presets" / f"{name}.yaml").read_text()
+        path = PRESETS / f"{name}.yaml"
     try:
-        values = yaml.safe_load(text)
+        values = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
         raise VarsmoothError(f"{name} is not readable as YAML: {error}") from error
     require(isinstance(values, dict), f"{name} must hold `key: value` lines")

@@ -3,14 +3,16 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
@@ -18,7 +20,6 @@ from varsmooth.data import ImageDataset
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.noise import keyed_generator
 from varsmooth.processes import Engine
-from varsmooth.training.augmentation import crop_and_flip
 from varsmooth.training.configuration import TrainingConfig
 from varsmooth.training.optimizers import optimizers
 from varsmooth.training.state import STATE, Position, restore_state, save_state
@@ -27,9 +28,7 @@ from varsmooth.training.state import STATE, Position, restore_state, save_state
 class Task(Protocol):
     """Something to train: a module and the loss of one batch."""
 
-    @property
-    def module(self) -> nn.Module:
-        """What the optimiser changes."""
+    module: nn.Module  # what the optimiser changes
 
     def loss(
         self, images: Tensor, labels: Tensor, ids: Tensor, key: tuple[int | str, ...]
@@ -81,7 +80,7 @@ def fit(
         if (steps := config.epochs * batches.steps) < FEW_STEPS:
             few = f"training steps in all: {steps}, which may be too few"
             _say(f"{few}; try smaller batches or more epochs")
-        loggers = (terminal(config.epochs), *loggers)
+        loggers = (partial(_say_epoch, config.epochs), *loggers)
         loggers += (tensorboard(config.out),) if config.tensorboard else ()
     for epoch in range(len(position.history), config.epochs):
         report = run.train_epoch(batches, position)
@@ -185,7 +184,11 @@ class _Run:
         with torch.no_grad():  # running statistics differ between processes that saw other images
             for part in filter(None, (module, self.average)):
                 self.engine.average(b for b in part.buffers() if b.is_floating_point())
-        return summary(position.reported)
+        fold = {"sigma_min": np.min, "sigma_max": np.max}
+        return {
+            name: round(float(fold.get(name, np.mean)(values)), 5)
+            for name, values in position.reported.items()
+        }
 
 
 class Batches:
@@ -213,6 +216,25 @@ class Batches:
             yield images, self.labels[mine].to(engine.device), self.ids[mine]
 
 
+def crop_and_flip(images: Tensor, generator: torch.Generator, crop: int, flip: bool) -> Tensor:
+    """Shift each image by up to `crop` pixels (zeros come in) and mirror half of them.
+
+    images (B,H,W,C) of any dtype, on the generator's device → the same shape. Every output row
+    and column is an index into the padded image, so that one gather serves the whole batch.
+    """
+    batch, height, width, _ = images.shape
+    device = images.device
+    padded = functional.pad(images, (0, 0, crop, crop, crop, crop))
+    shift = torch.randint(0, 2 * crop + 1, (2, batch, 1), generator=generator, device=device)
+    rows = shift[0] + torch.arange(height, device=device)  # (B, H)
+    columns = shift[1] + torch.arange(width, device=device)  # (B, W)
+    if flip:
+        mirrored = torch.rand(batch, 1, generator=generator, device=device) < 0.5
+        columns = torch.where(mirrored, columns.flip(1), columns)
+    index = torch.arange(batch, device=device)[:, None, None]
+    return padded[index, rows[:, :, None], columns[:, None, :]]
+
+
 def evenly_spaced(data: ImageDataset, count: int) -> ImageDataset:
     """`count` images of a data set, the same ones whenever it is asked."""
     require(count <= len(data), f"{data.name} has {len(data)} images, so subset cannot be {count}")
@@ -232,28 +254,16 @@ def one_cycle(share: float, warmup: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * (share - warmup) / (1 - warmup)))
 
 
-def summary(reported: Mapping[str, list[float]]) -> dict[str, float]:
-    """What the batches of an epoch reported: means, and for σ also the extremes."""
-    fold = {"sigma_min": np.min, "sigma_max": np.max}
-    return {
-        name: round(float(fold.get(name, np.mean)(values)), 5) for name, values in reported.items()
-    }
-
-
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def terminal(epochs: int) -> Logger:
-    """One line per epoch: what happened, and when the run will be over."""
-
-    def log(entry: Entry) -> None:
-        left = (epochs - entry["epoch"]) * entry["seconds"] / 60
-        numbers = " ".join(f"{k} {v:.4g}" for k, v in entry.items() if k not in PROGRESS)
-        done = f"epoch {entry['epoch']}/{epochs}"
-        _say(f"{done}  {numbers}  {entry['seconds']:.0f} s, {left:.1f} min left")
-
-    return log
+def _say_epoch(epochs: int, entry: Entry) -> None:
+    """What happened, and when the run will be over."""
+    left = (epochs - entry["epoch"]) * entry["seconds"] / 60
+    numbers = " ".join(f"{k} {v:.4g}" for k, v in entry.items() if k not in PROGRESS)
+    done = f"epoch {entry['epoch']}/{epochs}"
+    _say(f"{done}  {numbers}  {entry['seconds']:.0f} s, {left:.1f} min left")
 
 
 def tensorboard(folder: Path) -> Logger:

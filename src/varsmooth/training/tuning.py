@@ -20,7 +20,7 @@ from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N_SELECT
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.progress import Progress
-from varsmooth.selectors import FixedSelector, Grid, LearnedSelector
+from varsmooth.selectors import Grid, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.configuration import TuneOptions
 
@@ -126,7 +126,9 @@ def tune(
         f"{100 * asked.unclipped:g} % of the images; try other lams, or a smaller unclipped",
     )
     best = max(found, key=lambda setting: setting.score)
-    fixed = [_score_fixed(table, column, goal, radius) for column in range(len(ladder))]
+    fixed = [  # one level for all images leaves h nothing to choose
+        score_setting(table, raw, sigma_a, [column], goal, radius) for column in range(len(ladder))
+    ]
     top = int(np.argmax(fixed))
     return Tuning(goal, radius, len(data), best, ladder[top], fixed[top])
 
@@ -148,17 +150,17 @@ def tabulate_votes(
     batch_size: int | None = None,
 ) -> VoteTable:
     """n votes of f for every image of `data` at every level."""
-    labels, columns = data.known_labels, []
+    labels, tables = data.known_labels, []
     with Progress(len(data) * len(levels) * n, "votes", unit="votes") as bar:
-        for sigma in levels:
-            at = SmoothedClassifier(g.classifier, FixedSelector(sigma), lattice=g.lattice)
+        for x, _, ids in data.batches(10):
+            x, noise = _on_device(g, x), g.noise(len(x), seed, ids)
             counts = []
-            for x, _, ids in data.batches(10):
-                noise = at.noise(len(x), seed, ids)
-                counts.append(at.votes(_on_device(g, x), n, noise=noise, batch_size=batch_size))
+            for sigma in levels:
+                level = x.new_full((len(x),), sigma)
+                counts.append(g.votes(x, n, sigma=level, noise=noise, batch_size=batch_size))
                 bar.add(len(x) * n)
-            columns.append(torch.cat(counts).cpu())
-    return VoteTable(tuple(levels), torch.stack(columns, dim=1).numpy(), labels)
+            tables.append(torch.stack(counts, dim=1))
+    return VoteTable(tuple(levels), torch.cat(tables).cpu().numpy(), labels)
 
 
 def sample_selector(
@@ -197,25 +199,13 @@ def score_setting(
     median = raw[:, (raw.shape[1] - 1) // 2]
     chosen = np.asarray(columns)[np.searchsorted(grid.thresholds, median)]  # (N,) table columns
     candidates = table.counts[np.arange(len(chosen)), chosen].argmax(axis=1)  # (N,)
+    right = candidates == table.labels
     if goal == "clean":
-        return float((candidates == table.labels).mean())
+        return float(right.mean())
     below = (raw[:, :, None] <= np.asarray(grid.thresholds)).sum(axis=1)  # (N, L−1)
     band = bounds.median_band(N_SELECT, ALPHA_SELECT)
     entry = bounds.entry_distances(below, raw.shape[1], sigma_m, ALPHA_SELECT / 2, band)
     certified = np.maximum(entry, table.radii(candidates, columns)).min(axis=1)  # Theorem A
-    return _score(certified, candidates == table.labels, goal, radius)
-
-
-def _score_fixed(table: VoteTable, column: int, goal: Goal, radius: float) -> float:
-    """The same goal for one level for all images."""
-    candidates = table.counts[:, column].argmax(axis=1)
-    right = candidates == table.labels
-    if goal == "clean":
-        return float(right.mean())
-    return _score(table.radii(candidates, [column])[:, 0], right, goal, radius)
-
-
-def _score(certified: bounds.Floats, right: NDArray[np.bool_], goal: Goal, radius: float) -> float:
     earned = np.where(right, np.maximum(certified, 0), 0)
     return float((earned >= radius).mean() if goal == "certified" else earned.mean())
 

@@ -52,8 +52,7 @@ class StandardisedConv2d(nn.Conv2d):
         return (self.weight - mean) * scale
 
     def forward(self, x: Tensor) -> Tensor:
-        kept = self.kept
-        weight = self.kernels() if kept is None else kept
+        weight = self.kernels() if self.kept is None else self.kept
         return functional.conv2d(x, weight, self.bias, self.stride, self.padding)
 
     @contextmanager
@@ -85,15 +84,12 @@ class NormalisedConvolution(nn.Module):
     ) -> None:
         super().__init__()
         require(norm in NORMS, f"norm must be one of {', '.join(NORMS)}, not {norm!r}")
-        padding = kernel_size // 2
-        if norm == "weight":
-            self.convolution: nn.Conv2d = StandardisedConv2d(
-                inputs, outputs, kernel_size, stride, padding
-            )
-        else:
-            self.convolution = nn.Conv2d(
-                inputs, outputs, kernel_size, stride, padding, bias=norm == "none"
-            )
+        shape = (inputs, outputs, kernel_size, stride, kernel_size // 2)
+        self.convolution: nn.Conv2d = (
+            StandardisedConv2d(*shape)
+            if norm == "weight"
+            else nn.Conv2d(*shape, bias=norm == "none")
+        )
         nn.init.kaiming_normal_(self.convolution.weight, nonlinearity="relu")
         layer = NORMS[norm](outputs, not conditional)
         self.norm = ScaleAndShift(layer, outputs, EMBEDDING) if conditional else layer

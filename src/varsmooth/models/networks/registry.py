@@ -29,12 +29,10 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     maker: Callable[..., Any] = resolve_name(named) if named else imported(network)
     require(callable(maker), f"{network} is not a class or function that makes a network")
     parameters = inspect.signature(maker).parameters
-    known = [
-        name for name, parameter in parameters.items() if parameter.kind != parameter.VAR_KEYWORD
-    ]
-    if len(known) == len(parameters):  # no **kwargs that would take any option
+    if all(p.kind != p.VAR_KEYWORD for p in parameters.values()):  # no **kwargs that take any
         for name in options:
-            require(name in known, f"{network} has no option {name!r}{nearest(name, known)}")
+            close = nearest(name, [*parameters])
+            require(name in parameters, f"{network} has no option {name!r}{close}")
     try:
         _check_sizes(network, options)
         made = maker(**options)

@@ -1,0 +1,251 @@
+"""Training of a classifier f under Gaussian noise, and of a selector network h for a frozen f."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from varsmooth.data import ImageDataset, load_source
+from varsmooth.data.fitting import fitted
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.models.adapters import in_precision
+from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
+from varsmooth.models.descriptions import Description, describe
+from varsmooth.models.names import NETWORKS
+from varsmooth.models.networks import ReadsClassifier
+from varsmooth.noise import NoiseStream, keyed_generator
+from varsmooth.objectives import consistency_loss, radius_loss, variational_loss
+from varsmooth.processes import Engine, launch, writing_to
+from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+from varsmooth.training.cards import (
+    LAMBDAS,
+    measure_classifier,
+    measure_selector,
+    measured_levels,
+)
+from varsmooth.training.configuration import ClassifierConfig, SelectorConfig
+from varsmooth.training.loop import Logger, fit
+from varsmooth.training.state import already_trained, finished, seeded
+
+
+class ClassifierTask:
+    """Cross-entropy of f(x + ε), ε ~ N(0, σ² I): σ = σ_a, or σ ~ U(0, σ_a') for each image.
+
+    With m > 1 copies each image is seen under m draws of noise in the same step.
+    """
+
+    def __init__(self, module: nn.Module, config: ClassifierConfig) -> None:
+        self.module, self.config = module, config
+
+    def loss(
+        self, images: Tensor, labels: Tensor, ids: Tensor, key: tuple[int | str, ...]
+    ) -> tuple[Tensor, dict[str, float]]:
+        config, (batch, channels, height, width) = self.config, images.shape
+        device, copies = images.device, batch * config.copies
+        generator = keyed_generator(device, config.seed, "train", *key)
+        sigma = torch.full((copies,), config.sigma, device=device)
+        if config.universal:
+            uniform = torch.rand(batch, generator=generator, device=device)
+            sigma = sigma * uniform.repeat(config.copies) ** config.sigma_power
+        shape = (copies, height, width, channels)  # drawn channels-last, the layout of the images
+        epsilon = torch.randn(shape, generator=generator, device=device).permute(0, 3, 1, 2)
+        repeated = images.repeat(config.copies, 1, 1, 1)
+        noisy = torch.addcmul(repeated, sigma.view(-1, 1, 1, 1), epsilon)
+        with torch.autocast(device.type, torch.bfloat16, config.precision == "bfloat16"):
+            output = self.module(noisy, sigma) if config.universal else self.module(noisy)
+        logits: Tensor = getattr(output, "logits", output).float()  # (mB, classes)
+        target = labels.repeat(config.copies)
+        loss = functional.cross_entropy(logits, target, label_smoothing=config.label_smoothing)
+        if config.consistency > 0:
+            per_copy = logits.view(config.copies, batch, -1)
+            loss = loss + consistency_loss(per_copy, config.consistency).mean()
+        return loss, {"accuracy": (logits.argmax(dim=1) == target).float().mean().item()}
+
+
+class SelectorTask:
+    """L = (1−λ) CE + λ KL of the soft smoothed classifier under the levels that h chooses.
+
+    h gets σ_a as an input and sees noise of that level; the target is σ_t = 2 σ_a. f only gives
+    gradients to its input: the loop changes `module` alone, which is h (Algorithm 1 of the paper).
+    """
+
+    def __init__(
+        self, module: nn.Module, classifier: nn.Module, sigma_a: float, config: SelectorConfig
+    ) -> None:
+        self.module, self.config = module, config
+        self.sigma_t = 2 * sigma_a
+        self.learned = LearnedSelector(module, sigma_a, config.lam or 0.0)
+        selector: NoiseSelector = self.learned
+        if config.scheme == "gvstar":
+            selector = MedianSelector(self.learned, sigma_a, config.selector_samples)
+        self.smoothed = SmoothedClassifier(classifier, selector, samples=config.classifier_samples)
+
+    def loss(
+        self, images: Tensor, labels: Tensor, ids: Tensor, key: tuple[int | str, ...]
+    ) -> tuple[Tensor, dict[str, float]]:
+        config, learned = self.config, self.learned
+        epoch, step, _ = key
+        if config.lam is None:  # one λ for the whole batch, whatever share of it is here
+            generator = keyed_generator("cpu", config.seed, "lambda", epoch, step)
+            learned.lam = float(torch.rand((), generator=generator))
+        noise = NoiseStream.make(len(images), config.seed, ids).scoped(f"train {epoch} {step}")
+        with evaluation_mode(self.smoothed.classifier):
+            sigma = self.smoothed.selector(images, noise)  # (B,)
+            scores = self.smoothed.scores(images, sigma, noise)  # (B, classes)
+        if config.objective == "radius":
+            losses = radius_loss(scores, labels, sigma, learned.lam, scale=learned.sigma_a)
+        else:
+            d = images[0].numel()
+            losses = variational_loss(
+                scores, labels, sigma, self.sigma_t, learned.lam, d, config.reduction
+            )
+        return losses.mean(), {
+            "accuracy": scores.argmax(dim=1).eq(labels).float().mean().item(),
+            "sigma_mean": sigma.mean().item(),
+            "sigma_std": sigma.std(correction=0).item(),
+            "sigma_min": sigma.min().item(),
+            "sigma_max": sigma.max().item(),
+        }
+
+
+def train_classifier(config: ClassifierConfig, *loggers: Logger) -> Path:
+    """Train f as configured; returns the folder of the finished model (`config.out`)."""
+    require(
+        not config.universal or config.network_options.get("conditional", True) is True,
+        "a universal classifier takes σ as an input; leave out conditional",
+    )
+    return _launched(_train_classifier, config, loggers)
+
+
+def train_selector(config: SelectorConfig, *loggers: Logger) -> Path:
+    """Train h as configured; returns the folder of the finished pair of f and h."""
+    return _launched(_train_selector, config, loggers)
+
+
+def _launched(
+    train: Callable[..., None],
+    config: ClassifierConfig | SelectorConfig,
+    loggers: tuple[Logger, ...],
+) -> Path:
+    with writing_to(config.out):
+        launch(partial(train, config, loggers), config.device, config.devices)
+    return config.out
+
+
+def _train_classifier(
+    config: ClassifierConfig, loggers: tuple[Logger, ...], engine: Engine
+) -> None:
+    if already_trained(config, "classifier"):
+        return
+    data = load_source(config, config.train_split)
+    held_out = load_source(config, config.held_out_split)
+    require(
+        len(data.class_names) > 1,
+        f"{data.name} has one class; a classifier needs two or more (in a folder of images, a "
+        "subfolder for each)",
+    )
+    options = _network_options(config, data, **_implied(config))
+    module = seeded(config.network, options, config.seed)
+    if config.frozen is not None:
+        _initialise(module.get_submodule("classifier"), config.frozen, config.trust)
+    if config.initial is not None:
+        _initialise(module, config.initial, config.trust)
+    module = module.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    history = fit(ClassifierTask(module, config), data, config, engine, loggers)
+    if engine.rank != 0:
+        return
+    levels = measured_levels(config.sigma, config.universal)
+    images = held_out.few(config.held_out_images)
+    metrics, _ = measure_classifier(module, images, levels, config.n, config.seed)
+    description = Description(
+        **config.entries(),
+        class_names=data.class_names,
+        sigma_a=config.sigma,
+        image_shape=data.shape,
+        universal=config.universal,
+        classifier=finished(config, options, history, metrics),
+    )
+    save(config.out, description, classifier=module)
+
+
+def _train_selector(config: SelectorConfig, loggers: tuple[Logger, ...], engine: Engine) -> None:
+    model = load_checkpoint(config.classifier, trusted=config.trust)
+    if model.classifier is None:
+        raise VarsmoothError(f"{config.classifier} holds no classifier")
+    about, classifier = model.description, model.classifier.to(engine.device)
+    config = config.filled(about.source)
+    if already_trained(config, "selector"):
+        return
+    sigma_a = about.trained_sigma
+    g = SmoothedClassifier(classifier, FixedSelector(sigma_a))
+    data, held_out = (
+        fitted(load_source(config, split), g, *about.trained_on)
+        for split in (config.train_split, config.held_out_split)
+    )
+    options = _network_options(config, data)
+    module = seeded(config.network, options, config.seed).to(engine.device)
+    if isinstance(module, ReadsClassifier):
+        module.attach(classifier)
+    task = SelectorTask(module, in_precision(classifier, config.precision), sigma_a, config)
+    history = fit(task, data, config, engine, loggers)
+    if engine.rank != 0:
+        return
+    images = held_out.few(config.held_out_images)
+    lams = LAMBDAS if config.lam is None else (config.lam,)
+    metrics = measure_selector(classifier, module, sigma_a, images, lams, seed=config.seed)
+    description = replace(
+        about,
+        selector=finished(config, options, history, metrics),
+        selector_sigma=sigma_a,
+        sigma_t=task.sigma_t,
+        lam_range=(0.0, 1.0) if config.lam is None else (config.lam, config.lam),
+        recommended={"lam": config.lam or 0.0, "sigma_m": sigma_a},
+    )
+    save(config.out, description, classifier=classifier, selector=module)
+
+
+def _initialise(module: nn.Module, source: str, trust: list[str]) -> None:
+    """Start from the classifier of another model, or from a safetensors file of plain weights."""
+    if source.endswith(".safetensors"):
+        weights = load_weights(source)
+    else:
+        classifier = load_checkpoint(source, trust).classifier
+        if classifier is None:
+            raise VarsmoothError(f"{source} holds no classifier to start from")
+        weights = classifier.state_dict()
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        raise VarsmoothError(
+            f"the weights in {source} do not fit the network {type(module).__name__}: {error}"
+        ) from error
+
+
+def _implied(config: ClassifierConfig) -> dict[str, Any]:
+    """The options of the network that other options of the run decide."""
+    if config.frozen is None:
+        return {"conditional": True} if config.universal else {}
+    behind = describe(config.frozen).classifier
+    if behind is None:
+        raise VarsmoothError(f"{config.frozen} holds no classifier")
+    return {"classifier": behind.network, "classifier_options": behind.options}
+
+
+def _network_options(
+    config: ClassifierConfig | SelectorConfig, data: ImageDataset, **more: Any
+) -> dict[str, Any]:
+    """What the data set says of a registered network that asks for it, then the user's word."""
+    if ":" in config.network:
+        return dict(config.network_options)
+    asked = inspect.signature(resolve_name(NETWORKS[config.network])).parameters
+    found = {"classes": len(data.class_names), "channels": data.images.shape[3]}
+    fitting = {name: value for name, value in found.items() if name in asked}
+    return {**fitting, **more, **config.network_options}
