@@ -64,6 +64,12 @@ def smooth(selector: Any) -> Any:
         (lambda: API.predict(G, SAMPLE.batch([0])), "not Batch; give its .images"),
         (lambda: API.predict(G, X, ids=torch.tensor([0.5])), "ids must be whole numbers"),
         (lambda: API.predict(G, X, ids=7), "ids must be whole numbers"),
+        (lambda: API.load(5), "name_or_path must be text, or a path, not 5"),
+        (lambda: API.load_dataset(["a"]), "name_or_path must be text, or a path, not ['a']"),
+        (
+            lambda: API.load_dataset("cifar10-sample", resize="big"),
+            "resize must be a whole number from 1",
+        ),
         (
             lambda: adapters.from_transformers(NETWORK, NETWORK),
             "from_transformers(model, processor)",
@@ -85,5 +91,8 @@ def test_the_package_lists_its_own_names_only() -> None:
 def test_one_image_is_asked_for_as_a_list() -> None:
     data: Any = API.load_dataset("cifar10-sample")
     for choose in (data.batch, data.__getitem__):
-        with pytest.raises(TypeError, match=r"a slice or a list such as \[3\]"):
-            choose(3)
+        for wrong in (3, range(2000, 2003), None, "cat"):
+            with pytest.raises(VarsmoothError, match=r"a slice or a list such as \[0, 1\]"):
+                choose(wrong)
+    with pytest.raises(VarsmoothError, match=r"\.batches\(100\) goes through all"):
+        next(iter(data))

@@ -19,6 +19,11 @@ def require(condition: bool, sentence: str) -> None:
         raise VarsmoothError(sentence)
 
 
+def reason(error: Exception) -> str:
+    """What another library's error says, in one line."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def nearest(word: str, known: Sequence[str]) -> str:
     """The end of an error sentence: the known word nearest to this one."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
@@ -102,6 +107,6 @@ def answer(name: str, function: Callable[..., Any], x: "Tensor", *more: Any) -> 
         raise VarsmoothError(
             f"the {name} fails on {x.dtype} images of {width}×{height} pixels with "
             f"{channels} channel{'s' * (channels > 1)}: "
-            + (str(error).strip() or type(error).__name__).splitlines()[0]
+            + reason(error)
             + "; most need float32, which x.float() gives" * (str(x.dtype) == "torch.float64")
         ) from error
