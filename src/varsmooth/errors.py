@@ -46,9 +46,7 @@ def check_images(x: "Tensor") -> None:
         "images must be a torch tensor of shape (batch, channels, height, width), "
         f"not {type(x).__name__}; "
         + (
-            "give .batch([0, 1]).images of it"
-            if hasattr(x, "batch")
-            else "give its .images"
+            "give the .images of a batch, as in data.batch([0, 1]).images"
             if hasattr(x, "images")
             else "convert them, as with torch.from_numpy"
         ),

@@ -245,6 +245,10 @@ def test_a_corrected_mistake_is_no_other_run(here: Path) -> None:
     assert run(f"{command} 5") == 1
     assert run(f"{command} 50") == 0
     assert [row["prediction"] for row in table(Path("x"))] == [1]
+    Path("other").mkdir()
+    Path("other/run.json").write_text("{}")  # nothing that this command wrote
+    assert run(f"{command} 50 --out other") == 1
+    assert Path("other/run.json").read_text() == "{}"
 
 
 def test_photographs_and_a_model_of_ones_own(
