@@ -119,8 +119,7 @@ def _module(
     )
     mine = [key for key in tensors if key.startswith(f"{name}.")]
     found = {key.removeprefix(f"{name}."): tensors[key] for key in mine}
-    again = "copy both files from one place"
-    misfit = f"the weights in {folder} do not fit the {name} that its {CONFIG} describes; {again}"
+    misfit = f"the weights in {folder} do not fit the {name} of its {CONFIG}; copy both files again"
     if part.network in NETWORKS:  # compare before memory is spent on what the options ask for
         with torch.device("meta"):
             planned = build(part.network, part.options).state_dict()
@@ -132,7 +131,7 @@ def _module(
     require(
         matches(part.fingerprint, module),
         f"the {name} in {folder} is not the one its {CONFIG} describes (the fingerprints differ); "
-        + again,
+        "copy both files from one place",
     )
     return module.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload,no-any-return]
 
