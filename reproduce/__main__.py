@@ -14,7 +14,7 @@ from reproduce.cascade_gate import CASCADE_GATE
 from reproduce.certification import CERTIFIED, TRADEOFF
 from reproduce.harness import Context, Experiment
 from reproduce.memorisation import MEMORISATION
-from reproduce.results import judge_again, run_experiment, write_pages
+from reproduce.results import has_claims, judge_again, run_experiment, write_pages
 from reproduce.robustness import ATTACK_CONVERGENCE, STRONG_ATTACK, WEAK_ATTACK
 from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
 from reproduce.universal import CLIPPING, UNIVERSAL, UNIVERSAL_EXTENDED
@@ -147,7 +147,7 @@ def show_experiments() -> None:
 def write_claims(results: Path) -> None:
     """Judge every result again from its records, and write the page."""
     for name, experiment in EXPERIMENTS.items():
-        if (results / name).is_dir():
+        if has_claims(results / name):
             judge_again(experiment, results / name)
     print(f"written: {write_pages(results, list(EXPERIMENTS.values()))}")
 

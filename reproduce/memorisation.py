@@ -338,7 +338,7 @@ def _table(found: Sequence[Study], scale: MemorisationScale) -> Table:
 
 def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
     """Does the spread come with a gain on images that h has not seen?"""
-    shown, verdicts, numbers = [], list[bool | None](), {}
+    shown, verdicts, numbers, short = [], list[bool | None](), {}, ""
     for study in found:
         for lam in scale.lams:
             trained, other = (study.at(scale.passes, which, lam) for which in SETS)
@@ -350,6 +350,7 @@ def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
                 f"{100 * width(other):.1f} % on held-out ones{paper}; gain "
                 f"{_gain(trained)} and {_gain(other)}"
             )
+            short = f"{name}: {_gain(trained)} on training images, {_gain(other)} on held-out ones"
             pays, harms = trained["gain"][1] > 0, other["gain"][2] < 0
             fair = other["gain"][1] > 0
             verdicts.append(True if pays and harms else False if fair else None)
@@ -365,7 +366,7 @@ def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
         "The spread of a selector trained for many passes is memorised: the objective gains on its "
         "training images and loses on others",
         "ours, on Table 2",
-        shown[0],
+        short,
         f"after {scale.passes} passes over {scale.subset} images: " + "; ".join(shown),
         verdict,
         "gain over the best single level, paired by image; confirmed where it is above 0 on "

@@ -74,6 +74,11 @@ def run_experiment(
     return result
 
 
+def has_claims(folder: Path) -> bool:
+    """Whether a folder holds a result with claims to judge; others have no evidence of claims."""
+    return (folder / CLAIMS).is_file() and bool(json.loads((folder / CLAIMS).read_text()))
+
+
 def judge_again(experiment: Experiment[Any], folder: Path) -> None:
     """Rewrite figures, tables and claims from the evidence of a folder; nothing is computed."""
     config = _read(folder / CONFIG)

@@ -14,6 +14,11 @@ from varsmooth.models import adapters
 API: Any = varsmooth  # mypy would notice most of these mistakes
 NETWORK: Any = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
 G, X = API.SmoothedClassifier(NETWORK, API.FixedSelector(0.25)), torch.full((1, 3, 4, 4), 0.5)
+SIGMA, SAMPLE = API.FixedSelector(0.25), API.load_dataset("cifar10-sample")
+
+
+def smooth(selector: Any) -> Any:
+    return API.SmoothedClassifier(NETWORK, selector)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +39,40 @@ G, X = API.SmoothedClassifier(NETWORK, API.FixedSelector(0.25)), torch.full((1, 
             lambda: API.CascadeSelector("0.5,0.25"),
             "levels must be a list of numbers, one for each stage",
         ),
+        (lambda: API.SmoothedClassifier(len, SIGMA), "call a function in the forward of one"),
+        (lambda: API.SmoothedClassifier(nn.Linear, SIGMA), "an nn.Module, so that its weights"),
+        (lambda: API.SmoothedClassifier(G, SIGMA), "give the network inside it, g.classifier"),
+        (
+            lambda: API.certify(smooth(API.CascadeSelector([0.5], gate=NETWORK)), X),
+            "the gate (z, logits, sigma) → scores fails on torch.float32 images of 4×4 pixels",
+        ),
+        (lambda: API.CascadeSelector([0.5], gate=API.SoftmaxGate), "SoftmaxGate(0.3) counts"),
+        (lambda: API.CascadeSelector([0.5], gate=0.3), "SoftmaxGate(0.3) counts"),
+        (lambda: API.MedianSelector(0.25, 0.25), "a selector or a function of images, given first"),
+        (
+            lambda: API.predict(smooth(API.MedianSelector(API.CascadeSelector([1]), 0.25)), X),
+            "a cascade knows σ only after voting; give it to SmoothedClassifier",
+        ),
+        (
+            lambda: API.predict(smooth(API.LearnedSelector(NETWORK, 0.25, 0.5)), X),
+            "the network (x, sigma_a, lam) → σ fails on",
+        ),
+        (lambda: API.FixedSelector(torch.tensor([0.1, 0.2])), "sigma must be one positive number"),
+        (lambda: API.certify_at(G, X, "0.5"), "radius must be ≥ 0 and finite, not '0.5'"),
+        (lambda: API.certify_at(G, X, None), "radius must be ≥ 0 and finite, not None"),
+        (lambda: API.predict(G, SAMPLE), "not ImageDataset; give the .images of a batch, as in"),
+        (
+            lambda: API.predict(G, SAMPLE.batch([0])),
+            "not Batch; give the .images of a batch, as in",
+        ),
+        (lambda: API.predict(G, X, ids=torch.tensor([0.5])), "ids must be whole numbers"),
+        (lambda: API.predict(G, X, ids=7), "ids must be whole numbers"),
+        (lambda: API.load(5), "name_or_path must be text, or a path, not 5"),
+        (lambda: API.load_dataset(["a"]), "name_or_path must be text, or a path, not ['a']"),
+        (
+            lambda: API.load_dataset("cifar10-sample", resize="big"),
+            "resize must be a whole number from 1",
+        ),
         (
             lambda: adapters.from_transformers(NETWORK, NETWORK),
             "from_transformers(model, processor)",
@@ -47,8 +86,16 @@ def test_misuse_is_one_sentence(call: Callable[[], Any], sentence: str) -> None:
     assert "Linear(" not in str(caught.value)
 
 
+def test_the_package_lists_its_own_names_only() -> None:
+    assert {"certify", "load", "__version__"} <= set(dir(varsmooth))
+    assert not {"Any", "TYPE_CHECKING", "import_module"} & set(dir(varsmooth))
+
+
 def test_one_image_is_asked_for_as_a_list() -> None:
     data: Any = API.load_dataset("cifar10-sample")
     for choose in (data.batch, data.__getitem__):
-        with pytest.raises(TypeError, match=r"a slice or a list such as \[3\]"):
-            choose(3)
+        for wrong in (3, range(2000, 2003), None, "cat"):
+            with pytest.raises(VarsmoothError, match=r"a slice or a list such as \[0, 1\]"):
+                choose(wrong)
+    with pytest.raises(VarsmoothError, match=r"\.batches\(100\) goes through all"):
+        next(iter(data))

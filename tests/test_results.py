@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from tests.oracles import Linear, LinearSelector, point
-from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, certify, predict
+from varsmooth import (
+    FixedSelector,
+    MedianSelector,
+    SmoothedClassifier,
+    certify,
+    certify_at,
+    predict,
+)
 from varsmooth.results import SHOWN
 
 
@@ -31,6 +38,15 @@ def test_certificates_print_as_a_short_table() -> None:
 def test_a_level_is_shown_as_it_was_set() -> None:
     found = predict(SmoothedClassifier(Linear(), FixedSelector(0.12)), point(0.8, 0.5), seed=0)
     assert str(found).split()[-1] == "0.1200"  # not 0.1199, which is 0.12 rounded down
+
+
+def test_a_decision_shows_the_radius_that_was_asked_where_it_is_certified() -> None:
+    g = SmoothedClassifier(Linear(), FixedSelector(0.25))
+    found = certify_at(g, torch.cat([point(0.9, 0.5), point(0.5, 0.5)]), 0.3, n_max=1000, seed=0)
+    _, yes, no = (line.split() for line in str(found).splitlines())
+    assert yes == ["0", "0", "0.2500", "0.3000", "certified"]  # not 0.2999, the float rounded down
+    assert no == ["1", "-1", "0.2500", "0.0000", "futile"]
+    assert found.radius.tolist() == [0.3, 0.0]
 
 
 def test_a_notebook_shows_the_same_table() -> None:

@@ -123,7 +123,7 @@ def test_several_radii_on_the_votes_of_one(kind: str) -> None:
             assert decision.certificate.radius >= decision.radius
             assert decision.prediction == decision.certificate.prediction == 0
         else:
-            assert decision.prediction == ABSTAIN
+            assert (decision.prediction, decision.radius) == (ABSTAIN, 0.0)
     counts = {decision.reached for decision in every}
     assert {0, 1, 2, 3} <= counts  # or the test would show nothing
     assert {d.reason for d in every} >= {"futile"}
@@ -141,6 +141,19 @@ def test_radii_are_sorted_and_checked() -> None:
     for wrong in (0.0, 1.0):
         with pytest.raises(VarsmoothError, match="tolerance must lie between 0 and 1"):
             certify_until(g, x, wrong)
+
+
+@pytest.mark.parametrize("kind", ["fixed", "cascade"])
+def test_radii_that_no_vote_can_certify_are_refused_with_the_ceiling(kind: str) -> None:
+    g, x = KINDS[kind](), point(0.9, 0.5)
+    ceiling, sigma, tau = {"fixed": (0.355, 0.25, 0.5), "cascade": (1.296, 1.0, 0.55)}[kind]
+    for radius, enough in ((ceiling, True), (ceiling + 0.001, False)):
+        p0 = norm.cdf(radius / sigma + norm.ppf(tau))
+        assert (bounds.log_e_value(100, 100, p0) >= -np.log(0.001)) == enough
+    with pytest.raises(VarsmoothError, match=f"n_max=100 votes can certify is {ceiling}, not 5; "):
+        certify_at(g, x, [5, 9], n_max=100)
+    (decision,) = certify_at(g, x, [0.1, 5], n_max=100, seed=0)
+    assert decision.reached == 1
 
 
 # --- certificates --------------------------------------------------------------------------

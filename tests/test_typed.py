@@ -93,6 +93,11 @@ def test_what_fits_is_read(hint: Any, given: Any, expected: Any) -> None:
             "a",
             "n must be a whole number from 0 to 2⁶³, or a number > 0, at most 10⁹, or several",
         ),
+        (
+            Weight | list[Weight] | None,
+            -1,
+            "n must be a number ≥ 0, or several separated by commas,",
+        ),
         (Path, "", "n must be a path, not ''"),
         (Path, "a\0b", "n must be a path, not"),
         (str, "\ud800", "n must be text, not"),

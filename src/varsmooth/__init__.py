@@ -62,4 +62,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted((globals().keys() | _HOMES) - {"Any", "TYPE_CHECKING", "import_module"})

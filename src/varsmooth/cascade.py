@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from varsmooth import bounds
 from varsmooth.bounds import Floats
-from varsmooth.errors import check_sigma, require
+from varsmooth.errors import VarsmoothError, check_sigma, require
 from varsmooth.noise import CHUNK
 from varsmooth.typed import Positive, Probability
 
@@ -73,7 +73,11 @@ class CascadeSelector(nn.Module):
                 given is None or (isinstance(given, Iterable) and not isinstance(given, str)),
                 f"{name} must be a list of numbers, one for each stage, not {given!r}",
             )
-        require(gate is None or callable(gate), f"the gate must be a function, not {gate!r}")
+        require(
+            gate is None or (callable(gate) and not isinstance(gate, type)),
+            f"the gate must be a function (z, logits, sigma) → scores, not {gate!r}; "
+            "SoftmaxGate(0.3) counts the votes with a softmax of at least 0.3",
+        )
         rounded = tuple(float(np.float32(check_sigma("a level", s))) for s in levels)
         taus = tuple(float(t) for t in ([0.5] * len(rounded) if thresholds is None else thresholds))
         require(len(rounded) > 0, "a cascade needs at least one level")
@@ -95,6 +99,11 @@ class CascadeSelector(nn.Module):
             require(not unknown, f"the gate names the levels {unknown}, which are no stages")
         self.stages = Stages(rounded, taus)
         self.gate = gate
+
+    def forward(self, *given: Any) -> Tensor:
+        raise VarsmoothError(
+            "a cascade knows σ only after voting; give it to SmoothedClassifier as it is"
+        )
 
     def describe(self) -> dict[str, Any]:
         """Every setting as plain JSON values."""

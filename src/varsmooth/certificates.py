@@ -6,6 +6,7 @@ recomputing for another α are the same arithmetic.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Literal
 
 import torch
@@ -16,6 +17,7 @@ from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence, stage_radii
 from varsmooth.results import Results
+from varsmooth.rounding import rounded
 from varsmooth.typed import Class, Distance, NonNegative, OptionError, Positive, fit
 
 GUARANTEES: dict[Method, Guarantee] = {
@@ -231,8 +233,8 @@ class Decision:
 
     @property
     def radius(self) -> float:
-        """The largest of the radii that is certified; the smallest where none is."""
-        return self.radii[max(self.reached - 1, 0)]
+        """The largest of the radii that is certified; 0 where none is."""
+        return self.radii[self.reached - 1] if self.certified else 0.0
 
     @property
     def prediction(self) -> int:
@@ -257,6 +259,12 @@ class Decisions(Results[Decision]):
     """What `certify_at` returns for a batch."""
 
     _columns = ("id", "prediction", "sigma", "radius", "reason")
+    _shown = Results._shown | {"radius": lambda asked: rounded(Decimal(str(asked)), 4)}
+
+    @property
+    def radius(self) -> Tensor:
+        """The largest certified one of the radii, float64 (B,); 0 where none is."""
+        return torch.tensor([item.radius for item in self.items], dtype=torch.float64)
 
     @property
     def certified(self) -> list[bool]:

@@ -1,7 +1,8 @@
 """The one error a user can cause, and the checks at the public edge that raise it."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +17,11 @@ def require(condition: bool, sentence: str) -> None:
     """Raise `VarsmoothError(sentence)` unless the condition holds."""
     if not condition:
         raise VarsmoothError(sentence)
+
+
+def reason(error: Exception) -> str:
+    """What another library's error says, in one line."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -38,7 +44,12 @@ def check_images(x: "Tensor") -> None:
     require(
         hasattr(x, "is_floating_point"),
         "images must be a torch tensor of shape (batch, channels, height, width), "
-        f"not {type(x).__name__}; convert them, as with torch.from_numpy",
+        f"not {type(x).__name__}; "
+        + (
+            "give the .images of a batch, as in data.batch([0, 1]).images"
+            if hasattr(x, "images")
+            else "convert them, as with torch.from_numpy"
+        ),
     )
     require(
         x.ndim == 4,
@@ -64,20 +75,36 @@ def check_ids(ids: "Sequence[int] | Tensor | None", batch: int) -> None:
     """Image ids name the noise streams, so there is one for every image and none twice."""
     if ids is None:
         return
-    require(
-        all(hasattr(i, "__index__") for i in ids), "ids must be whole numbers, one for each image"
-    )
-    listed = [int(i) for i in ids]
+    try:
+        listed = [index(i) for i in ids]
+    except TypeError as error:
+        raise VarsmoothError("ids must be whole numbers, one for each image") from error
     require(len(listed) == batch, f"there are {batch} images but {len(listed)} ids; give one each")
     require(len(set(listed)) == batch, "two images have the same id and would share their noise")
 
 
 def check_sigma(name: str, sigma: float) -> float:
     """A noise level is one positive finite number."""
+    require(not isinstance(sigma, str), f"{name} must be a number, not the text {sigma!r}")
     try:
-        require(not isinstance(sigma, str), f"{name} must be a number, not the text {sigma!r}")
         value = float(sigma)
-    except TypeError as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise VarsmoothError(f"{name} must be one positive number, not {sigma!r}") from error
     require(0 < value < float("inf"), f"{name} must be positive and finite, not {sigma}")
     return value
+
+
+def answer(name: str, function: Callable[..., Any], x: "Tensor", *more: Any) -> Any:
+    """What a function of the user's returns for images x; what it raises becomes one sentence."""
+    try:
+        return function(x, *more)
+    except VarsmoothError:
+        raise
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        channels, height, width = x.shape[1:]
+        raise VarsmoothError(
+            f"the {name} fails on {x.dtype} images of {width}×{height} pixels with "
+            f"{channels} channel{'s' * (channels > 1)}: "
+            + reason(error)
+            + "; most need float32, which x.float() gives" * (str(x.dtype) == "torch.float64")
+        ) from error

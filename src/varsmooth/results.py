@@ -1,6 +1,6 @@
 """The results of a batch of images: a sequence, a short table, and columns."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, overload
 
@@ -35,6 +35,10 @@ class Results(Sequence[Result], Generic[Result]):
     items: tuple[Result, ...]
 
     _columns: ClassVar[tuple[str, ...]] = ("id", "prediction", "sigma")
+    _shown: ClassVar[dict[str, Callable[[float], str]]] = {
+        "sigma": "{:.4f}".format,
+        "radius": lambda proven: rounded(proven, 4),
+    }
 
     def __repr__(self) -> str:
         """A short table; the evidence is in the items."""
@@ -53,10 +57,9 @@ class Results(Sequence[Result], Generic[Result]):
         return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
 
     def _lines(self) -> list[tuple[str, ...]]:
-        """Names of the columns, and a line for each image; radii are rounded down."""
-        show = {"sigma": "{:.4f}".format, "radius": lambda radius: rounded(radius, 4)}
+        """Names of the columns, and a line for each image."""
         shown = [
-            tuple(show.get(name, str)(getattr(item, name)) for name in self._columns)
+            tuple(self._shown.get(name, str)(getattr(item, name)) for name in self._columns)
             for item in self.items[:SHOWN]
         ]
         return [self._columns, *shown]

@@ -3,7 +3,7 @@
 from decimal import ROUND_FLOOR, Decimal
 
 
-def rounded(value: float, digits: int = 3, direction: str = ROUND_FLOOR) -> str:
+def rounded(value: float | Decimal, digits: int = 3, direction: str = ROUND_FLOOR) -> str:
     """A number with `digits` decimals, rounded down by default.
 
     Examples:

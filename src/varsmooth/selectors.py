@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.defaults import N_SELECT
-from varsmooth.errors import check_sigma, require
+from varsmooth.errors import answer, check_sigma, require
 from varsmooth.noise import NoiseStream
 
 
@@ -102,7 +102,7 @@ class LearnedSelector(NoiseSelector):
 
     def respond(self, x: Tensor) -> Tensor:
         sigma_a, lam = (x.new_full((len(x),), knob) for knob in (self.sigma_a, self.lam))
-        return check_raw(self.network(x, sigma_a, lam), x)
+        return check_raw(answer("network (x, sigma_a, lam) → σ", self.network, x, sigma_a, lam), x)
 
     def forward(
         self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
@@ -123,7 +123,7 @@ class FunctionSelector(NoiseSelector):
         self.function = function
 
     def respond(self, x: Tensor) -> Tensor:
-        return check_raw(self.function(x), x)
+        return check_raw(answer("selector", self.function, x), x)
 
     def describe(self) -> dict[str, Any]:
         name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
@@ -159,6 +159,11 @@ class MedianSelector(NoiseSelector):
         require(
             not isinstance(selector, MedianSelector),
             "a MedianSelector inside a MedianSelector loses its settings; wrap what it wraps",
+        )
+        require(
+            callable(selector) and not isinstance(selector, type),
+            "a MedianSelector protects a selector or a function of images, given first, not "
+            f"{selector!r}; one σ for all images is FixedSelector(0.25)",
         )
         self.selector = (
             selector if isinstance(selector, NoiseSelector) else FunctionSelector(selector)

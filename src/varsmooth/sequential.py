@@ -1,8 +1,8 @@
 """certify_at and certify_until: certificates with as few votes as the answer needs."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -13,7 +13,9 @@ from varsmooth.certification import begin, cascade_plans, check_method, select
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_MAX, N_SELECT
 from varsmooth.errors import check_counts, require
 from varsmooth.evidence import Ledger, Method
+from varsmooth.rounding import rounded
 from varsmooth.sampling import Ids, Sampler
+from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.voting import Stream, Voting
 
@@ -64,7 +66,7 @@ def certify_at(
     radii = _check_radii(radius)
     check_method(method)
     begun = begin(g, x, method, alpha, alpha_select, band, seed, ids, batch_size, anytime=True)
-    voting = _choose(*begun, n0, n_max, n_select)
+    voting = _choose(*begun, n0, n_max, n_select, radii[0])
     with evaluation_mode(g):  # once for all the looks
         reached, reasons = _reach(voting, radii, undecided)
     rows = zip(voting.certificates(), reached, reasons, strict=True)
@@ -117,27 +119,47 @@ def certify_until(
     return voting.certificates()
 
 
-def _check_radii(radius: float | Sequence[float]) -> tuple[float, ...]:
+def _check_radii(radius: Any) -> tuple[float, ...]:
     """The radii in ascending order, none twice."""
-    listed = [radius] if isinstance(radius, int | float) else list(radius)
+    several = isinstance(radius, Iterable) and not isinstance(radius, str)
+    listed = list(radius) if several else [radius]
     require(len(listed) > 0, "give at least one radius")
     for r in listed:
-        require(0 <= r < math.inf, f"radius must be ≥ 0 and finite, not {r}")
+        number = hasattr(r, "__float__")
+        require(number and 0 <= r < math.inf, f"radius must be ≥ 0 and finite, not {r!r}")
     return tuple(sorted({float(r) for r in listed}))
 
 
 def _choose(
-    kind: Method, ledger: Ledger, sampler: Sampler, n0: int, n_max: int, n_select: int
+    kind: Method,
+    ledger: Ledger,
+    sampler: Sampler,
+    n0: int,
+    n_max: int,
+    n_select: int,
+    smallest: float = 0.0,
 ) -> Voting:
-    """Selection draws: the levels and the class of every image."""
+    """Selection draws: the levels and the class of every image, if the smallest radius can be."""
     check_counts(n0=n0, n_max=n_max, n_select=n_select)
     a = ledger.alpha_class
     require(
         bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(a)),
         f"at alpha={ledger.alpha:g} no vote of n_max={n_max} can certify any radius; raise n_max",
     )
-    if isinstance(sampler.g.selector, CascadeSelector):
-        stages = sampler.g.selector.stages
+    selector = sampler.g.selector
+    if isinstance(selector, CascadeSelector):
+        stages = selector.stages
+    elif isinstance(selector, FixedSelector):
+        stages = Stages((selector.sigma,), (0.5,))
+    if kind in ("cascade", "fixed"):
+        best = bounds.class_radius(n_max, n_max, stages.levels, a, stages.thresholds, anytime=True)
+        ceiling = float(best.max())
+        require(
+            smallest <= ceiling,
+            f"at alpha={ledger.alpha:g} the largest radius that n_max={n_max} votes can certify "
+            f"is {rounded(ceiling)}, not {smallest:g}; raise n_max, or ask for a smaller radius",
+        )
+    if kind == "cascade":
         plans, drawn = cascade_plans(sampler, stages, a, n0, n_max)
         streams = [_of_cascade(plan, stages) for plan in plans]
         sigma = [stages.levels[plan.stage] for plan in plans]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.cascade import SOFTNESS, CascadeSelector, Gate
-from varsmooth.errors import VarsmoothError, check_counts, check_ids, check_images, require
+from varsmooth.errors import answer, check_counts, check_ids, check_images, require
 from varsmooth.noise import CHUNK, NoiseStream
 from varsmooth.selectors import NoiseSelector, check_levels
 
@@ -51,6 +51,16 @@ class SmoothedClassifier(nn.Module):
             f"CascadeSelector, not {type(selector).__name__}; one σ for all images is "
             "FixedSelector(0.25), a function of yours goes into MedianSelector(function, sigma_m)",
         )
+        require(
+            not isinstance(classifier, SmoothedClassifier),
+            "this classifier is smoothed already; give the network inside it, g.classifier",
+        )
+        require(
+            isinstance(classifier, nn.Module),
+            "classifier must be an nn.Module, so that its weights identify it, not a "
+            f"{type(classifier).__name__}; call a function in the forward of one, and make an "
+            "instance of a class",
+        )
         self.classifier = classifier
         self.selector = selector
         self.samples = samples
@@ -82,17 +92,7 @@ class SmoothedClassifier(nn.Module):
     def logits(self, z: Tensor, sigma: Tensor) -> Tensor:
         """f at noisy images z (M,C,H,W) whose noise has the levels sigma (M,) → (M, classes)."""
         conditional = getattr(self.classifier, "conditional", False)
-        try:
-            output = self.classifier(z, sigma) if conditional else self.classifier(z)
-        except VarsmoothError:
-            raise
-        except (RuntimeError, TypeError, ValueError) as error:
-            channels, height, width = z.shape[1:]
-            raise VarsmoothError(
-                f"the classifier fails on {z.dtype} images of {width}×{height} pixels with "
-                f"{channels} channel{'s' * (channels > 1)}: {str(error).strip().splitlines()[0]}"
-                + ("; most need float32, which x.float() gives" if z.dtype == torch.float64 else "")
-            ) from error
+        output = answer("classifier", self.classifier, z, *([sigma] if conditional else []))
         logits: Tensor = getattr(output, "logits", output)
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         require(
@@ -105,7 +105,7 @@ class SmoothedClassifier(nn.Module):
     def gate_scores(self, z: Tensor, logits: Tensor, sigma: Tensor) -> Tensor:
         """The gate's scores (M,): a vote counts where its score is ≥ 0."""
         assert self.gate is not None
-        stay = self.gate(z, logits, sigma)
+        stay: Tensor = answer("gate (z, logits, sigma) → scores", self.gate, z, logits, sigma)
         kind = f"{stay.dtype} {tuple(stay.shape)}" if isinstance(stay, Tensor) else repr(stay)
         require(  # (M, 1) would count every vote M times; of a bool, False is 0 and counts
             isinstance(stay, Tensor) and stay.is_floating_point() and stay.shape == (len(z),),

@@ -197,7 +197,9 @@ def words(hint: Any) -> str:
     if origin is Annotated:
         return str(inner[1].words)
     if origin in (Union, UnionType):
-        return ", or ".join(words(kind) for kind in inner if kind is not NoneType)
+        said = [words(kind) for kind in inner if kind is not NoneType]
+        # "a number, or several" says "a number" too
+        return ", or ".join(w for w in said if not any(o.startswith(f"{w},") for o in said))
     if origin is Literal:
         return " or ".join(filter(None, (", ".join(inner[:-1]), inner[-1])))
     if origin is list or Ellipsis in inner:

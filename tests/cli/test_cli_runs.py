@@ -34,6 +34,14 @@ def smoothed():
 
 def number():
     return 3
+
+
+def needs(width):
+    return nn.Linear(width, 2)
+
+
+def broken():
+    raise RuntimeError("no weights here\\nand more")
 """
 
 
@@ -58,7 +66,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("certify --model own_models:Bright --out x", "fixed noise level with --sigma"),
         ("certify --model own_models:smoothed --sigma 0.1 --out x", "leave out --sigma"),
         ("certify --model own_models:nobody --out x", "cannot be imported"),
-        ("certify --model nobody:make --out x", "No module named 'nobody', neither in /"),
+        ("certify --model nobody:make --out x", "No module named 'nobody' in /"),
+        ("certify --model own_models:needs --sigma 1 --out x", "cannot be built without arguments"),
+        ("certify --model own_models:broken --sigma 1 --out x", "arguments: no weights here"),
         ("certify --model own_models:number --out x", "not int"),
         ("certify --model own_models:smoothed --data nothing --out x", "see varsmooth data list"),
         (
@@ -70,6 +80,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "--subset 5000: selects none of the 2 images of photos test",
         ),
         ("certify --model own_models:smoothed --data photos/day.png --n 5 --out x", "use --n ≥"),
+        (
+            "certify --model own_models:smoothed --data photos/day.png --at 9 --n-max 50 --out x",
+            "votes can certify is 0.1",
+        ),
         ("verify x", "x does not hold a run"),
         ("attack --against x --out y", "x does not hold a run"),
         (
@@ -95,6 +109,7 @@ def test_a_failure_is_one_sentence_and_exit_code_1(
     assert "device \n" not in captured.err
     assert failure.startswith("varsmooth: ")
     assert sentence in failure
+    assert not Path("x").exists()
 
 
 MISTAKES = """\
@@ -245,6 +260,10 @@ def test_a_corrected_mistake_is_no_other_run(here: Path) -> None:
     assert run(f"{command} 5") == 1
     assert run(f"{command} 50") == 0
     assert [row["prediction"] for row in table(Path("x"))] == [1]
+    Path("other").mkdir()
+    Path("other/run.json").write_text("{}")  # nothing that this command wrote
+    assert run(f"{command} 50 --out other") == 1
+    assert Path("other/run.json").read_text() == "{}"
 
 
 def test_photographs_and_a_model_of_ones_own(

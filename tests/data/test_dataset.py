@@ -49,6 +49,11 @@ def test_a_subset_of_a_subset_keeps_the_first_ids() -> None:
     assert make()[2:8][1::2].ids.tolist() == [103, 105, 107]
 
 
+def test_it_shows_itself_in_a_line() -> None:
+    assert repr(make(10)).startswith("ImageDataset(toy test: 10 images of ")
+    assert len(str(make(10)).splitlines()) == 1
+
+
 def test_few_images_are_the_first_or_spread_evenly() -> None:
     assert make().few(4).ids.tolist() == [100, 102, 105, 107]
     assert make(shuffled=True).few(4).ids.tolist() == [100, 101, 102, 103]
@@ -123,5 +128,5 @@ def test_an_empty_or_doubled_choice_is_refused() -> None:
         make()[5:5]
     with pytest.raises(VarsmoothError, match="share their noise"):
         make()[[1, 1]]
-    with pytest.raises(TypeError, match="slice"):
+    with pytest.raises(VarsmoothError, match="slice"):
         make()[3]  # type: ignore[index]

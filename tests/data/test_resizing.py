@@ -38,5 +38,5 @@ def test_arrays_and_single_images_are_resized_too(photos: Path, tmp_path: Path) 
     np.savez(tmp_path / "a.npz", images=np.full((2, 5, 9, 3), 7, np.uint8))
     assert (load_dataset(tmp_path / "a.npz", resize=4).images == 7).all()
     assert load_dataset("cifar10-sample", resize=16).images.shape == (1000, 16, 16, 3)
-    with pytest.raises(VarsmoothError, match="at least 1 pixel"):
+    with pytest.raises(VarsmoothError, match="resize must be a whole number from 1"):
         load_dataset(photos, resize=0)

@@ -78,6 +78,14 @@ def test_a_misspelled_setting_is_named(tmp_path: Path) -> None:
         load(tmp_path, lamda=0.3)
 
 
+def test_a_cascade_is_a_list_of_levels_or_text(tmp_path: Path) -> None:
+    write(tmp_path, selector=False)
+    given, text = (load(tmp_path, cascade=stages) for stages in ([0.5, 0.25], "0.5,0.25"))
+    assert given.selector.describe() == text.selector.describe()
+    with pytest.raises(VarsmoothError, match="cascade must be tuned, or LEVEL:THRESHOLD"):
+        load(tmp_path, cascade=[0.25, 0.5])
+
+
 def test_every_setting_reaches_the_selector(tmp_path: Path) -> None:
     write(tmp_path, selector=True)
     g = load(

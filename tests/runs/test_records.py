@@ -215,7 +215,7 @@ def test_folders_that_are_no_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"verb": "predict"}, "certify there, predict now"),
+        ({"verb": "predict", "config": {"n": 7}}, "certify there, predict now"),
         ({"config": HEAD["config"] | {"n_select": 5}}, "--n-select unset there, 5 now"),
         (
             {"selector": {"selector": "fixed", "sigma": 0.5}},

@@ -122,6 +122,44 @@ def test_more_labels_than_outputs_are_refused(
     assert "labels up to 7, but the model knows 3 classes" in capsys.readouterr().err
 
 
+NETS = """
+from torch import nn
+
+def grey():
+    return nn.Sequential(nn.Flatten(), nn.Linear(256, 3))
+
+def two():
+    return nn.Sequential(nn.Flatten(), nn.Linear(768, 2))
+
+class Pair(nn.Module):
+    def forward(self, x):
+        return x, x
+"""
+
+
+@pytest.mark.parametrize(
+    ("network", "sentence"),
+    [
+        ("grey", "the classifier fails on torch.float32 images of 16×16 pixels with 3 channels"),
+        ("two", "labels up to 2, but the model knows 2 classes"),
+        ("Pair", "must return one tensor of scores (1, classes)"),
+    ],
+)
+def test_a_network_that_does_not_fit_is_refused_before_training(
+    network: str,
+    sentence: str,
+    photos: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(photos.parent)
+    Path("misfits.py").write_text(NETS)
+    words = f"train classifier --network misfits:{network} --sigma 0.25 --data photos --out f"
+    assert run(words) == 1
+    assert sentence in capsys.readouterr().err
+    assert not Path("f").exists()
+
+
 def test_tune_uses_the_data_of_the_model(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(f"tune {pair} {TUNE}") == 0
     assert "on 3 images of photos val" in capsys.readouterr().out

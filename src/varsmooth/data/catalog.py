@@ -12,6 +12,7 @@ from varsmooth.data.folders import SUFFIXES, load_folder, load_image, resized, s
 from varsmooth.errors import require
 from varsmooth.models.descriptions import Tuned
 from varsmooth.models.source import NAMES, Source, path_of
+from varsmooth.typed import Count, read
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -43,7 +44,8 @@ def load_dataset(
         >>> sample.images.shape, sample.class_names[3], sample[0:10:5].ids.tolist()
         ((1000, 32, 32, 3), 'cat', [0, 5])
     """
-    require(resize is None or resize >= 1, f"resize needs at least 1 pixel, not {resize}")
+    name_or_path = read("name_or_path", str | Path, name_or_path)
+    resize = read("resize", Count | None, resize)
     if name_or_path == "cifar10":
         images = load_cifar10(data_root(root), split)
     elif name_or_path == "cifar10-sample":

@@ -27,7 +27,7 @@ class Batch(NamedTuple):
     ids: "Tensor"  # (B,) int64
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ImageDataset:
     """N images of one size with labels, ids that survive sub-setting, and class names.
 
@@ -97,12 +97,19 @@ class ImageDataset:
             )
         return self.labels
 
+    def __repr__(self) -> str:
+        channels, height, width = self.shape
+        return (
+            f"ImageDataset({self.name} {self.split}: {len(self):,} images of {width}×{height} "
+            f"pixels, channels {channels}, classes {len(self.class_names)})"
+        )
+
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, indices: Indices) -> "ImageDataset":
         """The chosen images as a data set; they keep their ids. Slices mean what Python says."""
-        _check_several(indices)
+        self._check(indices)
         return replace(
             self,
             images=self.images[indices],
@@ -121,7 +128,7 @@ class ImageDataset:
         """The chosen images (indices may repeat) as tensors: one copy, of this batch alone."""
         import torch  # listing and checking a data set need not wait for it
 
-        _check_several(indices)
+        self._check(indices)
         pixels = torch.from_numpy(np.array(self.images[indices]))  # (B,H,W,C)
         images = pixels.permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)  # (B,C,H,W)
         labels = None if self.labels is None else torch.from_numpy(np.array(self.labels[indices]))
@@ -132,10 +139,17 @@ class ImageDataset:
         for start in range(0, len(self), size):
             yield self.batch(slice(start, start + size))
 
-
-def _check_several(indices: Indices) -> None:
-    if isinstance(indices, int | np.integer):
-        raise TypeError(f"choose images with a slice or a list such as [{indices}]")
+    def _check(self, indices: Indices) -> None:
+        """Several images are chosen, and all of them are there."""
+        try:
+            several = self.ids[indices].ndim == 1
+        except IndexError:
+            several = False
+        require(
+            several,
+            f"choose among the {len(self):,} images of {self.name} with a slice or a list such as "
+            "[0, 1]; .batches(100) goes through all",
+        )
 
 
 def split_off(data: ImageDataset, split: str) -> ImageDataset:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, reason, require
 from varsmooth.limits import check_regular
 from varsmooth.models.settings import Precision
 
@@ -188,8 +188,7 @@ def from_locuslab(path: str | Path) -> CifarResNet:
         network = CifarResNet(depth, len(weights["fc.bias"]))
         network.load_state_dict(weights)
     except Exception as error:  # torch, zip and a foreign layout raise many kinds
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise VarsmoothError(
-            f"{path} is not a CIFAR-10 checkpoint in the layout of Cohen et al.: {reason}"
+            f"{path} is not a CIFAR-10 checkpoint in the layout of Cohen et al.: {reason(error)}"
         ) from error
     return network.eval()

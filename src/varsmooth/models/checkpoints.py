@@ -119,7 +119,7 @@ def _module(
     )
     mine = [key for key in tensors if key.startswith(f"{name}.")]
     found = {key.removeprefix(f"{name}."): tensors[key] for key in mine}
-    misfit = f"the weights in {folder} do not fit the {name} that its {CONFIG} describes"
+    misfit = f"the weights in {folder} do not fit the {name} of its {CONFIG}; copy both files again"
     if part.network in NETWORKS:  # compare before memory is spent on what the options ask for
         with torch.device("meta"):
             planned = build(part.network, part.options).state_dict()

@@ -17,7 +17,7 @@ from varsmooth.limits import check_limit, read_object
 from varsmooth.models.names import PREFIX, fetch
 from varsmooth.models.settings import Settings, TunedStages
 from varsmooth.models.source import SAMPLE, Source
-from varsmooth.typed import Count, OptionError, Positive, Typed
+from varsmooth.typed import Count, OptionError, Positive, Typed, read
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -128,6 +128,7 @@ class Description(Typed):
 
 def find(name_or_path: str | Path) -> Path:
     """The folder of a model: a path that has a description, a released name, or hf://owner/name."""
+    name_or_path = read("name_or_path", str | Path, name_or_path)
     if str(name_or_path).startswith(PREFIX):
         return fetch(str(name_or_path))
     path = Path(name_or_path).expanduser()

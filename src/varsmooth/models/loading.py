@@ -28,8 +28,8 @@ def load(
         name_or_path: as for `varsmooth.models.checkpoints.load_checkpoint`
         trusted: import paths of your own networks that the model may build
         settings: take precedence over what the model recommends: sigma (one fixed level instead
-            of a selector), cascade ("1.0:0.6,0.5,0.25", or "tuned") with gate, lam, sigma_a,
-            sigma_m, clip, levels (0: no grid), n_median,
+            of a selector), cascade ([1.0, 0.5, 0.25], "1.0:0.6,0.5,0.25" or "tuned") with
+            gate, lam, sigma_a, sigma_m, clip, levels (0: no grid), n_median,
             protect=False (h evaluated once on x + ε, ε ~ N(0, σ_a² I)), lattice, precision; see
             `varsmooth.models.settings.Settings`
 
@@ -39,6 +39,8 @@ def load(
     known = [field.name for field in fields(Settings)]
     for name in settings:
         require(name in known, f"load has no setting {name!r}{nearest(name, known)}")
+    if isinstance(levels := settings.get("cascade"), list | tuple):
+        settings["cascade"] = ",".join(map(str, levels))
     return smoothed(load_checkpoint(name_or_path, trusted), Settings(**settings))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from varsmooth.errors import VarsmoothError, nearest, require
+from varsmooth.errors import VarsmoothError, nearest, reason, require
 
 PREFIX = "hf://"
 """Begins the address of a model on the Hugging Face Hub."""
@@ -44,8 +44,11 @@ def check_code(path: str) -> None:
     package = module.partition(".")[0] or "?"
     found = package in sys.modules or find_spec(package)
     found = found or PathFinder.find_spec(package, [os.getcwd()])
-    where = f"neither in {os.getcwd()} nor installed"
-    require(bool(found), f"{path} cannot be imported: No module named {package!r}, {where}")
+    require(
+        bool(found),
+        f"{path} cannot be imported: No module named {package!r} in {os.getcwd()} or on Python's "
+        "path; change to its folder, or install it",
+    )
 
 
 def imported(path: str) -> Any:
@@ -59,7 +62,7 @@ def imported(path: str) -> Any:
     try:
         return resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
-        raise VarsmoothError(f"{path} cannot be imported: {error}") from error
+        raise VarsmoothError(f"{path} cannot be imported: {reason(error)}") from error
 
 
 def callers_own(model: str | None) -> bool:
@@ -94,8 +97,7 @@ def fetch(address: str) -> Path:
         files = ["config.json", "model.safetensors", "README.md"]
         return Path(snapshot_download(name, revision=revision or None, allow_patterns=files))
     except Exception as error:  # no network, no such repository, no permission, a bad name
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise VarsmoothError(
-            f"{address} cannot be fetched ({reason}); check the name and the connection, or name "
-            "the folder of a copy on this machine"
+            f"{address} cannot be fetched ({reason(error)}); check the name and the connection, or "
+            "name the folder of a copy on this machine"
         ) from error

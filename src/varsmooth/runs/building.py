@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import tuned_images
@@ -19,7 +18,8 @@ from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import Description, Tuned
 from varsmooth.models.loading import named_cascade, smoothed
-from varsmooth.models.names import callers_own, imported, is_code
+from varsmooth.models.names import callers_own, is_code
+from varsmooth.models.networks import build as build_network
 from varsmooth.models.source import NAMES, SAMPLE, Source
 from varsmooth.runs.options import DataOptions, ModelOptions, options_in
 from varsmooth.runs.records import SEEN
@@ -87,9 +87,7 @@ def listed(value: Any) -> list[Any]:
 
 def _own(options: ModelOptions, path: str) -> BuiltModel:
     """The user's own: what module:factory returns."""
-    factory = imported(path)
-    require(callable(factory), f"{path} is not a function or class that makes a model")
-    found = factory()
+    found = build_network(path)
     names = tuple(getattr(found, "class_names", ()))
     used = list(options.of_selector())
     if isinstance(found, SmoothedClassifier):
@@ -98,10 +96,6 @@ def _own(options: ModelOptions, path: str) -> BuiltModel:
         require(not used, f"{path} comes with its own selector; leave out {_spelled(used)}")
         found.classifier = in_precision(found.classifier, options.precision)
         return BuiltModel(found, names)
-    require(
-        isinstance(found, nn.Module),
-        f"{path} must return an nn.Module or a SmoothedClassifier, not {type(found).__name__}",
-    )
     require(not used, f"{path} has no selector; leave out {_spelled(used)} and give --sigma")
     require(
         (options.sigma is None) != (options.cascade is None),

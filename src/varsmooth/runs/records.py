@@ -259,8 +259,9 @@ def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
         ['--n 100 there, 200 now']
     """
     now = json.loads(json.dumps(now))
-    found = [] if there["verb"] == now["verb"] else [f"{there['verb']} there, {now['verb']} now"]
-    found += _changed(_options(there), _options(now), "--")
+    if there["verb"] != now["verb"]:
+        return [f"{there['verb']} there, {now['verb']} now"]
+    found = _changed(_options(there), _options(now), "--")
     prints, present = (header.get("fingerprints", {}) for header in (there, now))
     same_f = prints.get("classifier") == present.get("classifier")
     if prints != present and not (found and same_f):  # other options give another selector

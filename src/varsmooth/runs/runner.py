@@ -5,6 +5,7 @@ network sees together, and with it every digit of a result, does not depend on i
 on the number of processes: process r of R does the blocks r, r+R, …
 """
 
+import os
 import platform
 import sys
 import time
@@ -21,6 +22,7 @@ from typing import Any, ClassVar
 import torch
 
 from varsmooth.data import Batch, ImageDataset
+from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprints, matches
 from varsmooth.models.descriptions import CONFIG
 from varsmooth.processes import Engine, launch, writing_to
@@ -28,7 +30,7 @@ from varsmooth.progress import Progress
 from varsmooth.rounding import percent
 from varsmooth.runs.building import build, described, load_images, seen_before
 from varsmooth.runs.options import DataOptions, ModelOptions, RunOptions
-from varsmooth.runs.records import SEEN, Key, Row, Run, key_of, other_settings
+from varsmooth.runs.records import HEADER, SEEN, Key, Row, Run, key_of, other_settings
 from varsmooth.smoothing import SmoothedClassifier
 
 
@@ -88,10 +90,16 @@ def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options:
     """
     prepared = partial(prepare, evaluation, model, data, options)
     label = f"{evaluation.verb} {options.name or ''}".rstrip()
+    new = not (options.out / HEADER).exists() and "RANK" not in os.environ  # of torchrun
     with writing_to(options.out):
-        if options.devices > 1:  # what is wrong is said once, before any process starts
-            prepared(torch.device("cpu"))
-        launch(partial(_share, evaluation, prepared, label), options.device, options.devices)
+        try:
+            if options.devices > 1:  # what is wrong is said once, before any process starts
+                prepared(torch.device("cpu"))
+            launch(partial(_share, evaluation, prepared, label), options.device, options.devices)
+        except VarsmoothError:
+            if new and [path.name for path in options.out.glob("[!.]*")] == [HEADER]:
+                (options.out / HEADER).unlink()  # a refused command leaves nothing
+            raise
     return Run.open(options.out)
 
 

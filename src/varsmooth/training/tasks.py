@@ -1,6 +1,7 @@
 """Training of a classifier f under Gaussian noise, and of a selector network h for a frozen f."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -159,11 +160,15 @@ def _train_classifier(
     if config.initial is not None:
         _initialise(module, config.initial, config.trust)
     module = module.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    fitted(data, SmoothedClassifier(module, FixedSelector(config.sigma)))
+    levels = measured_levels(config.sigma, config.universal)
+    images = held_out.few(config.held_out_images)
+    if engine.rank == 0:
+        plan = f"{len(images):,} images (held_out_images), {config.n} votes each (n) at"
+        print(f"measured afterwards: {plan} {len(levels)} noise levels", file=sys.stderr)
     history = fit(ClassifierTask(module, config), data, config, engine, loggers)
     if engine.rank != 0:
         return
-    levels = measured_levels(config.sigma, config.universal)
-    images = held_out.few(config.held_out_images)
     metrics, _ = measure_classifier(module, images, levels, config.n, config.seed)
     description = Description(
         **config.entries(),
@@ -225,7 +230,8 @@ def _initialise(module: nn.Module, source: str, trust: list[str]) -> None:
         module.load_state_dict(weights)
     except RuntimeError as error:
         raise VarsmoothError(
-            f"the weights in {source} do not fit the network {type(module).__name__}: {error}"
+            f"the weights in {source} do not fit the network {type(module).__name__}; start from "
+            "one with the same options"
         ) from error
 
 

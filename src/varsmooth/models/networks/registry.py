@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from varsmooth.errors import VarsmoothError, nearest, require
+from varsmooth.errors import VarsmoothError, nearest, reason, require
 from varsmooth.limits import check_limit
 from varsmooth.models.names import NETWORKS, check_network, imported
 
@@ -40,7 +40,7 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
         raise
     except Exception as error:  # options of a stranger's file may be anything
         given = f"with {options}" if options else "without arguments"
-        raise VarsmoothError(f"{network} cannot be built {given}: {error}") from error
+        raise VarsmoothError(f"{network} cannot be built {given}: {reason(error)}") from error
     if not isinstance(made, nn.Module):
         raise VarsmoothError(f"{network} must return an nn.Module, not {type(made).__name__}")
     return made
