@@ -272,7 +272,7 @@ def tensorboard(folder: Path) -> Logger:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise VarsmoothError(
-            "TensorBoard logs need tensorboard; install it with: pip install 'varsmooth[logs]'"
+            "TensorBoard logs need tensorboard; install it with: pip install tensorboard"
         ) from error
     writer: Any = SummaryWriter(str(folder))
 
