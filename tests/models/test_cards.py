@@ -20,8 +20,8 @@ def certified_runs() -> Iterator[tuple[str, str]]:
         about = describe(name)
         if not about.universal:
             yield name, "certified"
-        elif name == "cifar10-strong":
-            yield name, "strong"
+        elif name in ("cifar10-strong", "cifar10-denoised"):
+            yield name, name.removeprefix("cifar10-")
         elif about.sigma_a == 1 and about.selector is not None:
             yield name, "cascade"
 
