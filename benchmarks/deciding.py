@@ -50,7 +50,7 @@ CASES = (
     Case("cifar10-0.25", 0.25, images=60, n=10_000),
     Case("cifar10-universal-1.00", 0.5, images=40, n=10_000),
 )
-QUICK = (Case("cifar10-0.25", 0.25, images=3, n=200),)
+QUICK = (Case("cifar10-0.25", 0.25, images=3, n=400),)
 
 
 def run(cases: Sequence[Case], votes: Path | None = VOTES) -> list[dict[str, Any]]:

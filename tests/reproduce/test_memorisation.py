@@ -75,4 +75,6 @@ def test_memory_gains_on_its_own_images_only(train: float, other: float, verdict
     scale = MemorisationScale(passes=100, lams=(0.0,))
     claim = memory_claim([Study(0.25, "released", seen(train, other))], scale)
     assert claim.verdict == verdict
-    assert "width 40.0 % on training images, 40.0 % on held-out ones, Table 2 40 %" in claim.number
+    assert (
+        "width 40.0 % on training images, 40.0 % on held-out ones, Table 2 40 %" in claim.measured
+    )

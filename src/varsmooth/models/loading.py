@@ -36,7 +36,7 @@ def load(
     Returns:
         The smoothed classifier, in evaluation mode.
     """
-    known = [field.name for field in fields(Settings)]
+    known = [*(field.name for field in fields(Settings)), "trusted"]
     for name in settings:
         require(name in known, f"load has no setting {name!r}{nearest(name, known)}")
     if isinstance(levels := settings.get("cascade"), list | tuple):

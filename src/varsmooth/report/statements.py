@@ -152,6 +152,12 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
         for name, what in SEEN.items()
         if isinstance(seen := run.header.get(name), int) and seen > 0
     ]
+    said += [
+        f"{run.name} voted only until its listed radii were decided, so its average radius and the "
+        "accuracy between those radii are lower bounds."
+        for run in runs
+        if (run.header.get("config") or {}).get("at") is not None
+    ]
     said += [text for one in runs for other in runs if (text := _uncovered(one, other))]
     said += [
         f"Envelope of {best.label}: the best of {len(best.runs)} runs at each radius, chosen "

@@ -121,7 +121,7 @@ class ClassifierConfig(TrainingConfig):
         network: a registered name, or the import path `package.module:Class` of your own
         network_options: keyword arguments of the network
         frozen: with network `denoised`, the model whose classifier stands behind the denoiser and
-            stays as it is: a model folder or a released name
+            stays as it is: a released name, or a model folder with a registered network
         initial: what weights to start from: a model folder, a released name or a .safetensors file
         label_smoothing: share of the target that is spread evenly over the classes
         consistency: weight η of the consistency loss over noise copies; 0 turns it off

@@ -148,6 +148,12 @@ def _train_classifier(
         return
     data = load_source(config, config.train_split)
     held_out = load_source(config, config.held_out_split)
+    if config.frozen is not None:  # its outputs keep their meaning
+        behind = load_checkpoint(config.frozen, config.trust)
+        if behind.classifier is None:
+            raise VarsmoothError(f"{config.frozen} holds no classifier")
+        g = SmoothedClassifier(behind.classifier, FixedSelector(config.sigma))
+        data, held_out = (fitted(d, g, *behind.description.trained_on) for d in (data, held_out))
     require(
         len(data.class_names) > 1,
         f"{data.name} has one class; a classifier needs two or more (in a folder of images, a "
@@ -240,8 +246,7 @@ def _implied(config: ClassifierConfig) -> dict[str, Any]:
     if config.frozen is None:
         return {"conditional": True} if config.universal else {}
     behind = describe(config.frozen).classifier
-    if behind is None:
-        raise VarsmoothError(f"{config.frozen} holds no classifier")
+    assert behind is not None
     return {"classifier": behind.network, "classifier_options": behind.options}
 
 

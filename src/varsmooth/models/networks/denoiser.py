@@ -90,9 +90,11 @@ def denoised(
     """A fresh `Denoiser` before a registered classifier whose weights are frozen."""
     from varsmooth.models.networks.registry import build
 
+    known = [name for name in CLASSIFIERS if name != "denoised"]
     require(  # a description may come from a stranger: no import path may stand here
-        classifier in CLASSIFIERS and classifier != "denoised",
-        f"the classifier behind a denoiser must be one of {', '.join(CLASSIFIERS)}",
+        classifier in known,
+        f"the classifier behind a denoiser must be one of {', '.join(known)}; before a network of "
+        "your own, use DenoisedClassifier in Python",
     )
     frozen = build(classifier, classifier_options)
     for parameter in frozen.parameters():
