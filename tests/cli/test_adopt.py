@@ -84,8 +84,8 @@ def test_a_classifier_that_knows_nothing_is_not_praised(
     text = capsys.readouterr().out
     assert "no better than chance" in text
     assert "7 outputs for 2 classes" in text
-    again, train = proposed(text)
-    assert again == "adopt zoo_of_nets:seven --data photos --split val --out mine-checked"
+    train, again = proposed(text)
+    assert again.strip() == "adopt zoo_of_nets:seven --data photos --split val --out mine-checked"
     assert train.startswith("train classifier --network zoo_of_nets:seven --initial mine --sigma")
     before = Path("mine/config.json").read_bytes()
     assert run(f"{words} mine") == 1

@@ -46,7 +46,7 @@ def test_every_verb_can_be_typed_as_the_one_before_says(
     assert run("data info photos --resize 8") == 0
     assert run(f"{TRAIN} --data photos --resize 8") == 0
     said = capsys.readouterr()
-    assert "val a fixed fifth of each class, because photos is not split" in said.err
+    assert "val a fixed fifth of each class, because photos has no val" in said.err
     assert "an epoch has 16 images, so a batch has 16" in said.err
     assert "crop 4, flip" in said.err
     certify, selector = proposed(said.out)

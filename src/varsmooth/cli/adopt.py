@@ -134,7 +134,7 @@ def adopt(
             plain("\n".join(accuracy_table(metrics))),
             f"{advice}; saved in {out}",
         ],
-        *[again] * guesses,
         *[f"{train}  # add --flip false if left and right tell classes apart"] * bool(epoch),
+        *[f"{again}  # once it is mended"] * guesses,
         *[certify, command(f"report runs/{ready.name}"), tune] * (not guesses),
     )

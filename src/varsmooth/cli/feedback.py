@@ -40,7 +40,7 @@ def held_out(images: Source) -> str | None:
     from varsmooth.data.catalog import has_own
 
     whole = images.data is not None and not has_own("val", images)
-    return f"a fixed fifth of each class, because {images.data} is not split" if whole else None
+    return f"a fixed fifth of each class, because {images.data} has no val" if whole else None
 
 
 def announce(doing: str, device: Device | None = None, **settings: object) -> None:
