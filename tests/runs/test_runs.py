@@ -199,7 +199,7 @@ def test_photographs_of_ones_own(
     Image.fromarray(pixels).save(tmp_path / "photo.png")
     words = f"predict {tmp_path}/photo.png --n 50 --n-median 21 --model {model}"
     assert run(words) == 1
-    assert "add --resize 32" in capsys.readouterr().err
+    assert "with --resize 32" in capsys.readouterr().err
     assert run(f"{words} --resize 32 --alpha null") == 0
     out = capsys.readouterr().out
     assert out.startswith("photo.png  ")
