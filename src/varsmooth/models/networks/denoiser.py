@@ -51,9 +51,8 @@ class Denoiser(nn.Module):
 class DenoisedClassifier(nn.Module):
     """f(z, σ) = classifier(denoiser(z, σ)), a classifier for every σ (Salman et al. 2020).
 
-    For a classifier that cannot be trained again: it stays in evaluation mode, and its weights get
-    no gradient. The denoiser is part of f, so certificates hold however good it is; a better one
-    makes them larger.
+    For a classifier that cannot be trained again: it stays in evaluation mode. The denoiser is part
+    of f, so certificates hold however good it is; a better one makes them larger.
 
     Args:
         denoiser: Noisy images z (B,C,H,W) and their noise levels sigma (B,) → images of that shape.
