@@ -9,6 +9,7 @@ from torch import nn
 
 import varsmooth
 from varsmooth import VarsmoothError
+from varsmooth.errors import reason
 from varsmooth.models import adapters
 
 API: Any = varsmooth  # mypy would notice most of these mistakes
@@ -84,6 +85,12 @@ def test_misuse_is_one_sentence(call: Callable[[], Any], sentence: str) -> None:
         call()
     assert sentence in str(caught.value)
     assert "Linear(" not in str(caught.value)
+
+
+def test_the_reason_is_what_came_first() -> None:
+    error = ImportError("see the log")
+    error.__cause__ = RuntimeError("the cause\nand more")
+    assert reason(error) == "the cause"
 
 
 def test_the_package_lists_its_own_names_only() -> None:

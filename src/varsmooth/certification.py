@@ -147,7 +147,7 @@ def certificate_method(
     require(
         method == "paper" or (isinstance(selector, MedianSelector) and selector.grid is not None),
         "the sound certificate looks at every level the selector can choose, so it needs a grid: "
-        "MedianSelector(..., clip=(low, high), levels=8)",
+        "give clip=(0.12, 0.5) and levels=8, or what varsmooth tune finds for the model",
     )
     return method
 

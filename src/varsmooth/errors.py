@@ -20,14 +20,17 @@ def require(condition: bool, sentence: str) -> None:
 
 
 def reason(error: Exception) -> str:
-    """What another library's error says, in one line."""
+    """What another library's error says, or the error that caused it, in one line."""
+    if isinstance(error.__cause__, Exception):
+        return reason(error.__cause__)
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """The end of an error sentence: the known word nearest to this one."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
-    return f"; did you mean {close[0]}?" if close else f"; choose from {', '.join(known)}"
+    bare = {one.lstrip("-"): one for one in known}
+    close = difflib.get_close_matches(word.lstrip("-"), bare, n=1, cutoff=0.45)
+    return f"; did you mean {bare[close[0]]}?" if close else f"; choose from {', '.join(known)}"
 
 
 def check_counts(**counts: Any) -> None:

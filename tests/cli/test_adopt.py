@@ -29,6 +29,10 @@ def seven():
 def make():
     return Bright()
 
+class Dazzled(Bright):
+    def forward(self, x):
+        return super().forward(x) + (x.std() > 0.4) * torch.tensor([100.0, 0.0])
+
 def needs(width):
     return nn.Linear(width, 2)
 
@@ -94,6 +98,17 @@ def test_a_classifier_that_knows_nothing_is_not_praised(
     certify = "certify --model zoo_of_nets:seven --sigma 0.1 --n 20 --data photos --out runs/seven"
     assert run(certify) == 0
     assert "the model has 7 outputs, photos has 2 classes" in capsys.readouterr().err
+
+
+def test_a_level_of_guesses_is_not_recommended(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "adopt zoo_of_nets:Dazzled --data photos --n 50 --levels 0.1,0.5 --out mine"
+    assert run(words) == 0
+    said = capsys.readouterr().out.splitlines()
+    radii = next(line for line in said if "average radius" in line).split()[-2:]
+    assert float(radii[0]) < float(radii[1])  # one class for every image, and far away from others
+    assert describe("mine").sigma_a == 0.1
 
 
 def test_what_cannot_be_trained_on_is_adopted_whole(

@@ -85,6 +85,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "votes can certify is 0.1",
         ),
         ("verify x", "x does not hold a run"),
+        ("verify own_models.py", "own_models.py does not hold a run"),
         ("attack --against x --out y", "x does not hold a run"),
         (
             "certify --model own_models:smoothed --data photos/day.png --device cuda --out x",

@@ -116,6 +116,9 @@ def test_examples_work_as_printed(
         ("certify --model m --out x --n_select 5", "did you mean --n-select?"),
         ("certify --model m --output x", "there is no option --output; did you mean --out?"),
         ("data list --colour red", "there is no option --colour"),
+        ("--model m certify --out x", "--model comes after a verb: data, models"),
+        ("train --sigma 0.5", "--sigma comes after a verb: classifier, selector, presets"),
+        ("train selector --n 50", "there is no option --n; see varsmooth train selector --help"),
         ("--verison", "there is no option --verison; did you mean --version?"),
         ("data list more", "there is no place for the word more"),
         ("certify cifar10-0.25 --out x", "did you mean --model cifar10-0.25?"),
@@ -242,6 +245,7 @@ def test_lists_are_separated_by_commas() -> None:
         ("start anew with resume=False", "start anew with --resume false"),
         ("choose device='cpu'", "choose --device cpu"),
         ("clip must be (low, high)", "--clip must be (low, high)"),
+        ("give clip=(0.12, 0.5) and levels=8", "give --clip 0.12,0.5 and --levels 8"),
     ],
 )
 def test_errors_name_options_as_they_are_typed(python: str, typed: str) -> None:

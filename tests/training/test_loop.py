@@ -413,6 +413,9 @@ def test_a_single_class_is_refused_before_training(tmp_path: Path) -> None:
     config = classifier_config(tmp_path / "f", data=str(tmp_path / "one.npz"), train_split="train")
     with pytest.raises(VarsmoothError, match="has one class"):
         train_classifier(config)
+    np.savez(tmp_path / "one.npz", images=images)
+    with pytest.raises(VarsmoothError, match="or an array `labels` into the"):
+        train_classifier(config)
 
 
 def test_diverging_loss_and_small_batches_are_explained(

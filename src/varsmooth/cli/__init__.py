@@ -57,6 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_code(lambda: parse(VERBS, words)())
 
 
+RERUN = "rerun the same command: training and runs resume, other work starts over"
+
+
 def exit_code(command: Callable[[], None]) -> int:
     """Run a command; what goes wrong becomes one sentence and an exit code."""
     try:
@@ -66,7 +69,7 @@ def exit_code(command: Callable[[], None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print("\ninterrupted; rerun the same command to resume", file=sys.stderr)
+        print(f"\ninterrupted; {RERUN}", file=sys.stderr)
         return 130
     except WrongUsage as error:
         return _failed(str(error), 2)

@@ -1,10 +1,10 @@
 """`varsmooth adopt`: from a classifier of your own to a model that can be certified."""
 
-import math
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+from varsmooth.bounds import clopper_pearson_lower, fewest_votes_to_certify
 from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out, say
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import VarsmoothError, require
@@ -50,7 +50,7 @@ def adopt(
         n: votes per image and level
     """
     levels = sorted(levels or (0.06, 0.12, 0.25, 0.5))
-    fewest = math.floor(math.log(ALPHA - ALPHA_SELECT, 0.5)) + 1  # all of them agree: p > 1/2
+    fewest = fewest_votes_to_certify(ALPHA - ALPHA_SELECT)
     require(n >= fewest, f"--n {n} votes certify nothing; at least {fewest} are needed")
     require(":" in factory, f"{factory} should be an import path package.module:name")
     check_unused(out)
@@ -68,7 +68,6 @@ def adopt(
     import numpy as np
     from torch import nn
 
-    from varsmooth.bounds import clopper_pearson_lower
     from varsmooth.data import load_source
     from varsmooth.data.fitting import fitted, outputs_on
     from varsmooth.models.checkpoints import save
@@ -91,11 +90,17 @@ def adopt(
     metrics, _ = measure_classifier(network, chosen, levels, n, seed)
     pace = (time.perf_counter() - began) / (len(chosen) * n * len(levels))  # seconds per image
     certified = metrics["certified"]
-    best = max(certified, key=lambda level: float(certified[level]["average_radius"]))
-    loss = metrics["plain_accuracy"] - metrics["smoothed_accuracy"][best]
-    right = round(metrics["plain_accuracy"] / 100 * len(chosen))
     chance = np.bincount(chosen.known_labels).max() / len(chosen)  # of the commonest class
-    guesses = bool(clopper_pearson_lower(right, len(chosen), 0.05) <= chance)
+    right = round(metrics["plain_accuracy"] / 100 * len(chosen))
+
+    def guessing(correct: int) -> bool:
+        return bool(clopper_pearson_lower(correct, len(chosen), 0.05) <= chance)
+
+    votes = metrics["smoothed_accuracy"]
+    able = [level for level in votes if not guessing(round(votes[level] / 100 * len(chosen)))]
+    lowest = f"{levels[0]:g}"
+    best = max(able or [lowest], key=lambda level: float(certified[level]["average_radius"]))
+    loss, guesses = metrics["plain_accuracy"] - votes[best], guessing(right)
     epoch = None
     if guesses or loss > 5:
         with suppress(VarsmoothError):  # there may be no images to train on

@@ -189,6 +189,9 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
         argcomplete.autocomplete(parser)
     typed = list(argv)
     group = verbs.get(typed[0]) if typed else None
+    _check_order(typed, verbs)
+    if isinstance(group, Group) and not group.default:
+        _check_order(typed[1:], group.verbs)
     if isinstance(group, Group) and group.default and not group.verbs.keys() & typed[1:2]:
         typed.insert(1, group.default)  # the verb that was left out
     words, unknown = parser.parse_known_args(_joined(typed))
@@ -203,6 +206,7 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
         word = next((word for word in unknown if word.startswith("-")), unknown[0])
         if word.startswith("-"):
             near = nearest(word.partition("=")[0], list(spelled.values()))
+            near = near if "did you mean" in near else f"; see {prog} --help"
             raise WrongUsage(f"there is no option {word}{near}")
         near = f"did you mean --model {word}?" if "--model" in spelled.values() else ""
         raise WrongUsage(f"there is no place for the word {word}; {near or f'see {prog} --help'}")
@@ -213,6 +217,12 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
         raise WrongUsage(f"{spelled.get(error.name, error.name)} {problem}") from error
     except VarsmoothError as error:
         raise WrongUsage(str(error)) from error
+
+
+def _check_order(typed: Sequence[str], verbs: Mapping[str, Any]) -> None:
+    """No option with a value stands before the verb."""
+    if len(typed) > 1 and typed[0].startswith("--") and not typed[1].startswith("-"):
+        raise WrongUsage(f"{typed[0]} comes after a verb: {', '.join(verbs)}")
 
 
 def _bound(verb: Verb, given: Mapping[str, Any]) -> partial[None]:
@@ -251,7 +261,8 @@ def as_typed(sentence: str, verbs: Verbs) -> str:
     named = re.sub(r"(?<![\w.-])([a-z]\w*)(=| ≥ )(?:'([^']*)')?", option, sentence)
     named = re.sub(r"^([a-z]\w*)( )(must be|steers)", option, named)
     named = re.sub(r"(?<![\w./:-])([a-z]+_\w+)(?![\w./:])()()", option, named)
-    return re.sub(r"\['([^',]*)'\]", r"\1", named)
+    named = re.sub(r"\['([^',]*)'\]", r"\1", named)
+    return re.sub(r"(--[\w-]+) \(([\d.]+), ([\d.]+)\)", r"\1 \2,\3", named)
 
 
 def _entry(text: str) -> tuple[str, Any]:

@@ -93,7 +93,8 @@ class ImageDataset:
         """The labels (N,), which must be known."""
         if self.labels is None:
             raise VarsmoothError(
-                f"{self.name} has no labels; put its images into one folder per class"
+                f"{self.name} has no labels; put its images into one folder per class, or an array "
+                "`labels` into the .npz"
             )
         return self.labels
 
@@ -179,6 +180,7 @@ def split_off(data: ImageDataset, split: str) -> ImageDataset:
         held_out[mine[: -(-len(mine) // HELD_OUT)]] = True
     chosen = np.flatnonzero(held_out == (split == "val"))
     require(
-        len(chosen) > 0, f"{data.name} has one image of each class, too few for a split {split!r}"
+        len(chosen) > 0,
+        f"{data.name} has one image of each class, too few for a split {split!r}; add images",
     )
     return replace(data[chosen], split=split)

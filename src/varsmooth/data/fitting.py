@@ -36,7 +36,7 @@ def fitted(
         require(
             channels == image_shape[0],
             f"the model was trained on images with {image_shape[0]} channels, but {images.name} "
-            f"has {channels}; convert them",
+            f"has {channels}; convert them to {'grey' if image_shape[0] == 1 else 'colour'}",
         )
     images = renumbered(images, class_names)
     outputs = outputs_on(images, g)

@@ -175,7 +175,7 @@ class Run:
         """The run in a folder."""
         try:
             header = read_object(Path(folder) / HEADER, _Header, FORMAT, "run")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise VarsmoothError(
                 f"{folder} does not hold a run: it has no {HEADER}; name a folder written by --out"
             ) from None

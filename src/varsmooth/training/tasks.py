@@ -9,6 +9,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -155,7 +156,7 @@ def _train_classifier(
         g = SmoothedClassifier(behind.classifier, FixedSelector(config.sigma))
         data, held_out = (fitted(d, g, *behind.description.trained_on) for d in (data, held_out))
     require(
-        len(data.class_names) > 1,
+        len(np.unique(data.known_labels)) > 1,
         f"{data.name} has one class; a classifier needs two or more (in a folder of images, a "
         "subfolder for each)",
     )
