@@ -14,9 +14,8 @@ from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, Varsmoo
 from varsmooth.bounds import class_radius
 from varsmooth.cli import main
 from varsmooth.report import exchange
-from varsmooth.report.exchange import export, recompute
+from varsmooth.report.exchange import export, import_tsv, recompute, seconds_of
 from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.tsv import import_tsv, seconds_of
 from varsmooth.runs.records import Run
 from varsmooth.runs.verifying import verify_run
 

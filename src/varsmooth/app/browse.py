@@ -8,7 +8,7 @@ from typing import Any
 
 from varsmooth.app import views
 from varsmooth.data import ImageDataset
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, explained, require
 from varsmooth.report import statements
 from varsmooth.report.gallery import images_of
 from varsmooth.report.outcomes import Outcomes, outcome
@@ -21,10 +21,9 @@ MAX_BYTES = 2**30  # of records: more would not fit into memory beside everythin
 
 def open_run(folder: str | Path) -> "OpenRun":
     """The run in a folder, read once for everybody who looks at it, and again when it grew."""
-    try:
+    named, odd = str(folder), (RuntimeError, ValueError)  # nobody's home, a circle, a zero byte
+    with explained(odd, lambda error: f"{named!r} is not the path of a folder: {error}"):
         folder = Path(folder).expanduser().resolve()
-    except (RuntimeError, ValueError) as error:  # nobody's home, links in a circle, a zero byte
-        raise VarsmoothError(f"{str(folder)!r} is not the path of a folder: {error}") from None
     files = [folder / HEADER, *sorted(folder.glob("rows-*.jsonl"))]
     for path in files:
         require(not path.exists() or path.is_file(), f"{path} is not a regular file")
