@@ -8,8 +8,7 @@ import torch
 from PIL import Image
 
 from tests.small_models import run
-from varsmooth.cli.held_out import HeldOut
-from varsmooth.cli.tune import verdict
+from varsmooth.cli.tune import HeldOut, verdict
 from varsmooth.defaults import MODEL
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.checkpoints import save
