@@ -25,7 +25,7 @@ from varsmooth.progress import Progress
 from varsmooth.runs.auditing import mistakes
 from varsmooth.runs.building import BuiltModel, build, described, load_images, stored_model
 from varsmooth.runs.certifying import Certifying
-from varsmooth.runs.options import CertifyOptions, VerifyOptions, options_in, read_options
+from varsmooth.runs.options import CertifyOptions, DataOptions, VerifyOptions, recorded
 from varsmooth.runs.records import Row, Run, key_of, other_settings
 from varsmooth.runs.runner import Setup, environment, labels_of, other_model
 from varsmooth.sampling import Sampler
@@ -135,7 +135,7 @@ def _images(run: Run, found: Verification, built: BuiltModel | None) -> ImageDat
     """The run's images, if they are here."""
     header = run.header
     try:
-        _, data = options_in(header["config"])
+        data = recorded(DataOptions, header["config"])
         images = load_images(data, built, tuple(header["dataset"]["class_names"]))
     except (VarsmoothError, OSError) as error:
         found.unchecked.append(f"the images ({error})")
@@ -195,7 +195,7 @@ class _Again:
     def replay(self, found: Verification, count: int) -> None:
         """Compute whole blocks of images as the run did, until `count` images are done."""
         config = self.run.header["config"]
-        evaluation = Certifying(replace(read_options(CertifyOptions, config), vote_cache=None))
+        evaluation = Certifying(replace(recorded(CertifyOptions, config), vote_cache=None))
         size = config.get("batch_size", BATCH_SIZE)
         check_limit("SIZE", size, f"the run was computed in batches of {size:,} images")
         setup = Setup(self.built.g, self.images, self.run, size)
