@@ -15,16 +15,16 @@ from PIL import Image
 
 from tests.app.conftest import body
 from tests.small_models import QUICK, run, write_pair
-from varsmooth.app import drawings, require_extra, views, work
+from varsmooth.app import drawings, views, work
 from varsmooth.app.browse import EVERYTHING, LINES, OpenRun, open_run
 from varsmooth.app.desk import Desk
 from varsmooth.app.knobs import Knobs, Smoothers
 from varsmooth.app.uploads import MAX_BYTES, open_upload
-from varsmooth.app.views import page_html
 from varsmooth.app.worker import Cancelled, Job, Worker
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.data.cifar10 import CLASS_NAMES
+from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import VarsmoothError
 from varsmooth.evidence import stage_radii
 from varsmooth.models.checkpoints import load_checkpoint, save
@@ -103,7 +103,7 @@ def test_the_view_is_the_prediction(model: Smoothers, image: ImageDataset) -> No
     assert view.answer == answer
     assert view.draws is not None
     assert len(view.draws.samples) == 51
-    low, high = work.reachable(view.draws, knobs.budget)
+    low, high = view.draws.median_range(knobs.budget, ALPHA_SELECT)
     assert low <= view.draws.median <= high
     settled = replace(view.draws, levels=model.levels(knobs)).median_level
     assert settled == answer.sigma
@@ -120,7 +120,7 @@ def test_a_larger_budget_moves_the_median_further(model: Smoothers, image: Image
     for budget in (0.0, 0.05, 0.5):
         draws = work.look(model, image, few(model, budget=budget), seed=0).draws
         assert draws is not None
-        spans.append(work.reachable(draws, budget))
+        spans.append(draws.median_range(budget, ALPHA_SELECT))
     assert spans[0][0] >= spans[1][0] >= spans[2][0] == 0
     assert spans[0][1] <= spans[1][1] <= spans[2][1] == float("inf")
 
@@ -173,7 +173,7 @@ def test_a_tuned_cascade_moves_with_lambda(pair: Path, tmp_path: Path) -> None:
     shown = desk.look(body(desk, advanced=True), Job())
     assert "the stage whose votes answer" in shown["answer"]
     assert "<figure" in desk.curve(body(desk), Job())["curve"]
-    assert page_html(desk, desk.first_model).count('type="range" step="0.01"') == 2  # λ, both views
+    assert desk.page(desk.first_model).count('type="range" step="0.01"') == 2  # λ, both views
     desk.worker.close()
 
 
@@ -412,7 +412,7 @@ def test_the_first_view_shows_a_radius() -> None:
     """Not the first sample, on which this model abstains, but the first that it is sure of."""
     desk = Desk()
     first = desk.first_sample(desk.first_model)
-    page = page_html(desk, desk.first_model)
+    page = desk.page(desk.first_model)
     assert re.findall(r'data-sample="(\d+)"[^>]*aria-pressed="true"', page) == [str(first)]
     radii = {}
     for sample in (0, first):
@@ -575,5 +575,3 @@ def test_without_the_extra_one_sentence(
     monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
     assert main(["app"]) == 1
     assert "pip install matplotlib starlette uvicorn" in capsys.readouterr().err
-    with pytest.raises(VarsmoothError):
-        require_extra()

@@ -8,16 +8,3 @@ server: who may ask, and what a browser may load; static: style and script.
 
 Only server knows HTTP. A picture travels with each request.
 """
-
-from importlib.util import find_spec
-
-from varsmooth.errors import require
-
-
-def require_extra() -> None:
-    """The page needs an extra; say so before any work is done."""
-    require(
-        all(find_spec(name) for name in ("matplotlib", "starlette", "uvicorn")),
-        "the page needs Starlette, Uvicorn and matplotlib; "
-        "install them with: pip install matplotlib starlette uvicorn",
-    )

@@ -11,7 +11,7 @@ import numpy as np
 
 from varsmooth.app import views, work
 from varsmooth.app.browse import EVERYTHING, OpenRun, open_run
-from varsmooth.app.knobs import Knobs, Smoothers
+from varsmooth.app.knobs import Knobs, Smoothers, knobs_for
 from varsmooth.app.uploads import decoded, open_upload
 from varsmooth.app.worker import Job, Worker
 from varsmooth.certificates import Certificate
@@ -22,10 +22,12 @@ from varsmooth.defaults import MODEL
 from varsmooth.errors import require
 from varsmooth.models.descriptions import Description, describe, released_names
 from varsmooth.models.source import Source
+from varsmooth.report import pages
 
 Body = Mapping[str, Any]
 Pieces = dict[str, str]  # of HTML, by the slots of the page
 MANY = 12  # images of the view of several
+THUMBNAIL = 160  # pixels a side, at most
 AGREE = 16  # votes that choose the sample of the first view
 
 
@@ -120,6 +122,19 @@ class Desk:
         samples = self.samples(name)
         places = np.linspace(0, len(samples) - 1, min(MANY, len(samples)))
         return samples[places.round().astype(int)]
+
+    def page(self, name: str) -> str:
+        """The whole page for one model."""
+        about, samples = self.about(name), self.samples(name)
+        return views.templates.get_template("page.html").render(
+            desk=self,
+            model=name,
+            about=about,
+            knobs=knobs_for(about),
+            first=vars(Knobs.recommended(about)),
+            thumbnails=[pages.picture(image, THUMBNAIL) for image in samples.images],
+            samples=samples,
+        )
 
     # One image
 

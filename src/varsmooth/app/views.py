@@ -1,7 +1,7 @@
 """What a person reads: the page, and each answer as a piece of HTML. Templates hold the words."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from markupsafe import Markup
@@ -9,22 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from varsmooth.app import drawings
-from varsmooth.app.knobs import Knobs, knobs_for
-from varsmooth.app.work import reachable
 from varsmooth.bounds import Floats
 from varsmooth.certificates import Certificates
 from varsmooth.data import ImageDataset
-from varsmooth.defaults import ABSTAIN
+from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
 from varsmooth.evidence import stage_radii
 from varsmooth.report import figures, pages
 from varsmooth.report.outcomes import outcome
 from varsmooth.report.statements import MEANINGS
 from varsmooth.report.statistics import average_certified_radius, reach
-
-if TYPE_CHECKING:
-    from varsmooth.app.desk import Desk
-
-THUMBNAIL = 160
 
 
 def kind(prediction: int, label: int | None) -> str:
@@ -43,37 +36,23 @@ def paper_name(text: str) -> Markup:
     return Markup("g<sub>v</sub>").join(map(Markup.escape, text.split("g_v")))
 
 
-_templates = pages.templates(
+templates = pages.templates(
     "varsmooth.app",
     ABSTAIN=ABSTAIN,
+    ALPHA_SELECT=ALPHA_SELECT,
     infinity=float("inf"),
     meanings=MEANINGS,
     stage_radii=stage_radii,
-    reachable=reachable,
     drawings=drawings,
     figures=figures,
     svg=drawings.svg,
 )
-_templates.filters |= {"kind": kind, "picture": picture, "paper_name": paper_name}
-_templates.filters |= {"average_radius": average_certified_radius}
+templates.filters |= {"kind": kind, "picture": picture, "paper_name": paper_name}
+templates.filters |= {"average_radius": average_certified_radius}
 one, run, parts, _several = (  # macros: functions from values to HTML
-    cast(Any, _templates.get_template(f"{name}.html").module)
+    cast(Any, templates.get_template(f"{name}.html").module)
     for name in ("one", "run", "parts", "several")
 )
-
-
-def page_html(desk: "Desk", model: str) -> str:
-    """The whole page for one model."""
-    about, samples = desk.about(model), desk.samples(model)
-    return _templates.get_template("page.html").render(
-        desk=desk,
-        model=model,
-        about=about,
-        knobs=knobs_for(about),
-        first=vars(Knobs.recommended(about)),
-        thumbnails=[pages.picture(image, THUMBNAIL) for image in samples.images],
-        samples=samples,
-    )
 
 
 def several_html(
