@@ -108,10 +108,9 @@ def _by_majority(sampler: Sampler, n: int, ledger: Ledger | None) -> list[Found]
             n >= fewest, f"at alpha={ledger.alpha:g} even {n} equal votes abstain; use n ≥ {fewest}"
         )
     levels = sampler.chosen_levels()
+    votes = sampler.counts(sampler.everyone, levels, n, "predict").tolist()
     found: list[Found] = []
-    for level, counts in zip(
-        levels, sampler.counts(sampler.everyone, levels, n, "predict").tolist(), strict=True
-    ):
+    for level, counts in zip(levels, votes, strict=True):
         top, runner_up = sorted([*counts, 0], reverse=True)[:2]
         sure = ledger is None or bounds.majority_p_value(top, runner_up) <= ledger.alpha_class
         found.append((counts.index(top) if sure else ABSTAIN, level, counts, n))

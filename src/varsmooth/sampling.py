@@ -89,22 +89,15 @@ class Sampler:
         purpose: str = "votes",
     ) -> list[LevelVotes]:
         """Draws start..n-1, at one level per row. Levels share their noise, rows never do."""
-        counts = self.counts(rows, levels, n, purpose, start).tolist()
-        gated = self.g.gate is not None
+        counts = self.counts(rows, levels, n, purpose, start)
+        classes = counts.shape[1] - (self.g.gate is not None)
         return [
-            LevelVotes(level, candidate, tuple(row[:-1]), row[-1])
-            if gated
-            else LevelVotes(level, candidate, tuple(row))
-            for level, candidate, row in zip(levels, candidates, counts, strict=True)
+            LevelVotes(level, candidate, tuple(row[:classes]), sum(row[classes:]))
+            for level, candidate, row in zip(levels, candidates, counts.tolist(), strict=True)
         ]
 
     def counts(
-        self,
-        rows: Sequence[int],
-        levels: Sequence[float],
-        n: int,
-        purpose: str,
-        start: int = 0,
+        self, rows: Sequence[int], levels: Sequence[float], n: int, purpose: str, start: int = 0
     ) -> Tensor:
         """Votes of draws start..n-1 for `purpose`, at one level per row: (rows, classes).
 

@@ -212,10 +212,7 @@ class SmoothedClassifier(nn.Module):
             if counts.numel() == 0:
                 counts = torch.zeros(len(x), columns, dtype=torch.int64, device=logits.device)
             counts.index_put_((rows, vote), torch.ones_like(rows), accumulate=True)
-        require(
-            not bool(unclear),
-            "the classifier returned NaN; check its weights and its input",
-        )
+        require(not bool(unclear), "the classifier returned NaN; check its weights and its input")
         return counts
 
 
