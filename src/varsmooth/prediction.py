@@ -135,9 +135,9 @@ def _by_stages(sampler: Sampler, stages: Stages, n: int, ledger: Ledger | None) 
     waiting = list(sampler.everyone)
     left: dict[int, set[int]] = {i: set() for i in waiting}  # the class that a stage left open
     for j, (level, tau) in enumerate(zip(stages.levels, stages.thresholds, strict=True), start=1):
-        levels, nobody = [level] * len(waiting), [0] * len(waiting)
-        votes = sampler.votes(waiting, levels, nobody, n, purpose="predict") if waiting else []
-        for i, stage in zip(list(waiting), votes, strict=True):
+        at = dict.fromkeys(waiting, (level, 0))
+        votes = sampler.votes(at, n, purpose="predict") if waiting else {}
+        for i, stage in votes.items():
             answer, possible = _stage_answer(stage, tau, a)
             left[i] |= possible
             one = len(left[i]) < 2

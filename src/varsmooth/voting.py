@@ -127,11 +127,9 @@ class Voting:
         for row, stream in chosen.items():
             looks.setdefault(stream.n, []).append(row)
         for start, rows in looks.items():
-            levels = [chosen[row].level for row in rows]
-            candidates = [chosen[row].candidate for row in rows]
-            stop = next_look(start, self.n_max)
-            found = self.sampler.votes(rows, levels, candidates, stop, start)
-            for row, more in zip(rows, found, strict=True):
+            at = {row: (chosen[row].level, chosen[row].candidate) for row in rows}
+            found = self.sampler.votes(at, next_look(start, self.n_max), start)
+            for row, more in found.items():
                 stream = chosen[row]
                 stream.votes = more if stream.votes is None else stream.votes.add(more)
 
