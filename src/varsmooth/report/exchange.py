@@ -21,7 +21,7 @@ from typing import Any, Literal
 from scipy.stats import norm
 
 from varsmooth.defaults import ABSTAIN
-from varsmooth.errors import VarsmoothError, explained, require
+from varsmooth.errors import explained, require
 from varsmooth.files import shown
 from varsmooth.limits import check_regular
 from varsmooth.rounding import rounded
@@ -236,13 +236,11 @@ def _read(file: Path, rounded: str) -> list[Row]:
     missing = [column for column in COLUMNS if column not in columns]
     require(not missing, f"{file} has no column {', '.join(missing)}; is it tab-separated?")
     require(len(lines) > 1, f"{file} has no rows")
-    rows = []
+    rows, odd = [], (ValueError, InvalidOperation)
     for number, line in enumerate(lines[1:], start=2):
-        try:
+        quoted = line if len(line) <= 80 else line[:80] + "…"
+        with explained(odd, f"line {number} of {file} is not a result: {quoted!r}"):
             rows.append(_row(dict(zip(columns, line.split("\t"), strict=True))))
-        except (ValueError, InvalidOperation):  # noqa: PERF203 (the line is quoted)
-            quoted = line if len(line) <= 80 else line[:80] + "…"
-            raise VarsmoothError(f"line {number} of {file} is not a result: {quoted!r}") from None
     printed = [row["radius"] for row in rows]
     radii = lower_ends(printed) if rounded == "nearest" else map(float, printed)
     return [row | {"radius": radius} for row, radius in zip(rows, radii, strict=True)]
