@@ -85,6 +85,11 @@ class SmoothedClassifier(nn.Module):
         )
 
     @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next((p.device for p in self.parameters()), torch.device("cpu"))
+
+    @property
     def gate(self) -> Gate | None:
         """What turns votes into "pass" votes; only a cascade has one."""
         return self.selector.gate if isinstance(self.selector, CascadeSelector) else None

@@ -125,11 +125,11 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
     about = rewrite(folder, replace(describe(folder), recommended=recommended, tuned=tuned))
     if carded:
         write_card(folder, about)
-    what = {"clean": "accuracy", "certified": f"accuracy certified at {chosen.radius:g}"}
+    what = {"clean": "accuracy", "certified": f"accuracy certified at {settings.radius:g}"}
     grid = ", ".join(f"{level:.4g}" for level in best.levels)
     conclude(
         [
-            f"{what.get(chosen.goal, 'average certified radius')} on {chosen.images} images of "
+            f"{what.get(settings.goal, 'average certified radius')} on {len(fitting)} images of "
             f"{fitting.name} {images.split}",
             f"  selector  {best.score:.4f}  --lam {best.lam:g} --sigma-m {best.sigma_m:g}, "
             f"levels {grid}",
@@ -206,7 +206,7 @@ def measure(
     sigma = describe(model).default_sigma
     loaded, g, chosen = images.fit(model, Settings(sigma=sigma))
     if loaded.selector is not None:
-        loaded.selector.to(next(g.parameters()).device)
+        loaded.selector.to(g.device)
     measured = measure_model(loaded, chosen, n, n_select, images.seed, levels)
     folder = own_copy(model, images.out, "measured")
     text = write_card(folder, rewrite(folder, measured))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.stats import fisher_exact, ks_2samp
 
 from varsmooth import bounds
@@ -185,7 +184,7 @@ class _Again:
     def __post_init__(self) -> None:
         if self.seed == self.run.header["config"]["seed"]:
             raise VarsmoothError(f"seed {self.seed} is the run's own; fresh noise needs another")
-        self.device = next((p.device for p in self.built.g.parameters()), torch.device("cpu"))
+        self.device = self.built.g.device
         self.chosen = np.random.default_rng(self.seed)
 
     def some(self, count: int) -> list[Row]:

@@ -105,7 +105,7 @@ def tabulate(
 ) -> ConfidentVotes:
     """The votes of f on every image of `data` at every level: the draws `certify` would take."""
     labels = data.known_labels
-    device = next(g.classifier.parameters()).device
+    device = g.device
     wanted = (("votes", n), ("class-selection", n0))
     needed, tables = torch.tensor(confidences, device=device), []
     bar = Progress(len(data) * len(levels) * (n + n0), "votes", unit="votes")
