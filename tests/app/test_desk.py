@@ -226,7 +226,7 @@ def test_cancel_stops_the_work_and_leaves_the_networks_alone(
     classifier = model.checkpoint.classifier
     assert classifier is not None
     job = Job()
-    hook = classifier.register_forward_hook(lambda *_: job.cancel())
+    hook = classifier.register_forward_hook(lambda *_: setattr(job, "cancelled", True))
     with pytest.raises(Cancelled), job.watching(0, classifier):
         work.certify_each_way(model, image, few(model))
     hook.remove()
@@ -337,7 +337,7 @@ def test_the_desk_shows_every_part(desk: Desk) -> None:
 def test_the_level_in_use_and_what_h_says_agree(desk: Desk, model: Smoothers) -> None:
     """The grid is in sight, and σ is said to be its level for h's median."""
     shown = desk.look(body(desk), Job())
-    view = work.look(model, desk.samples(model.name)[:1], few(model), 0)
+    view = work.look(model, desk.samples(desk.first_model)[:1], few(model), 0)
     assert view.draws is not None
     assert f"grid level for h’s median {view.draws.median:.4f}" in shown["answer"]
     assert shown["grid"].count("<li") == 4
@@ -363,7 +363,8 @@ def test_averages_count_a_wrong_class_as_zero(model: Smoothers) -> None:
     assert views.true_radii(found, None).tolist() == radii
     assert views.true_radii(found, found.prediction.numpy()).tolist() == radii
     assert views.true_radii(found, found.prediction.numpy() + 1).tolist() == [0] * 4
-    shown = views.several_html(replace(images, labels=None), {"g": found}, CLASS_NAMES)
+    pixels, ways = images.batch(slice(None)).images, {"g": found}
+    shown = views.several.several(pixels, None, ways, {"g": np.array(radii)}, CLASS_NAMES)
     assert f">{rounded(sum(radii) / 4)}</strong>" in shown
 
 

@@ -223,7 +223,9 @@ class Desk:
                 way: self.certificates(way, model, images, model.read_by(way, knobs), 0)
                 for way in model.ways
             }
-        return {"several": views.several_html(images, ways, model.about.class_names)}
+        radii = {way: views.true_radii(found, images.labels) for way, found in ways.items()}
+        shown = (images.batch(slice(None)).images, images.labels, ways, radii)
+        return {"several": views.several.several(*shown, model.about.class_names)}
 
     # Runs
 

@@ -123,14 +123,13 @@ def levels_of(g: SmoothedClassifier) -> tuple[float, ...]:
 class Smoothers:
     """A model on the page: f, h if there is one, and the smoothed classifiers made of them."""
 
-    name: str
     checkpoint: Checkpoint
 
     @classmethod
     def load(cls, name: str, trust: Collection[str] = ()) -> "Smoothers":
         checkpoint = load_checkpoint(name, trust)
         require(checkpoint.classifier is not None, f"{name} is a selector without its classifier")
-        return cls(name, checkpoint)
+        return cls(checkpoint)
 
     @property
     def about(self) -> Description:

@@ -118,7 +118,7 @@ async def progress(desk: Desk, work: Callable[[Job], dict[str, Any]]) -> AsyncIt
             await asyncio.wait({answer}, timeout=TICK)
         yield f"{json.dumps(outcome(answer))}\n"
     finally:
-        job.cancel()
+        job.cancelled = True
         answer.cancel()
 
 

@@ -1,6 +1,5 @@
 """What a person reads: the page, and each answer as a piece of HTML. Templates hold the words."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +10,6 @@ from torch import Tensor
 from varsmooth.app import drawings
 from varsmooth.bounds import Floats
 from varsmooth.certificates import Certificates
-from varsmooth.data import ImageDataset
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
 from varsmooth.evidence import stage_radii
 from varsmooth.report import figures, pages
@@ -49,19 +47,10 @@ templates = pages.templates(
 )
 templates.filters |= {"kind": kind, "picture": picture, "paper_name": paper_name}
 templates.filters |= {"average_radius": average_certified_radius}
-one, run, parts, _several = (  # macros: functions from values to HTML
+one, run, parts, several = (  # macros: functions from values to HTML
     cast(Any, templates.get_template(f"{name}.html").module)
     for name in ("one", "run", "parts", "several")
 )
-
-
-def several_html(
-    images: ImageDataset, ways: Mapping[str, Certificates], names: Sequence[str]
-) -> str:
-    """Each image with its σ and radius in every way, and the average radius of each way."""
-    radii = {way: true_radii(found, images.labels) for way, found in ways.items()}
-    pixels = images.batch(slice(None)).images
-    return str(_several.several(pixels, images.labels, ways, radii, names))
 
 
 def true_radii(found: Certificates, labels: NDArray[np.int64] | None) -> Floats:
