@@ -16,10 +16,10 @@ from PIL import Image
 from tests.app.conftest import body
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.app import drawings, views, work
-from varsmooth.app.browse import EVERYTHING, LINES, OpenRun, open_run
 from varsmooth.app.desk import Desk
 from varsmooth.app.knobs import Knobs, Smoothers
 from varsmooth.app.uploads import MAX_BYTES, open_upload
+from varsmooth.app.views import EVERYTHING, LINES, OpenRun, open_run
 from varsmooth.app.worker import Cancelled, Job, Worker
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset, load_dataset

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from tests.app.conftest import body
 from tests.small_models import QUICK, run
-from varsmooth.app import browse
+from varsmooth.app import views
 from varsmooth.app.desk import Desk
 from varsmooth.app.server import MAX_QUESTION, application, is_local, listen
 from varsmooth.app.uploads import MAX_BYTES
@@ -251,7 +251,7 @@ def test_memory_is_flat_over_100_sessions(
     """One copy of an opened run serves everybody."""
     folder = tmp_path / "run"
     assert run(f"certify {QUICK} --model {pair} --subset :3 --seed 0 --out {folder}") == 0
-    browse._open.cache_clear()
+    views._open.cache_clear()
 
     def session() -> None:
         assert client.get("/page.js").status_code == 200
@@ -265,5 +265,5 @@ def test_memory_is_flat_over_100_sessions(
         session()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert browse._open.cache_info().misses == 1
+    assert views._open.cache_info().misses == 1
     assert grown < 2**20

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from varsmooth.app import views, work
-from varsmooth.app.browse import EVERYTHING, OpenRun, open_run
 from varsmooth.app.knobs import Knobs, Smoothers, knobs_for
 from varsmooth.app.uploads import decoded, open_upload
 from varsmooth.app.worker import Job, Worker
@@ -73,7 +72,7 @@ class Desk:
         # What cannot be loaded or does not fit is refused at once.
         self.first_sample(self.first_model)
         if run is not None:
-            open_run(run)
+            views.open_run(run)
         self.answers: dict[str, Callable[[Body, Job], Pieces]] = {
             "look": self.look,
             "curve": self.curve,
@@ -233,21 +232,21 @@ class Desk:
         """A run by the path of its folder: a part of its table; with `all` what it is."""
         run = self._opened(body)
         start = whole("start", body.get("start", 0), len(run.outcomes) + 1)
-        html = {"table": run.table_html(str(body.get("kind", EVERYTHING)), start)}
+        html = {"table": run.table_html(str(body.get("kind", views.EVERYTHING)), start)}
         return html | (run.overview_html() if body.get("all") else {})
 
     def evidence(self, body: Body, job: Job) -> Pieces:
         run = self._opened(body)
         return {"evidence": run.evidence_html(whole("row", body.get("row"), 2**31))}
 
-    def _opened(self, body: Body) -> OpenRun:
+    def _opened(self, body: Body) -> views.OpenRun:
         named = str(body.get("folder", "")).strip()
         require(bool(named), "name the folder of a run, as given to --out")
         require(
             self.any_run or Path(named) == self.run,
             "this page shows only the run that it was started with",
         )
-        return open_run(named)
+        return views.open_run(named)
 
 
 def watching(job: Job, model: Smoothers, most: int) -> AbstractContextManager[None]:
