@@ -71,12 +71,11 @@ def read_object(path: Path, hint: Any, number: int, what: str) -> Any:
     with explained(ValueError, lambda e: f"{path} is not readable as JSON ({e}); copy it again"):
         values = parse_json(content)
     ours = isinstance(values, dict) and "format" in values
-    require(ours, f"{path} does not describe a {what}; name another file")
+    odd = f"{path} does not describe a {what}"
+    require(ours, f"{odd}; name another file")
     require(
         values["format"] == number,
         f"{path} has format {values['format']!r}, this varsmooth reads {number}; update varsmooth",
     )
-    with explained(
-        OptionError, lambda error: f"{path} does not describe a {what}: {error}; copy it again"
-    ):
+    with explained(OptionError, lambda error: f"{odd}: {error}; copy it again"):
         return fit(hint, values)

@@ -178,8 +178,7 @@ def _search(
 
     found = search_run(against, settings, run, model.model, model.trust)
     conclude(result(found), f"varsmooth report {against}")
-    searched = [row for row in found.rows() if row["guarantee"] == "sound"]
-    false = [row["id"] for row in searched if row["violated"]]
+    false = [row["id"] for row in found.rows() if row["violated"] and row["guarantee"] == "sound"]
     if false:
         ids = ", ".join(map(str, false[:10])) + (" and more" if len(false) > 10 else "")
         raise VarsmoothError(f"{len(false)} sound certificates are false, of the images {ids}")

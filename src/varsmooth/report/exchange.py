@@ -14,7 +14,6 @@ import re
 from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,13 +27,12 @@ from varsmooth.rounding import rounded
 from varsmooth.runs.options import ImportOptions
 from varsmooth.runs.records import HEADER, Row, Run
 
-Format = Literal["csv", "parquet", "tsv"]
 ABSTENTIONS = (ABSTAIN, -2)
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 _TIME = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
 
 
-def export(folder: Path, to: Format, out: Path | None = None) -> Path:
+def export(folder: Path, to: Literal["csv", "parquet", "tsv"], out: Path | None = None) -> Path:
     """Write one row per image (and ε) of a run into a file, by default beside its folder.
 
     CSV and Parquet hold every column but the evidence, which stays in the run, with every digit.
@@ -46,12 +44,9 @@ def export(folder: Path, to: Format, out: Path | None = None) -> Path:
     elif to == "csv":
         _write_csv([_columns(row) for row in rows], out)
     else:
-        require(
-            find_spec("polars") is not None,
-            "Parquet needs polars; install it with: pip install polars, or export to csv",
-        )
-        import polars
-
+        missing = "Parquet needs polars; install it with: pip install polars, or export to csv"
+        with explained(ImportError, missing):
+            import polars
         table = polars.DataFrame([_columns(row) for row in rows], infer_schema_length=None)
         table.write_parquet(out)
     return out

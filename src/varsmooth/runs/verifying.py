@@ -184,7 +184,6 @@ class _Again:
     def __post_init__(self) -> None:
         if self.seed == self.run.header["config"]["seed"]:
             raise VarsmoothError(f"seed {self.seed} is the run's own; fresh noise needs another")
-        self.device = self.built.g.device
         self.chosen = np.random.default_rng(self.seed)
 
     def some(self, count: int) -> list[Row]:
@@ -207,14 +206,14 @@ class _Again:
         with Progress(int(sizes[needed].sum()), "replay") as progress:
             for start in starts[needed]:
                 batch = self.images.batch(slice(start, start + block))
-                batch = batch._replace(images=batch.images.to(self.device))
+                batch = batch._replace(images=batch.images.to(self.built.g.device))
                 for row in evaluation.rows(setup, batch):
                     found.replayed += 1
                     then = stored[row["id"]]
                     if self.run.certificate(row).votes != self.run.certificate(then).votes:
                         differing.append(then)
                 progress.add(len(batch.ids))
-        there, here = self.run.header.get("environment", {}), environment(self.device)
+        there, here = self.run.header.get("environment", {}), environment(self.built.g.device)
         same = all(there.get(name) == here[name] for name in ("torch", "platform", "device"))
         if differing and same:
             ids = ", ".join(str(row["id"]) for row in differing[:10])
@@ -233,7 +232,7 @@ class _Again:
             for row in rows:
                 batch = self.images.batch([place[row["id"]]])
                 noise = self.built.g.noise(1, self.seed, batch.ids)
-                x = batch.images.to(self.device)
+                x = batch.images.to(self.built.g.device)
                 sampler = Sampler(self.built.g, x, noise, self.batch_size)
                 found.p_values |= _compared(sampler, self.run.certificate(row))
                 found.resampled += 1

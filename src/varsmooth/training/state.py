@@ -108,10 +108,7 @@ def seeded(network: str, options: Mapping[str, Any], seed: int) -> nn.Module:
 
 
 def finished(
-    config: AnyConfig,
-    options: dict[str, Any],
-    history: list[dict[str, float]],
-    metrics: Metrics,
+    config: AnyConfig, options: dict[str, Any], history: list[dict[str, float]], metrics: Metrics
 ) -> Part:
     """What the description of a model says about the network that this run trained."""
     return Part(

@@ -226,8 +226,7 @@ def _initialise(module: nn.Module, source: str, trust: list[str]) -> None:
         if classifier is None:
             raise VarsmoothError(f"{source} holds no classifier to start from")
         weights = classifier.state_dict()
-    network = type(module).__name__
-    misfit = f"the weights in {source} do not fit the network {network}"
+    misfit = f"the weights in {source} do not fit the network {type(module).__name__}"
     with explained(RuntimeError, f"{misfit}; start from one with the same options"):
         module.load_state_dict(weights)
 

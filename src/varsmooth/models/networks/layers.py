@@ -96,8 +96,7 @@ class NormalisedConvolution(nn.Module):
 
     def forward(self, x: Tensor, embedding: Tensor | None = None) -> Tensor:
         y = self.convolution(x)
-        y = self.norm(y) if embedding is None else self.norm(y, embedding)
-        return y  # type: ignore[no-any-return]
+        return self.norm(y) if embedding is None else self.norm(y, embedding)  # type: ignore[no-any-return]
 
 
 def scale_pixels(x: Tensor, sigma: Tensor | None) -> Tensor:
