@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,9 @@ def test_a_folder_that_vanishes_hides_no_error(tmp_path: Path) -> None:
 
     with pytest.raises(VarsmoothError, match="the reason"):
         work()
+
+
+def test_a_refused_command_leaves_no_folder_above_its_own(tmp_path: Path) -> None:
+    with suppress(VarsmoothError), only_writer(tmp_path / "runs" / "new" / "run"):
+        raise VarsmoothError("refused")
+    assert list(tmp_path.iterdir()) == []

@@ -93,7 +93,8 @@ def only_writer(folder: Path) -> Iterator[None]:
     dead process of this machine left is recognised and taken over. The file names its holder,
     because on a shared disk the lock of another machine may be invisible.
     """
-    path, made = folder / LOCK, not folder.exists()
+    path = folder / LOCK
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
     with _writing(path):
         make_folder(folder)
         file, free = _lock_file(path)
@@ -117,9 +118,9 @@ def only_writer(folder: Path) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
-            if made:
-                with suppress(OSError):  # something was written, or the folder is gone
-                    folder.rmdir()
+            with suppress(OSError):  # something was written, or the folder is gone
+                for one in made:
+                    one.rmdir()
 
 
 def _lock_file(path: Path) -> tuple[IO[bytes], bool]:

@@ -15,6 +15,8 @@ from varsmooth.selectors import NoiseSelector, check_levels
 Selector = NoiseSelector | CascadeSelector
 """Who chooses σ: a function of the image, or the votes of f."""
 
+RETURNED_NAN = "the classifier returned NaN; check its weights and its input"
+
 
 class SmoothedClassifier(nn.Module):
     """g(x) = argmax_c P[f(x + ε) = c], ε ~ N(0, σ² I), with σ = selector(x).
@@ -203,7 +205,7 @@ class SmoothedClassifier(nn.Module):
                 if counts.numel() == 0:
                     counts = torch.zeros(len(x), columns, dtype=torch.int64, device=logits.device)
                 counts.index_put_((rows, vote), torch.ones_like(rows), accumulate=True)
-        require(not bool(unclear), "the classifier returned NaN; check its weights and its input")
+        require(not bool(unclear), RETURNED_NAN)
         return counts
 
 

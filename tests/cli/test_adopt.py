@@ -91,6 +91,9 @@ def test_a_classifier_that_knows_nothing_is_not_praised(
     assert run(f"{words} mine") == 1
     assert "mine holds other files (config.json, model.safetensors)" in capsys.readouterr().err
     assert Path("mine/config.json").read_bytes() == before
+    certify = "certify --model zoo_of_nets:seven --sigma 0.1 --n 20 --data photos --out runs/seven"
+    assert run(certify) == 0
+    assert "the model has 7 outputs, photos has 2 classes" in capsys.readouterr().err
 
 
 def test_what_cannot_be_trained_on_is_adopted_whole(
@@ -116,6 +119,7 @@ def test_what_cannot_be_trained_on_is_adopted_whole(
         ("zoo_of_nets:needs --data photos", "cannot be built without arguments: needs()"),
         ("zoo_of_nets:number --data photos", "must return an nn.Module, not int"),
         ("zoo_of_nets --data photos", "package.module:name"),
+        ("zoo_of_nets:make --data photos --n 9", "certify nothing; at least 10 are needed"),
         ("zoo_of_nets:make --data cifar10-sample", "labels up to 9, but the model knows 2"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprint
@@ -22,7 +23,13 @@ from varsmooth.models.networks import (
     ResNet9,
     build,
 )
-from varsmooth.models.networks.layers import NORMS, SinusoidalEncoding, StandardisedConv2d
+from varsmooth.models.networks.layers import (
+    NORMS,
+    ScaleAndShift,
+    SinusoidalEncoding,
+    StandardisedConv2d,
+    halved,
+)
 from varsmooth.models.networks.selector import RANGE
 from varsmooth.smoothing import constant_weights
 
@@ -218,6 +225,27 @@ def test_kept_kernels_change_no_bit_and_are_forgotten() -> None:
     assert not torch.equal(network(x), before)
     (learned,) = torch.autograd.grad(network(x).sum(), layers[0].gain)
     assert learned.abs().sum() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("lowest", [0.1, -1.0])
+def test_halving_before_scale_and_shift_changes_no_bit(lowest: float, dtype: torch.dtype) -> None:
+    layer = ScaleAndShift(nn.Identity(), 8, 4).to(dtype)
+    values = torch.empty(8, 4).uniform_(lowest - 1, 1)
+    nn.init.normal_(layer.linear.weight, std=0.5)
+    with torch.no_grad():
+        layer.linear.weight[:8] = values  # for the first embedding 1 + a ≥ lowest
+    embedding = torch.eye(4, dtype=dtype)
+    x = torch.randn(4, 8, 5, 7).to(dtype)
+    expected = functional.max_pool2d(layer(x, embedding), 2)
+    assert torch.equal(layer(x, embedding, halve=True), expected)  # with gradients
+    with torch.no_grad():
+        assert torch.equal(layer(x, embedding, halve=True), expected)
+        assert torch.equal(halved(x), functional.max_pool2d(x, 2))
+        x[0, 0, 0, 0] = torch.nan
+        assert halved(x)[0, 0, 0, 0].isnan()
+        with pytest.raises(RuntimeError, match="too small"):
+            halved(x[:, :, :1])
 
 
 def test_attention_is_that_of_the_module_that_holds_its_weights() -> None:

@@ -108,6 +108,7 @@ def test_the_verdict_names_the_best_single_sigma(runs: list[Path], tmp_path: Pat
     )
     assert "cannot say what choosing σ gains" in verdict(opened[:1])[1]
     assert len(verdict(opened[1:2])) == 1  # a single σ alone has nothing to be compared with
+    assert verdict(opened[1:3])[1].startswith("Of the 2 runs given, large has the largest")
 
 
 def test_cards_say_what_the_rows_say(runs: list[Path], tmp_path: Path) -> None:

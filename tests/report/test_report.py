@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from tests.report_runs import attacked, certified, predicted, write
+from tests.report_runs import attacked, certified, header, predicted, write
 from varsmooth import VarsmoothError
 from varsmooth.cli import main
 from varsmooth.report import Envelope, Outcomes, open_runs, write_report
@@ -94,6 +94,16 @@ def test_runs_over_other_images_are_not_paired(dual: Path, tmp_path: Path) -> No
 def test_unfinished_runs_say_so(tmp_path: Path) -> None:
     runs = open_runs([write(tmp_path / "half", [certified(0, 0, 0, 0.2)], size=7)])
     assert cautions(runs, []) == ["half is not finished: 1 of 7 images."]
+
+
+def test_unequal_settings_are_said(tmp_path: Path) -> None:
+    rows = [certified(0, 0, 0, 0.2)]
+    config = header("one")["config"]
+    few = write(tmp_path / "few", rows, config=config | {"n": 1000})
+    many = write(tmp_path / "many", rows, config=config | {"n": 10_000})
+    said = cautions(open_runs([few, many]), [])
+    differ = "differ in votes (few: 1000, many: 10000); more votes alone can make radii larger."
+    assert said == [f"The runs {differ}"]
 
 
 def test_envelope(dual: Path, fixed: Path, tmp_path: Path) -> None:

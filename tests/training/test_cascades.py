@@ -29,6 +29,14 @@ def votes() -> ConfidentVotes:
     return cascades.tabulate(g, data, LEVELS, n=96, n0=32, confidences=(0.0, 0.5))
 
 
+def test_a_classifier_that_returns_nan_is_refused() -> None:
+    g = load("cifar10-universal-1.00", sigma=0.5)
+    next(g.parameters()).data.fill_(torch.nan)
+    data = load_dataset("cifar10-sample", "val")[:1]
+    with pytest.raises(VarsmoothError, match="returned NaN"):
+        cascades.tabulate(g, data, LEVELS, n=8, n0=8)
+
+
 def test_scores_are_those_of_certify(votes: ConfidentVotes) -> None:
     classifier = load("cifar10-universal-1.00", sigma=0.5).classifier
     data = load_dataset("cifar10-sample", "val")[:8]

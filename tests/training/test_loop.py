@@ -29,7 +29,7 @@ from varsmooth.training import (
     train_classifier,
     train_selector,
 )
-from varsmooth.training.loop import Batches, crop_and_flip
+from varsmooth.training.loop import Batches, crop_and_flip, suited
 from varsmooth.training.optimizers import Muon, optimizers, orthogonalise
 from varsmooth.training.state import save_state
 from varsmooth.training.tasks import ClassifierTask, SelectorTask, _network_options
@@ -486,6 +486,12 @@ def test_a_subset_is_the_same_images_in_every_epoch(tmp_path: Path) -> None:
     assert epochs[0].tolist() != epochs[1].tolist()
     with pytest.raises(VarsmoothError, match="subset cannot be 99999"):
         Batches(data, classifier_config(tmp_path, subset=99_999), Engine(torch.device("cpu")))
+
+
+def test_fewer_images_than_processes_are_refused(tmp_path: Path) -> None:
+    config = classifier_config(tmp_path, devices=5)
+    with pytest.raises(VarsmoothError, match="3 images are too few for 5 processes"):
+        suited(config, 3, Engine(torch.device("cpu")))
 
 
 def test_a_logger_is_a_function_of_the_epoch(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """`varsmooth adopt`: from a classifier of your own to a model that can be certified."""
 
+import math
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out, say
+from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import check_unused
 from varsmooth.models.cards import accuracy_table, plain
@@ -48,6 +50,8 @@ def adopt(
         n: votes per image and level
     """
     levels = sorted(levels or (0.06, 0.12, 0.25, 0.5))
+    fewest = math.floor(math.log(ALPHA - ALPHA_SELECT, 0.5)) + 1  # all of them agree: p > 1/2
+    require(n >= fewest, f"--n {n} votes certify nothing; at least {fewest} are needed")
     require(":" in factory, f"{factory} should be an import path package.module:name")
     check_unused(out)
     source = check_here(factory, Source(data=data, root=root, resize=resize))

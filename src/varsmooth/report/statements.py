@@ -54,9 +54,17 @@ def verdict(runs: Sequence[Outcomes]) -> list[str]:
         f"true class, average certified radius {rounded(subject.average_radius)} "
         f"({subject.guarantee})"
     )
-    if subject.fixed_sigma is not None:
+    certified = [run for run in runs if run.verb == "certify"]
+    if subject.fixed_sigma is None:
+        return [headline, _against(subject, baseline_of(certified))]
+    if len(certified) == 1:
         return [headline]
-    return [headline, _against(subject, baseline_of([r for r in runs if r.verb == "certify"]))]
+    best = max(certified, key=lambda run: run.average_radius)
+    return [
+        headline,
+        f"Of the {len(certified)} runs given, {best.name} has the largest average certified "
+        f"radius: {rounded(best.average_radius)}, chosen with hindsight.",
+    ]
 
 
 def _against(subject: Outcomes, baseline: Outcomes) -> str:
@@ -158,6 +166,7 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
         for run in runs
         if (run.header.get("config") or {}).get("at") is not None
     ]
+    said += _unequal([run for run in runs if run.verb == "certify"])
     said += [text for one in runs for other in runs if (text := _uncovered(one, other))]
     said += [
         f"Envelope of {best.label}: the best of {len(best.runs)} runs at each radius, chosen "
@@ -176,6 +185,20 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
                     f"{run.name} shares {n} images with {other}; differences use only these."
                 )
     return list(dict.fromkeys(said))
+
+
+def _unequal(certified: Sequence[Outcomes]) -> list[str]:
+    """Settings that make radii larger by themselves and are not the same in every run."""
+    config = {run.name: run.header["config"] for run in certified}
+    votes = {name: c.get("n_max") or c.get("n") for name, c in config.items()}
+    alphas = {run.name: run.alpha for run in certified}
+    said = []
+    for what, why, values in (("votes", "more votes", votes), ("α", "a larger α", alphas)):
+        known = {name: str(value) for name, value in values.items() if value is not None}
+        if len(set(known.values())) > 1:
+            each = ", ".join(f"{name}: {value}" for name, value in known.items())
+            said.append(f"The runs differ in {what} ({each}); {why} alone can make radii larger.")
+    return said
 
 
 def _uncovered(certified: Outcomes, predicted: Outcomes) -> str:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import torch
 
 from varsmooth.data import Batch, ImageDataset
+from varsmooth.data.fitting import outputs_on
 from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprints, matches
 from varsmooth.models.descriptions import CONFIG
@@ -151,6 +152,10 @@ def _share(
     for name, what in SEEN.items():
         if shown and (seen := setup.record.header.get(name)):
             print(f"warning: {what.format(seen)} of these {len(ids)} images", file=sys.stderr)
+    names, outputs = setup.images.class_names, outputs_on(setup.images, setup.g)
+    if shown and names and outputs != len(names):
+        note = f"the model has {outputs} outputs, {setup.images.name} has {len(names)} classes"
+        print(f"note: {note}; a vote for any other output counts as wrong", file=sys.stderr)
     with Progress(total, label, total - left, shown) as progress:
         for block in todo:
             batch = setup.images.batch(block)

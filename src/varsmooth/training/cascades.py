@@ -22,7 +22,7 @@ from varsmooth.errors import require
 from varsmooth.models.descriptions import Description
 from varsmooth.models.settings import TunedStages
 from varsmooth.progress import Progress
-from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+from varsmooth.smoothing import RETURNED_NAN, SmoothedClassifier, evaluation_mode
 from varsmooth.training.tuning import Integers
 
 CONFIDENCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
@@ -117,6 +117,7 @@ def tabulate(
                 level = torch.full((len(x),), sigma, device=device)
                 for rows, epsilon in noise.batches(x, purpose, draws, batch_size):
                     logits = g.logits(noise.perturb(x[rows], level[rows], epsilon), level[rows])
+                    require(not bool(logits.isnan().any()), RETURNED_NAN)
                     sure, vote = logits.softmax(dim=1).max(dim=1)
                     if len(table) == 0:  # levels and purposes in turn
                         shape = (len(x), 2 * len(levels), logits.shape[1], len(needed))

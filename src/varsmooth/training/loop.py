@@ -98,6 +98,7 @@ def fit(
 def suited(config: TrainingConfig, images: int, engine: Engine) -> TrainingConfig:
     """The configuration with batches that leave out little of a short epoch."""
     most = min(images, config.subset or images, config.images_per_epoch or images)
+    require(most >= config.devices, f"{most} images are too few for {config.devices} processes")
     steps = -(-most // config.batch_size)
     size = most // steps // config.devices * config.devices
     if steps >= 10 or size == config.batch_size:

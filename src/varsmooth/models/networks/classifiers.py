@@ -77,10 +77,7 @@ class Conv4(ConvolutionalClassifier):
 
     def features(self, y: Tensor, embedding: Tensor | None) -> Tensor:
         for index, layer in enumerate(self.layers):
-            y = layer(y, embedding)
-            if index < 3:
-                y = functional.max_pool2d(y, 2)
-            y = functional.relu(y, inplace=True)
+            y = functional.relu(layer(y, embedding, halve=index < 3), inplace=True)
         return y
 
 
@@ -172,7 +169,7 @@ class ResNet9(ConvolutionalClassifier):
     def features(self, y: Tensor, embedding: Tensor | None) -> Tensor:
         y = functional.relu(self.stem(y, embedding), inplace=True)
         y = self.blocks[0](y, embedding)
-        for halve, block in zip(self.halvings, self.blocks[1:], strict=True):
-            y = functional.max_pool2d(halve(y, embedding), 2)
-            y = block(functional.relu(y, inplace=True), embedding)
+        for layer, block in zip(self.halvings, self.blocks[1:], strict=True):
+            y = functional.relu(layer(y, embedding, halve=True), inplace=True)
+            y = block(y, embedding)
         return y
