@@ -69,18 +69,17 @@ def predict(
         if isinstance(selector, MedianSelector):  # a query spends on its median, not on bounds of h
             ledger = replace(Ledger.of("sound", alpha, alpha_select, selector.n), alpha_select=0.0)
             _warn_if_uncovered(selector, ledger)
-    sampler = Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
+    noise = g.noise(len(x), seed, ids)
+    sampler = Sampler(g, x, noise, batch_size)
     if isinstance(selector, CascadeSelector):
         found = _by_stages(sampler, selector.stages, n, ledger)
     else:
         found = _by_majority(sampler, n, ledger)
-    noise = sampler.noise
-    return Predictions(
-        tuple(
-            Prediction(answer, level, tuple(counts), ledger, id, noise.seed, samples)
-            for id, (answer, level, counts, samples) in zip(noise.ids, found, strict=True)
-        )
-    )
+    answers = [
+        Prediction(answer, level, tuple(counts), ledger, id, noise.seed, samples)
+        for id, (answer, level, counts, samples) in zip(noise.ids, found, strict=True)
+    ]
+    return Predictions(tuple(answers))
 
 
 def _warn_if_uncovered(selector: MedianSelector, ledger: Ledger) -> None:

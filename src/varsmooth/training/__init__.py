@@ -3,14 +3,24 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from varsmooth.training.configuration import ClassifierConfig as ClassifierConfig
-from varsmooth.training.configuration import SelectorConfig as SelectorConfig
-from varsmooth.training.configuration import preset_names as preset_names
-from varsmooth.training.configuration import read_config as read_config
+from varsmooth.training.configuration import (
+    ClassifierConfig,
+    SelectorConfig,
+    preset_names,
+    read_config,
+)
 
 if TYPE_CHECKING:
-    from varsmooth.training.tasks import train_classifier as train_classifier
-    from varsmooth.training.tasks import train_selector as train_selector
+    from varsmooth.training.tasks import train_classifier, train_selector
+
+__all__ = [
+    "ClassifierConfig",
+    "SelectorConfig",
+    "preset_names",
+    "read_config",
+    "train_classifier",
+    "train_selector",
+]
 
 
 def __getattr__(name: str) -> Any:
