@@ -203,8 +203,7 @@ def measure(
     images.announce(f"measure {model}", model, n)
     from varsmooth.training.cards import measure as measure_model
 
-    sigma = describe(model).default_sigma
-    loaded, g, chosen = images.fit(model, Settings(sigma=sigma))
+    loaded, g, chosen = images.fit(model, Settings(sigma=describe(model).default_sigma))
     if loaded.selector is not None:
         loaded.selector.to(g.device)
     measured = measure_model(loaded, chosen, n, n_select, images.seed, levels)

@@ -157,8 +157,15 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
     level = {} if sigma is None else {"sigma": sigma}
     rows = [{**row, **constant, "evidence": None, **level} for row in rows]
     if alpha is not None and n is not None:
+        # With all n votes for one class the radius is σΦ⁻¹(α^{1/n}); no image can have more.
         slack = 1.0 if sigma is not None else 1.005  # σ of a column has three digits
-        _check_attainable(file, rows, alpha, n, slack)
+        most = slack * float(norm.ppf(alpha ** (1 / n)))
+        above = [row for row in rows if row["sigma"] and row["radius"] > row["sigma"] * most]
+        require(
+            not above,
+            f"{len(above)} of {len(rows)} radii of {file} are above σΦ⁻¹(α^(1/n)), the largest "
+            f"that alpha {alpha:g} and n {n} can give; state the alpha and n that were used",
+        )
     fixed = {"selector": "fixed", "sigma": sigma}
     classes = 1 + max(max(row["label"], row["prediction"]) for row in rows)
     images = {"name": given.data, "split": given.split, "subset": None, "size": len(rows)}
@@ -208,17 +215,6 @@ def lower_ends(printed: Sequence[Decimal]) -> list[float]:
         return float(max(Decimal(0), value - Decimal(5).scaleb(last - 1))) if value else 0.0
 
     return [lower_end(value) for value in printed]
-
-
-def _check_attainable(file: Path, rows: Sequence[Row], alpha: float, n: int, slack: float) -> None:
-    """With all n votes for one class the radius is σΦ⁻¹(α^{1/n}); no image can have more."""
-    most = slack * float(norm.ppf(alpha ** (1 / n)))
-    above = [row for row in rows if row["sigma"] and row["radius"] > row["sigma"] * most]
-    require(
-        not above,
-        f"{len(above)} of {len(rows)} radii of {file} are above σΦ⁻¹(α^(1/n)), the largest that "
-        f"alpha {alpha:g} and n {n} can give; state the alpha and n that were used",
-    )
 
 
 def _read(file: Path, rounded: str) -> list[Row]:

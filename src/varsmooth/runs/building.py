@@ -26,8 +26,6 @@ from varsmooth.runs.records import SEEN
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
 
-EVERY = 10**8  # images of a split: no data set has more
-
 
 @dataclass(frozen=True)
 class BuiltModel:
@@ -128,8 +126,9 @@ def seen_before(
     found = dict.fromkeys(SEEN, 0)
     training = about.classifier.training if about and about.classifier else {}
     if about and "train_split" in training:
-        there, split = str(about.source.absolute().data), str(training["train_split"])
-        found["seen_in_training"] = _shared(images, data, Tuned(there, split, EVERY, half=False))
+        there = str(about.source.absolute().data)
+        whole = Tuned(there, str(training["train_split"]), 10**8, half=False)  # no set has more
+        found["seen_in_training"] = _shared(images, data, whole)
     if about and about.tuned:
         found["seen_in_tuning"] = _shared(images, data, about.tuned)
     return found
