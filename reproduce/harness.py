@@ -16,7 +16,7 @@ from varsmooth.processes import choose_device
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.tables import Table
 from varsmooth.runs.attacking import attack_dataset
-from varsmooth.runs.building import BuiltModel, build, listed
+from varsmooth.runs.building import BuiltModel, build
 from varsmooth.runs.certifying import certify_dataset
 from varsmooth.runs.options import (
     AttackOptions,
@@ -430,7 +430,7 @@ class Context:
                 for part in (about.classifier, about.selector if steered else None)
             ],
             "recommended": _in_use(about.recommended, model) if steered else {},
-            "model": asdict(replace(model, model=None, trust=listed(model.trust))),
+            "model": asdict(replace(model, model=None, trust=model.trust or [])),
             "data": asdict(replace(data, root=None)),
             "settings": {k: v for k, v in asdict(settings).items() if k != "vote_cache"},
         }

@@ -55,8 +55,7 @@ def class_radius(
     """
     bound = anytime_lower if anytime else clopper_pearson_lower
     lower = normal_quantile(bound(top, n, a))
-    radius: Floats = np.asarray(sigma) * (lower - normal_quantile(threshold))
-    return radius
+    return np.asarray(sigma, dtype=np.float64) * (lower - normal_quantile(threshold))
 
 
 def exclusion_radius(
@@ -75,8 +74,7 @@ def exclusion_radius(
         upper = -normal_quantile(anytime_lower(np.asarray(n) - np.asarray(other), n, a))
     else:
         upper = normal_quantile(clopper_pearson_upper(other, n, a))
-    radius: Floats = np.asarray(sigma) * (normal_quantile(threshold) - upper)
-    return radius
+    return np.asarray(sigma, dtype=np.float64) * (normal_quantile(threshold) - upper)
 
 
 def class_radius_with_runner_up(

@@ -146,11 +146,9 @@ class SoftmaxGate(nn.Module):
         super().__init__()
         every = confidence.values() if isinstance(confidence, dict) else [confidence]
         require(all(0 <= c < 1 for c in every), f"confidence must lie in [0, 1), not {confidence}")
-        self.confidence = (
-            {float(np.float32(s)): c for s, c in confidence.items()}
-            if isinstance(confidence, dict)
-            else confidence
-        )
+        if isinstance(confidence, dict):
+            confidence = {float(np.float32(s)): c for s, c in confidence.items()}
+        self.confidence = confidence
 
     def forward(self, z: Tensor, logits: Tensor, sigma: Tensor) -> Tensor:
         sure = logits.softmax(dim=1).amax(dim=1)  # (M,)

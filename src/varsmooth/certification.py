@@ -170,9 +170,8 @@ def _certify_cascade(
     for stage, level in enumerate(stages.levels):
         for count in sorted({p.votes[stage] for p in plans if stage <= p.stage}):
             rows = [i for i, p in enumerate(plans) if stage <= p.stage and p.votes[stage] == count]
-            classes = [plans[i].candidate for i in rows]
-            found = sampler.votes(rows, [level] * len(rows), classes, count)
-            for i, counted in zip(rows, found, strict=True):
+            at = {i: (level, plans[i].candidate) for i in rows}
+            for i, counted in sampler.votes(at, count).items():
                 votes[i].append(counted)
     sigma = [stages.levels[plan.stage] for plan in plans]
     samples = [first + sum(v.n for v in row) for first, row in zip(drawn, votes, strict=True)]
@@ -186,9 +185,8 @@ def cascade_plans(
     seen: list[list[list[int]]] = [[] for _ in sampler.everyone]
     rows = list(sampler.everyone)
     for stage, level in enumerate(stages.levels):
-        levels, nobody = [level] * len(rows), [0] * len(rows)
-        votes = sampler.votes(rows, levels, nobody, n0, purpose="class-selection")
-        for i, counted in zip(rows, votes, strict=True):
+        votes = sampler.votes(dict.fromkeys(rows, (level, 0)), n0, purpose="class-selection")
+        for i, counted in votes.items():
             seen[i].append(list(counted.counts))
         if stage + 1 < len(stages) and rows:
             improvable = can_improve(stages, np.array([seen[i] for i in rows]), n0, n, a)
@@ -235,9 +233,8 @@ def _certify_levels(
         rows = [i for i, (distance, _) in enumerate(visit) if distance < radius[i]]
         if not rows:
             break
-        classes = [chosen.candidates[i] for i in rows]
-        found = sampler.votes(rows, [visit[i][1] for i in rows], classes, n)
-        for i, level in zip(rows, found, strict=True):
+        at = {i: (visit[i][1], chosen.candidates[i]) for i in rows}
+        for i, level in sampler.votes(at, n).items():
             votes[i].append(level)
             radius[i] = min(radius[i], max(visit[i][0], level.radius(ledger)))
     samples = [n0 + n * len(row) for row in votes]
@@ -290,8 +287,8 @@ def certify_as_paper(
     for visit in range(max(len(plan) for plan in plans)):
         rows = [i for i in sampler.everyone if visit < len(plans[i])]
         levels = [plans[i][visit] for i in rows]
-        found = sampler.votes(rows, levels, sampler.candidates(rows, levels, n0), n)
-        for i, level in zip(rows, found, strict=True):
+        asked = zip(levels, sampler.candidates(rows, levels, n0), strict=True)
+        for i, level in sampler.votes(dict(zip(rows, asked, strict=True)), n).items():
             votes[i].append(level)
     sigma = [evidence.median_level for evidence in selector]
     samples = [(n0 + n) * len(plan) for plan in plans]

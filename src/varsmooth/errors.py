@@ -1,12 +1,15 @@
 """The one error a user can cause, and the checks at the public edge that raise it."""
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+E = TypeVar("E", bound=Exception)
 
 
 class VarsmoothError(ValueError):
@@ -17,6 +20,17 @@ def require(condition: bool, sentence: str) -> None:
     """Raise `VarsmoothError(sentence)` unless the condition holds."""
     if not condition:
         raise VarsmoothError(sentence)
+
+
+@contextmanager
+def explained(
+    kinds: type[E] | tuple[type[E], ...], sentence: str | Callable[[E], str]
+) -> Iterator[None]:
+    """What raises one of these errors inside becomes one sentence, which may quote the error."""
+    try:
+        yield
+    except kinds as error:
+        raise VarsmoothError(sentence if isinstance(sentence, str) else sentence(error)) from error
 
 
 def reason(error: Exception) -> str:
@@ -78,10 +92,8 @@ def check_ids(ids: "Sequence[int] | Tensor | None", batch: int) -> None:
     """Image ids name the noise streams, so there is one for every image and none twice."""
     if ids is None:
         return
-    try:
+    with explained(TypeError, "ids must be whole numbers, one for each image"):
         listed = [index(i) for i in ids]
-    except TypeError as error:
-        raise VarsmoothError("ids must be whole numbers, one for each image") from error
     require(len(listed) == batch, f"there are {batch} images but {len(listed)} ids; give one each")
     require(len(set(listed)) == batch, "two images have the same id and would share their noise")
 
@@ -89,10 +101,9 @@ def check_ids(ids: "Sequence[int] | Tensor | None", batch: int) -> None:
 def check_sigma(name: str, sigma: float) -> float:
     """A noise level is one positive finite number."""
     require(not isinstance(sigma, str), f"{name} must be a number, not the text {sigma!r}")
-    try:
+    misfits = (RuntimeError, TypeError, ValueError)
+    with explained(misfits, f"{name} must be one positive number, not {sigma!r}"):
         value = float(sigma)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise VarsmoothError(f"{name} must be one positive number, not {sigma!r}") from error
     require(0 < value < float("inf"), f"{name} must be positive and finite, not {sigma}")
     return value
 

@@ -117,14 +117,10 @@ class LevelVotes:
 
     def radius(self, ledger: Ledger) -> float:
         """R̂ = σ Φ⁻¹(CP⁻(n_ĉ, n, α_c)) or another of its forms; negative if ĉ has no majority."""
-        if not ledger.runner_up:
-            a, anytime = ledger.alpha_class, ledger.anytime
-            return float(bounds.class_radius(self.top, self.n, self.sigma, a, anytime=anytime))
-        return float(
-            bounds.class_radius_with_runner_up(
-                self.top, self.runner_up, self.n, self.sigma, ledger.alpha_class
-            )
-        )
+        top, n, sigma, a = self.top, self.n, self.sigma, ledger.alpha_class
+        if ledger.runner_up:
+            return float(bounds.class_radius_with_runner_up(top, self.runner_up, n, sigma, a))
+        return float(bounds.class_radius(top, n, sigma, a, anytime=ledger.anytime))
 
 
 @dataclass(frozen=True)
@@ -160,19 +156,25 @@ class SelectorEvidence:
         """The median of the samples, clipped and snapped as deployed."""
         return self.settle(self.median)
 
+    def median_range(self, distance: float, alpha_select: float) -> tuple[float, float]:
+        """Between which values the raw median stays for every ‖δ‖ ≤ distance.
+
+        0 and infinity where the samples are too few.
+        """
+        n, ordered = len(self.samples), (0.0, *self.samples, float("inf"))
+        low, high = bounds.order_statistics(n, distance, self.sigma_m, alpha_select / 2)
+        return ordered[low], ordered[high]
+
     def levels_between(self, ledger: Ledger, every_index: bool) -> list[float]:
         """The levels that the paper looks at: lower bound, median and upper bound of h at D.
 
         With every_index, all sampled levels from the lower to the upper bound. Empty if a bound
         does not exist and no clip or grid replaces it.
         """
-        n = len(self.samples)
         assert self.distance is not None
-        q_l, q_u = bounds.order_statistics(n, self.distance, self.sigma_m, ledger.alpha_select / 2)
-        lower = self.samples[q_l - 1] if q_l >= 1 else 0.0
-        upper = self.samples[q_u - 1] if q_u <= n else float("inf")
-        between = self.samples[max(q_l, 1) - 1 : q_u] if every_index else (self.median,)
-        levels = sorted({self.settle(level) for level in (lower, *between, upper)})
+        low, high = self.median_range(self.distance, ledger.alpha_select)
+        between = [s for s in self.samples if low <= s <= high] if every_index else [self.median]
+        levels = sorted({self.settle(level) for level in (low, *between, high)})
         return levels if levels[0] > 0 and levels[-1] < float("inf") else []
 
     def entry_distances(self, ledger: Ledger) -> bounds.Floats:

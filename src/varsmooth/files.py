@@ -5,12 +5,12 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import IO
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, explained, require
 
 LOCK = ".lock"
 
@@ -129,11 +129,9 @@ def _lock_file(path: Path) -> tuple[IO[bytes], bool]:
         file = path.open("a+b")
         if not _locked(file):
             return file, False
-        try:
+        with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file, True
-        except FileNotFoundError:
-            pass
         file.close()  # its last holder deleted it just now
 
 
@@ -155,13 +153,7 @@ def _sync(file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _writing(path: Path) -> AbstractContextManager[None]:
     """What the operating system refuses, as one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise VarsmoothError(
-            f"{path} cannot be written ({error.strerror or error}); make room there or choose "
-            "another folder, then rerun the command"
-        ) from error
+    how = "make room there or choose another folder, then rerun the command"
+    return explained(OSError, lambda e: f"{path} cannot be written ({e.strerror or e}); {how}")

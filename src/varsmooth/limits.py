@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import explained, require
 from varsmooth.typed import OptionError, fit
 
 LIMITS = {
@@ -28,10 +28,8 @@ def limit_of(name: str) -> int:
     """The limit of this name, as it is or as the user raised it."""
     variable = f"VARSMOOTH_MAX_{name}"
     text = os.environ.get(variable)
-    try:
+    with explained(ValueError, f"{variable} must be an integer, not {text!r}"):
         return LIMITS[name] if text is None else int(text)
-    except ValueError:
-        raise VarsmoothError(f"{variable} must be an integer, not {text!r}") from None
 
 
 def check_limit(name: str, value: int, what: str) -> None:
@@ -70,17 +68,14 @@ def read_object(path: Path, hint: Any, number: int, what: str) -> Any:
     """What a JSON file of format `number` holds, which may be a stranger's; else one sentence."""
     check_regular(path, "TEXT")
     content = path.read_bytes()
-    try:
+    with explained(ValueError, lambda e: f"{path} is not readable as JSON ({e}); copy it again"):
         values = parse_json(content)
-    except ValueError as error:
-        raise VarsmoothError(f"{path} is not readable as JSON ({error}); copy it again") from None
     ours = isinstance(values, dict) and "format" in values
-    require(ours, f"{path} does not describe a {what}; name another file")
+    odd = f"{path} does not describe a {what}"
+    require(ours, f"{odd}; name another file")
     require(
         values["format"] == number,
         f"{path} has format {values['format']!r}, this varsmooth reads {number}; update varsmooth",
     )
-    try:
+    with explained(OptionError, lambda error: f"{odd}: {error}; copy it again"):
         return fit(hint, values)
-    except OptionError as error:
-        raise VarsmoothError(f"{path} does not describe a {what}: {error}; copy it again") from None

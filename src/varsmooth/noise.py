@@ -102,12 +102,7 @@ class NoiseStream:
         return replace(self, ids=tuple(self.ids[row] for row in rows))
 
     def batches(
-        self,
-        like: Tensor,
-        purpose: str,
-        n: int,
-        batch_size: int | None = None,
-        start: int = 0,
+        self, like: Tensor, purpose: str, n: int, batch_size: int | None = None, start: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Standard normal draws start..n-1 of every image, images in order.
 

@@ -69,18 +69,17 @@ def predict(
         if isinstance(selector, MedianSelector):  # a query spends on its median, not on bounds of h
             ledger = replace(Ledger.of("sound", alpha, alpha_select, selector.n), alpha_select=0.0)
             _warn_if_uncovered(selector, ledger)
-    sampler = Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
+    noise = g.noise(len(x), seed, ids)
+    sampler = Sampler(g, x, noise, batch_size)
     if isinstance(selector, CascadeSelector):
         found = _by_stages(sampler, selector.stages, n, ledger)
     else:
         found = _by_majority(sampler, n, ledger)
-    noise = sampler.noise
-    return Predictions(
-        tuple(
-            Prediction(answer, level, tuple(counts), ledger, id, noise.seed, samples)
-            for id, (answer, level, counts, samples) in zip(noise.ids, found, strict=True)
-        )
-    )
+    answers = [
+        Prediction(answer, level, tuple(counts), ledger, id, noise.seed, samples)
+        for id, (answer, level, counts, samples) in zip(noise.ids, found, strict=True)
+    ]
+    return Predictions(tuple(answers))
 
 
 def _warn_if_uncovered(selector: MedianSelector, ledger: Ledger) -> None:
@@ -108,10 +107,9 @@ def _by_majority(sampler: Sampler, n: int, ledger: Ledger | None) -> list[Found]
             n >= fewest, f"at alpha={ledger.alpha:g} even {n} equal votes abstain; use n ≥ {fewest}"
         )
     levels = sampler.chosen_levels()
+    votes = sampler.counts(sampler.everyone, levels, n, "predict").tolist()
     found: list[Found] = []
-    for level, counts in zip(
-        levels, sampler.counts(sampler.everyone, levels, n, "predict").tolist(), strict=True
-    ):
+    for level, counts in zip(levels, votes, strict=True):
         top, runner_up = sorted([*counts, 0], reverse=True)[:2]
         sure = ledger is None or bounds.majority_p_value(top, runner_up) <= ledger.alpha_class
         found.append((counts.index(top) if sure else ABSTAIN, level, counts, n))
@@ -136,9 +134,9 @@ def _by_stages(sampler: Sampler, stages: Stages, n: int, ledger: Ledger | None) 
     waiting = list(sampler.everyone)
     left: dict[int, set[int]] = {i: set() for i in waiting}  # the class that a stage left open
     for j, (level, tau) in enumerate(zip(stages.levels, stages.thresholds, strict=True), start=1):
-        levels, nobody = [level] * len(waiting), [0] * len(waiting)
-        votes = sampler.votes(waiting, levels, nobody, n, purpose="predict") if waiting else []
-        for i, stage in zip(list(waiting), votes, strict=True):
+        at = dict.fromkeys(waiting, (level, 0))
+        votes = sampler.votes(at, n, purpose="predict") if waiting else {}
+        for i, stage in votes.items():
             answer, possible = _stage_answer(stage, tau, a)
             left[i] |= possible
             one = len(left[i]) < 2

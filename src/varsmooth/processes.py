@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.spawn import ProcessException
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, explained, require
 from varsmooth.files import only_writer
 
 Result = TypeVar("Result")
@@ -51,17 +51,14 @@ def launch(
 
     Whatever ends this process, also SIGKILL, ends the processes that it started.
     """
-    require(devices >= 1, f"devices must be at least 1, not {devices}")
+
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
     if devices == 1 and not under_torchrun:
         return function(Engine(choose_device(accelerator)))
-    try:
+    several = "several processes (devices above 1, or torchrun)"
+    how = "install it with: pip install lightning-fabric"
+    with explained(ImportError, f"{several} need Lightning Fabric; {how}"):
         from lightning_fabric import Fabric
-    except ImportError as error:
-        raise VarsmoothError(
-            "several processes (devices above 1, or torchrun) need Lightning Fabric; "
-            "install it with: pip install lightning-fabric"
-        ) from error
     if under_torchrun:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
     strategy = "ddp" if under_torchrun else "ddp_spawn"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -13,16 +13,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Answer(Protocol):
-    """What every result of one image has."""
-
-    @property
-    def prediction(self) -> int: ...
-    @property
-    def sigma(self) -> float: ...
-
-
-Result = TypeVar("Result", bound=Answer)
+Result = TypeVar("Result", bound=Any)
 
 SHOWN = 12
 """Images of a batch that `print` and a notebook show."""

@@ -1,6 +1,6 @@
 """The draws behind a certificate, each for one purpose and never reused."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -80,31 +80,21 @@ class Sampler:
         return classes
 
     def votes(
-        self,
-        rows: Sequence[int],
-        levels: Sequence[float],
-        candidates: Sequence[int],
-        n: int,
-        start: int = 0,
-        purpose: str = "votes",
-    ) -> list[LevelVotes]:
-        """Draws start..n-1, at one level per row. Levels share their noise, rows never do."""
-        counts = self.counts(rows, levels, n, purpose, start).tolist()
-        gated = self.g.gate is not None
-        return [
-            LevelVotes(level, candidate, tuple(row[:-1]), row[-1])
-            if gated
-            else LevelVotes(level, candidate, tuple(row))
-            for level, candidate, row in zip(levels, candidates, counts, strict=True)
-        ]
+        self, at: Mapping[int, tuple[float, int]], n: int, start: int = 0, purpose: str = "votes"
+    ) -> dict[int, LevelVotes]:
+        """Draws start..n-1 of some rows, each at its own level and for its own candidate.
+
+        Levels share their noise, rows never do.
+        """
+        counts = self.counts(list(at), [level for level, _ in at.values()], n, purpose, start)
+        classes = counts.shape[1] - (self.g.gate is not None)
+        return {
+            row: LevelVotes(*asked, tuple(found[:classes]), sum(found[classes:]))
+            for (row, asked), found in zip(at.items(), counts.tolist(), strict=True)
+        }
 
     def counts(
-        self,
-        rows: Sequence[int],
-        levels: Sequence[float],
-        n: int,
-        purpose: str,
-        start: int = 0,
+        self, rows: Sequence[int], levels: Sequence[float], n: int, purpose: str, start: int = 0
     ) -> Tensor:
         """Votes of draws start..n-1 for `purpose`, at one level per row: (rows, classes).
 

@@ -39,7 +39,10 @@ class NoiseSelector(nn.Module, ABC):
         self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
     ) -> Tensor:
         """The level used for x (B,C,H,W) → (B,), drawing what it needs from `noise`."""
-        return check_levels(self.respond(x))
+        return check_levels(self._level(x, noise or NoiseStream.make(len(x)), batch_size))
+
+    def _level(self, x: Tensor, noise: NoiseStream, batch_size: int | None) -> Tensor:
+        return self.respond(x)
 
     def samples(
         self,
@@ -104,12 +107,8 @@ class LearnedSelector(NoiseSelector):
         sigma_a, lam = (x.new_full((len(x),), knob) for knob in (self.sigma_a, self.lam))
         return check_raw(answer("network (x, sigma_a, lam) → σ", self.network, x, sigma_a, lam), x)
 
-    def forward(
-        self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
-    ) -> Tensor:
-        noise = noise or NoiseStream.make(len(x))
-        raw = self.samples(x, self.sigma_a, 1, noise, batch_size=batch_size)
-        return check_levels(raw[:, 0])
+    def _level(self, x: Tensor, noise: NoiseStream, batch_size: int | None) -> Tensor:
+        return self.samples(x, self.sigma_a, 1, noise, batch_size=batch_size)[:, 0]
 
     def describe(self) -> dict[str, Any]:
         return {"selector": "learned", "sigma_a": self.sigma_a, "lam": self.lam}
@@ -186,16 +185,13 @@ class MedianSelector(NoiseSelector):
             return self.grid.snap(raw)
         return raw if self.clip is None else raw.clamp(*self.clip)
 
-    def forward(
-        self, x: Tensor, noise: NoiseStream | None = None, batch_size: int | None = None
-    ) -> Tensor:
-        noise = noise or NoiseStream.make(len(x))
+    def _level(self, x: Tensor, noise: NoiseStream, batch_size: int | None) -> Tensor:
         with torch.no_grad():
             raw = self.samples(x, self.sigma_m, self.n, noise, batch_size=batch_size)
             level, draw = raw.median(dim=1)
         if torch.is_grad_enabled():
             level = self._respond_again(x, draw, noise, batch_size)
-        return check_levels(self.settle(level))
+        return self.settle(level)
 
     def _respond_again(
         self, x: Tensor, draw: Tensor, noise: NoiseStream, batch_size: int | None

@@ -175,12 +175,11 @@ def _choose(
 
 def _of_cascade(plan: Plan, stages: Stages) -> list[Stream]:
     """The stages up to the answering one, which comes first because it fails most often."""
-    rows = list(zip(stages.levels, stages.thresholds, strict=True))[: len(plan.votes)]
-    answering, *others = [
-        Stream(level, plan.candidate, threshold=tau, excludes=j != plan.stage)
-        for j, (level, tau) in reversed(list(enumerate(rows)))
+    levels, taus = stages.levels, stages.thresholds
+    return [
+        Stream(levels[j], plan.candidate, threshold=taus[j], excludes=j != plan.stage)
+        for j in reversed(range(len(plan.votes)))
     ]
-    return [answering, *others]
 
 
 def _reach(

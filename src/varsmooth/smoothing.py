@@ -87,6 +87,11 @@ class SmoothedClassifier(nn.Module):
         )
 
     @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next((p.device for p in self.parameters()), torch.device("cpu"))
+
+    @property
     def gate(self) -> Gate | None:
         """What turns votes into "pass" votes; only a cascade has one."""
         return self.selector.gate if isinstance(self.selector, CascadeSelector) else None
@@ -186,34 +191,20 @@ class SmoothedClassifier(nn.Module):
                     "a cascade votes at every stage; give sigma, or call predict",
                 )
                 sigma = self.selector(x, noise, batch_size)
-            sigma = check_levels(sigma)
-            return self._count(x, n, sigma, noise, purpose, start, batch_size)
-
-    def _count(
-        self,
-        x: Tensor,
-        n: int,
-        sigma: Tensor,
-        noise: NoiseStream,
-        purpose: str,
-        start: int,
-        batch_size: int | None,
-    ) -> Tensor:
-        counts = torch.empty(0)
-        unclear = torch.zeros((), dtype=torch.bool, device=x.device)  # read once: no wait per batch
-        sigma = sigma.to(x)
-        for rows, epsilon in noise.batches(x, purpose, n, batch_size, start):
-            z = noise.perturb(x[rows], sigma[rows], epsilon)
-            logits = self.logits(z, sigma[rows])  # (M, classes)
-            unclear |= logits.isnan().any()
-            vote, columns = logits.argmax(dim=1), logits.shape[1]
-            if self.gate is not None:
-                stay = self.gate_scores(z, logits, sigma[rows])
-                vote = torch.where(stay >= 0, vote, columns)
-                columns += 1
-            if counts.numel() == 0:
-                counts = torch.zeros(len(x), columns, dtype=torch.int64, device=logits.device)
-            counts.index_put_((rows, vote), torch.ones_like(rows), accumulate=True)
+            sigma, counts = check_levels(sigma).to(x), torch.empty(0)
+            unclear = torch.zeros((), dtype=torch.bool, device=x.device)  # read once, not per batch
+            for rows, epsilon in noise.batches(x, purpose, n, batch_size, start):
+                z = noise.perturb(x[rows], sigma[rows], epsilon)
+                logits = self.logits(z, sigma[rows])  # (M, classes)
+                unclear |= logits.isnan().any()
+                vote, columns = logits.argmax(dim=1), logits.shape[1]
+                if self.gate is not None:
+                    stay = self.gate_scores(z, logits, sigma[rows])
+                    vote = torch.where(stay >= 0, vote, columns)
+                    columns += 1
+                if counts.numel() == 0:
+                    counts = torch.zeros(len(x), columns, dtype=torch.int64, device=logits.device)
+                counts.index_put_((rows, vote), torch.ones_like(rows), accumulate=True)
         require(not bool(unclear), RETURNED_NAN)
         return counts
 

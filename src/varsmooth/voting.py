@@ -105,10 +105,6 @@ class Voting:
     selector: Sequence[SelectorEvidence] | None = None
     stages: Stages | None = None
 
-    @property
-    def a(self) -> float:
-        return self.ledger.alpha_class
-
     def certificates(self) -> Certificates:
         """What follows from the votes so far, of each stream at its best look."""
         streams = [[s for s in row if s.votes is not None] for row in self.streams]
@@ -127,11 +123,9 @@ class Voting:
         for row, stream in chosen.items():
             looks.setdefault(stream.n, []).append(row)
         for start, rows in looks.items():
-            levels = [chosen[row].level for row in rows]
-            candidates = [chosen[row].candidate for row in rows]
-            stop = next_look(start, self.n_max)
-            found = self.sampler.votes(rows, levels, candidates, stop, start)
-            for row, more in zip(rows, found, strict=True):
+            at = {row: (chosen[row].level, chosen[row].candidate) for row in rows}
+            found = self.sampler.votes(at, next_look(start, self.n_max), start)
+            for row, more in found.items():
                 stream = chosen[row]
                 stream.votes = more if stream.votes is None else stream.votes.add(more)
 
@@ -143,11 +137,11 @@ class Voting:
         """
         n, top = self._counts(streams)
         p0 = np.array([s.p0(r) for s, r in zip(streams, radii, strict=True)])
-        goal = -math.log(self.a)
+        goal = -math.log(self.ledger.alpha_class)
         certified = bounds.log_e_value(top, n, p0) >= goal
         needed = np.array([votes_needed(self.n_max, p, goal) for p in p0.tolist()])
         hopeless = chance_of(needed, self.n_max, top, n) < GIVE_UP
-        unlikely = bounds.clopper_pearson_upper(top, n, self.a) < p0
+        unlikely = bounds.clopper_pearson_upper(top, n, self.ledger.alpha_class) < p0
         rows = zip(certified, unlikely | hopeless, n >= self.n_max, strict=True)
         return [
             "certified" if yes else "undecided" if end else "futile" if no else None
@@ -172,7 +166,7 @@ class Voting:
         """The radius r with p0(r) = the bound from `top` successes in n votes, per stream."""
         level = np.array([stream.level for stream in streams])
         shift = np.array([stream.shift for stream in streams])
-        quantile = bounds.normal_quantile(bounds.anytime_lower(top, n, self.a))
+        quantile = bounds.normal_quantile(bounds.anytime_lower(top, n, self.ledger.alpha_class))
         radii: list[float] = (level * (quantile - shift)).tolist()
         return radii
 

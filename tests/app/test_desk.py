@@ -15,16 +15,16 @@ from PIL import Image
 
 from tests.app.conftest import body
 from tests.small_models import QUICK, run, write_pair
-from varsmooth.app import drawings, require_extra, views, work
-from varsmooth.app.browse import EVERYTHING, LINES, OpenRun, open_run
+from varsmooth.app import drawings, views, work
 from varsmooth.app.desk import Desk
 from varsmooth.app.knobs import Knobs, Smoothers
 from varsmooth.app.uploads import MAX_BYTES, open_upload
-from varsmooth.app.views import page_html
+from varsmooth.app.views import EVERYTHING, LINES, OpenRun, open_run
 from varsmooth.app.worker import Cancelled, Job, Worker
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.data.cifar10 import CLASS_NAMES
+from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import VarsmoothError
 from varsmooth.evidence import stage_radii
 from varsmooth.models.checkpoints import load_checkpoint, save
@@ -103,7 +103,7 @@ def test_the_view_is_the_prediction(model: Smoothers, image: ImageDataset) -> No
     assert view.answer == answer
     assert view.draws is not None
     assert len(view.draws.samples) == 51
-    low, high = work.reachable(view.draws, knobs.budget)
+    low, high = view.draws.median_range(knobs.budget, ALPHA_SELECT)
     assert low <= view.draws.median <= high
     settled = replace(view.draws, levels=model.levels(knobs)).median_level
     assert settled == answer.sigma
@@ -120,7 +120,7 @@ def test_a_larger_budget_moves_the_median_further(model: Smoothers, image: Image
     for budget in (0.0, 0.05, 0.5):
         draws = work.look(model, image, few(model, budget=budget), seed=0).draws
         assert draws is not None
-        spans.append(work.reachable(draws, budget))
+        spans.append(draws.median_range(budget, ALPHA_SELECT))
     assert spans[0][0] >= spans[1][0] >= spans[2][0] == 0
     assert spans[0][1] <= spans[1][1] <= spans[2][1] == float("inf")
 
@@ -173,7 +173,7 @@ def test_a_tuned_cascade_moves_with_lambda(pair: Path, tmp_path: Path) -> None:
     shown = desk.look(body(desk, advanced=True), Job())
     assert "the stage whose votes answer" in shown["answer"]
     assert "<figure" in desk.curve(body(desk), Job())["curve"]
-    assert page_html(desk, desk.first_model).count('type="range" step="0.01"') == 2  # λ, both views
+    assert desk.page(desk.first_model).count('type="range" step="0.01"') == 2  # λ, both views
     desk.worker.close()
 
 
@@ -226,7 +226,7 @@ def test_cancel_stops_the_work_and_leaves_the_networks_alone(
     classifier = model.checkpoint.classifier
     assert classifier is not None
     job = Job()
-    hook = classifier.register_forward_hook(lambda *_: job.cancel())
+    hook = classifier.register_forward_hook(lambda *_: setattr(job, "cancelled", True))
     with pytest.raises(Cancelled), job.watching(0, classifier):
         work.certify_each_way(model, image, few(model))
     hook.remove()
@@ -337,7 +337,7 @@ def test_the_desk_shows_every_part(desk: Desk) -> None:
 def test_the_level_in_use_and_what_h_says_agree(desk: Desk, model: Smoothers) -> None:
     """The grid is in sight, and σ is said to be its level for h's median."""
     shown = desk.look(body(desk), Job())
-    view = work.look(model, desk.samples(model.name)[:1], few(model), 0)
+    view = work.look(model, desk.samples(desk.first_model)[:1], few(model), 0)
     assert view.draws is not None
     assert f"grid level for h’s median {view.draws.median:.4f}" in shown["answer"]
     assert shown["grid"].count("<li") == 4
@@ -363,7 +363,8 @@ def test_averages_count_a_wrong_class_as_zero(model: Smoothers) -> None:
     assert views.true_radii(found, None).tolist() == radii
     assert views.true_radii(found, found.prediction.numpy()).tolist() == radii
     assert views.true_radii(found, found.prediction.numpy() + 1).tolist() == [0] * 4
-    shown = views.several_html(replace(images, labels=None), {"g": found}, CLASS_NAMES)
+    pixels, ways = images.batch(slice(None)).images, {"g": found}
+    shown = views.several.several(pixels, None, ways, {"g": np.array(radii)}, CLASS_NAMES)
     assert f">{rounded(sum(radii) / 4)}</strong>" in shown
 
 
@@ -412,7 +413,7 @@ def test_the_first_view_shows_a_radius() -> None:
     """Not the first sample, on which this model abstains, but the first that it is sure of."""
     desk = Desk()
     first = desk.first_sample(desk.first_model)
-    page = page_html(desk, desk.first_model)
+    page = desk.page(desk.first_model)
     assert re.findall(r'data-sample="(\d+)"[^>]*aria-pressed="true"', page) == [str(first)]
     radii = {}
     for sample in (0, first):
@@ -575,5 +576,3 @@ def test_without_the_extra_one_sentence(
     monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
     assert main(["app"]) == 1
     assert "pip install matplotlib starlette uvicorn" in capsys.readouterr().err
-    with pytest.raises(VarsmoothError):
-        require_extra()

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from tests.app.conftest import body
 from tests.small_models import QUICK, run
-from varsmooth.app import browse
+from varsmooth.app import views
 from varsmooth.app.desk import Desk
 from varsmooth.app.server import MAX_QUESTION, application, is_local, listen
 from varsmooth.app.uploads import MAX_BYTES
@@ -222,10 +222,10 @@ def test_work_of_a_client_that_left_is_cancelled(served: int, desk: Desk) -> Non
     slow = classifier.register_forward_hook(lambda *_: time.sleep(0.5))  # 40 batches at one level
     try:
         waiting = [knock(served, desk, n=5000, n_select=2001) for _ in range(5)]
-        wait_until(lambda: desk.worker.waiting == 5)
+        wait_until(lambda: len(desk.worker.jobs) == 5)
         for connection in waiting:
             connection.close()
-        wait_until(lambda: desk.worker.waiting == 0, seconds=15)
+        wait_until(lambda: len(desk.worker.jobs) == 0, seconds=15)
     finally:
         slow.remove()
     assert not classifier._forward_pre_hooks
@@ -233,7 +233,7 @@ def test_work_of_a_client_that_left_is_cancelled(served: int, desk: Desk) -> Non
 
 def test_the_line_is_bounded(served: int, desk: Desk) -> None:
     waiting = [knock(served, desk, n=5000, n_select=2001) for _ in range(16)]
-    wait_until(lambda: desk.worker.waiting == 16)
+    wait_until(lambda: len(desk.worker.jobs) == 16)
     with knock(served, desk) as late:
         late.settimeout(30)
         answer = b""
@@ -242,7 +242,7 @@ def test_the_line_is_bounded(served: int, desk: Desk) -> None:
     assert b"busy" in answer
     for connection in waiting:
         connection.close()
-    wait_until(lambda: desk.worker.waiting == 0)
+    wait_until(lambda: len(desk.worker.jobs) == 0)
 
 
 def test_memory_is_flat_over_100_sessions(
@@ -251,7 +251,7 @@ def test_memory_is_flat_over_100_sessions(
     """One copy of an opened run serves everybody."""
     folder = tmp_path / "run"
     assert run(f"certify {QUICK} --model {pair} --subset :3 --seed 0 --out {folder}") == 0
-    browse._open.cache_clear()
+    views._open.cache_clear()
 
     def session() -> None:
         assert client.get("/page.js").status_code == 200
@@ -265,5 +265,5 @@ def test_memory_is_flat_over_100_sessions(
         session()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert browse._open.cache_info().misses == 1
+    assert views._open.cache_info().misses == 1
     assert grown < 2**20

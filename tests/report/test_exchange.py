@@ -1,6 +1,7 @@
 """Runs to and from other programs' files, and at another α."""
 
 import csv
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,10 +14,8 @@ from tests.report_runs import attacked, certified, certify_into, predicted, writ
 from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, VarsmoothError
 from varsmooth.bounds import class_radius
 from varsmooth.cli import main
-from varsmooth.report import exchange
-from varsmooth.report.exchange import export, recompute
+from varsmooth.report.exchange import export, import_tsv, recompute, seconds_of
 from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.tsv import import_tsv, seconds_of
 from varsmooth.runs.records import Run
 from varsmooth.runs.verifying import verify_run
 
@@ -63,7 +62,7 @@ def test_parquet_reads_back(run: Path, tmp_path: Path) -> None:
 def test_parquet_without_a_library_is_one_sentence(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(VarsmoothError, match="pip install polars"):
         export(run, "parquet")
 

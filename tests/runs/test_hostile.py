@@ -18,7 +18,7 @@ from tests.conftest import Tally
 from tests.models.test_hostile import JSON
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.errors import VarsmoothError
-from varsmooth.report.tsv import import_tsv
+from varsmooth.report.exchange import import_tsv
 from varsmooth.runs.records import Run
 
 Header = dict[str, Any]

@@ -23,7 +23,7 @@ from varsmooth import (
 from varsmooth.identity import fingerprint
 from varsmooth.runs.attacking import find_adversarial
 from varsmooth.runs.building import build
-from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions, options_in
+from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions, recorded
 from varsmooth.runs.records import Run
 from varsmooth.runs.verifying import verify_run
 
@@ -364,7 +364,8 @@ def test_search_refuses_another_model(
 
 
 def test_options_survive_the_header(certified: Path, model: Path) -> None:
-    named, data = options_in(Run.open(certified).header["config"])
+    config = Run.open(certified).header["config"]
+    named, data = recorded(ModelOptions, config), recorded(DataOptions, config)
     assert named == ModelOptions(str(model), n_median=21)
     assert data == DataOptions(data="cifar10-sample", subset="3:1000:115")
     wish = ModelOptions(str(model), clip=(0.2, 0.3), levels=[0.2, 0.25], n_median=11)

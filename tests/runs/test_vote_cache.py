@@ -78,7 +78,7 @@ def test_votes_are_never_mistaken_for_others(tmp_path: Path) -> None:
     ):
         before = f.seen.images
         wanted = {"sigma": sigma, "noise": noise, **change}
-        found = g.votes(IMAGES, 50, **wanted)  # type: ignore[arg-type]
+        found = g.votes(IMAGES, 50, **wanted)
         assert f.seen.images == before + 200, f"{change} was taken from the store"
         plain = SmoothedClassifier(f, FixedSelector(0.25)).votes(IMAGES, 50, **wanted)  # type: ignore[arg-type]
         assert torch.equal(found, plain)

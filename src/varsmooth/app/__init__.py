@@ -1,23 +1,10 @@
 """The page in the browser: choose λ for an image, certify it, attack it, browse a run.
 
 knobs: what can be set, and the smoothed classifiers of a model at these settings;
-work: what is computed; drawings: figures; browse: the records of a run;
-views and templates: the page and its answers as HTML;
+work: what is computed; drawings: figures;
+views and templates: the page, its answers and the records of a run as HTML;
 worker: one piece of work at a time; desk: from a request to its answer;
 server: who may ask, and what a browser may load; static: style and script.
 
 Only server knows HTTP. A picture travels with each request.
 """
-
-from importlib.util import find_spec
-
-from varsmooth.errors import require
-
-
-def require_extra() -> None:
-    """The page needs an extra; say so before any work is done."""
-    require(
-        all(find_spec(name) for name in ("matplotlib", "starlette", "uvicorn")),
-        "the page needs Starlette, Uvicorn and matplotlib; "
-        "install them with: pip install matplotlib starlette uvicorn",
-    )

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from varsmooth.app import views, work
-from varsmooth.app.browse import EVERYTHING, OpenRun, open_run
-from varsmooth.app.knobs import Knobs, Smoothers
+from varsmooth.app.knobs import Knobs, Smoothers, knobs_for
 from varsmooth.app.uploads import decoded, open_upload
 from varsmooth.app.worker import Job, Worker
 from varsmooth.certificates import Certificate
@@ -22,10 +21,12 @@ from varsmooth.defaults import MODEL
 from varsmooth.errors import require
 from varsmooth.models.descriptions import Description, describe, released_names
 from varsmooth.models.source import Source
+from varsmooth.report import pages
 
 Body = Mapping[str, Any]
 Pieces = dict[str, str]  # of HTML, by the slots of the page
 MANY = 12  # images of the view of several
+THUMBNAIL = 160  # pixels a side, at most
 AGREE = 16  # votes that choose the sample of the first view
 
 
@@ -71,7 +72,7 @@ class Desk:
         # What cannot be loaded or does not fit is refused at once.
         self.first_sample(self.first_model)
         if run is not None:
-            open_run(run)
+            views.open_run(run)
         self.answers: dict[str, Callable[[Body, Job], Pieces]] = {
             "look": self.look,
             "curve": self.curve,
@@ -120,6 +121,19 @@ class Desk:
         samples = self.samples(name)
         places = np.linspace(0, len(samples) - 1, min(MANY, len(samples)))
         return samples[places.round().astype(int)]
+
+    def page(self, name: str) -> str:
+        """The whole page for one model."""
+        about, samples = self.about(name), self.samples(name)
+        return views.templates.get_template("page.html").render(
+            desk=self,
+            model=name,
+            about=about,
+            knobs=knobs_for(about),
+            first=vars(Knobs.recommended(about)),
+            thumbnails=[pages.picture(image, THUMBNAIL) for image in samples.images],
+            samples=samples,
+        )
 
     # One image
 
@@ -208,7 +222,9 @@ class Desk:
                 way: self.certificates(way, model, images, model.read_by(way, knobs), 0)
                 for way in model.ways
             }
-        return {"several": views.several_html(images, ways, model.about.class_names)}
+        radii = {way: views.true_radii(found, images.labels) for way, found in ways.items()}
+        shown = (images.batch(slice(None)).images, images.labels, ways, radii)
+        return {"several": views.several.several(*shown, model.about.class_names)}
 
     # Runs
 
@@ -216,21 +232,21 @@ class Desk:
         """A run by the path of its folder: a part of its table; with `all` what it is."""
         run = self._opened(body)
         start = whole("start", body.get("start", 0), len(run.outcomes) + 1)
-        html = {"table": run.table_html(str(body.get("kind", EVERYTHING)), start)}
+        html = {"table": run.table_html(str(body.get("kind", views.EVERYTHING)), start)}
         return html | (run.overview_html() if body.get("all") else {})
 
     def evidence(self, body: Body, job: Job) -> Pieces:
         run = self._opened(body)
         return {"evidence": run.evidence_html(whole("row", body.get("row"), 2**31))}
 
-    def _opened(self, body: Body) -> OpenRun:
+    def _opened(self, body: Body) -> views.OpenRun:
         named = str(body.get("folder", "")).strip()
         require(bool(named), "name the folder of a run, as given to --out")
         require(
             self.any_run or Path(named) == self.run,
             "this page shows only the run that it was started with",
         )
-        return open_run(named)
+        return views.open_run(named)
 
 
 def watching(job: Job, model: Smoothers, most: int) -> AbstractContextManager[None]:

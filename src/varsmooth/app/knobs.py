@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from varsmooth.cascade import CascadeSelector
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import explained, require
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
 from varsmooth.models.descriptions import Description
 from varsmooth.models.loading import smoothed
@@ -60,11 +60,10 @@ class Knobs:
         """From a request, the rest as recommended; refuses what would take too long."""
         require(isinstance(values, Mapping), "a request needs its knobs")
         numbers: dict[str, Any] = vars(cls.recommended(about)).copy()
-        try:
+        misfits = (TypeError, ValueError, OverflowError)
+        with explained(misfits, "every knob must be a number; reload the page"):
             numbers |= {name: float(values[name]) for name in KNOBS if name in values}
             numbers |= {name: int(numbers[name]) for name in ("n", "n_select", "steps")}
-        except (TypeError, ValueError, OverflowError):
-            raise VarsmoothError("every knob must be a number; reload the page") from None
         numbers["n_select"] += 1 - numbers["n_select"] % 2  # a number that was typed may be even
         for name, knob in KNOBS.items():
             require(
@@ -124,14 +123,13 @@ def levels_of(g: SmoothedClassifier) -> tuple[float, ...]:
 class Smoothers:
     """A model on the page: f, h if there is one, and the smoothed classifiers made of them."""
 
-    name: str
     checkpoint: Checkpoint
 
     @classmethod
     def load(cls, name: str, trust: Collection[str] = ()) -> "Smoothers":
         checkpoint = load_checkpoint(name, trust)
         require(checkpoint.classifier is not None, f"{name} is a selector without its classifier")
-        return cls(name, checkpoint)
+        return cls(checkpoint)
 
     @property
     def about(self) -> Description:

@@ -23,7 +23,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from varsmooth.app.desk import Desk
 from varsmooth.app.uploads import MAX_BYTES
-from varsmooth.app.views import page_html
 from varsmooth.app.worker import Cancelled, Job
 from varsmooth.errors import VarsmoothError, require
 
@@ -119,7 +118,7 @@ async def progress(desk: Desk, work: Callable[[Job], dict[str, Any]]) -> AsyncIt
             await asyncio.wait({answer}, timeout=TICK)
         yield f"{json.dumps(outcome(answer))}\n"
     finally:
-        job.cancel()
+        job.cancelled = True
         answer.cancel()
 
 
@@ -147,7 +146,7 @@ def application(desk: Desk, host: str) -> ASGIApp:
     async def show(request: Request) -> Response:
         model = request.query_params.get("model", desk.first_model)
         try:
-            return responses.HTMLResponse(await asyncio.to_thread(page_html, desk, model))
+            return responses.HTMLResponse(await asyncio.to_thread(desk.page, model))
         except VarsmoothError as error:
             return responses.PlainTextResponse(sentence(error), 404)
 

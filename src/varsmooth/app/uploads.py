@@ -8,7 +8,7 @@ import numpy as np
 
 from varsmooth.data import ImageDataset
 from varsmooth.data.folders import read_image, resized
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import explained, require
 
 FORMATS = ("PNG", "JPEG")
 MAX_BYTES = 8 * 2**20
@@ -44,7 +44,5 @@ def open_upload(content: bytes, name: str, shape: tuple[int, int, int]) -> tuple
 
 def decoded(text: str) -> bytes:
     """The bytes of a picture that travels with a request as base64."""
-    try:
+    with explained(binascii.Error, "the picture is not base64; upload it again"):
         return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        raise VarsmoothError("the picture is not base64; upload it again") from None

@@ -1,7 +1,10 @@
-"""What a person reads: the page, and each answer as a piece of HTML. Templates hold the words."""
+"""What a person reads: each answer, and the records of a run, as HTML. Templates hold the words."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from markupsafe import Markup
@@ -9,22 +12,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from varsmooth.app import drawings
-from varsmooth.app.knobs import Knobs, knobs_for
-from varsmooth.app.work import reachable
 from varsmooth.bounds import Floats
 from varsmooth.certificates import Certificates
 from varsmooth.data import ImageDataset
-from varsmooth.defaults import ABSTAIN
+from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
+from varsmooth.errors import VarsmoothError, explained, require
 from varsmooth.evidence import stage_radii
-from varsmooth.report import figures, pages
-from varsmooth.report.outcomes import outcome
-from varsmooth.report.statements import MEANINGS
+from varsmooth.report import figures, pages, statements
+from varsmooth.report.gallery import images_of
+from varsmooth.report.outcomes import Outcomes, outcome
 from varsmooth.report.statistics import average_certified_radius, reach
+from varsmooth.runs.records import HEADER, Run
 
-if TYPE_CHECKING:
-    from varsmooth.app.desk import Desk
-
-THUMBNAIL = 160
+EVERYTHING = "all"
+LINES = 100  # of the table, shown at a time
+MAX_BYTES = 2**30  # of records: more would not fit into memory beside everything else
 
 
 def kind(prediction: int, label: int | None) -> str:
@@ -43,46 +45,23 @@ def paper_name(text: str) -> Markup:
     return Markup("g<sub>v</sub>").join(map(Markup.escape, text.split("g_v")))
 
 
-_templates = pages.templates(
+templates = pages.templates(
     "varsmooth.app",
     ABSTAIN=ABSTAIN,
+    ALPHA_SELECT=ALPHA_SELECT,
     infinity=float("inf"),
-    meanings=MEANINGS,
+    meanings=statements.MEANINGS,
     stage_radii=stage_radii,
-    reachable=reachable,
     drawings=drawings,
     figures=figures,
     svg=drawings.svg,
 )
-_templates.filters |= {"kind": kind, "picture": picture, "paper_name": paper_name}
-_templates.filters |= {"average_radius": average_certified_radius}
-one, run, parts, _several = (  # macros: functions from values to HTML
-    cast(Any, _templates.get_template(f"{name}.html").module)
+templates.filters |= {"kind": kind, "picture": picture, "paper_name": paper_name}
+templates.filters |= {"average_radius": average_certified_radius}
+one, run, parts, several = (  # macros: functions from values to HTML
+    cast(Any, templates.get_template(f"{name}.html").module)
     for name in ("one", "run", "parts", "several")
 )
-
-
-def page_html(desk: "Desk", model: str) -> str:
-    """The whole page for one model."""
-    about, samples = desk.about(model), desk.samples(model)
-    return _templates.get_template("page.html").render(
-        desk=desk,
-        model=model,
-        about=about,
-        knobs=knobs_for(about),
-        first=vars(Knobs.recommended(about)),
-        thumbnails=[pages.picture(image, THUMBNAIL) for image in samples.images],
-        samples=samples,
-    )
-
-
-def several_html(
-    images: ImageDataset, ways: Mapping[str, Certificates], names: Sequence[str]
-) -> str:
-    """Each image with its σ and radius in every way, and the average radius of each way."""
-    radii = {way: true_radii(found, images.labels) for way, found in ways.items()}
-    pixels = images.batch(slice(None)).images
-    return str(_several.several(pixels, images.labels, ways, radii, names))
 
 
 def true_radii(found: Certificates, labels: NDArray[np.int64] | None) -> Floats:
@@ -90,3 +69,79 @@ def true_radii(found: Certificates, labels: NDArray[np.int64] | None) -> Floats:
     predictions = found.prediction.numpy()
     known = predictions if labels is None else labels
     return np.maximum(reach(predictions, known, found.radius.numpy()), 0)
+
+
+def open_run(folder: str | Path) -> "OpenRun":
+    """The run in a folder, read once for everybody who looks at it, and again when it grew."""
+    named, odd = str(folder), (RuntimeError, ValueError)  # nobody's home, a circle, a zero byte
+    with explained(odd, lambda error: f"{named!r} is not the path of a folder: {error}"):
+        folder = Path(folder).expanduser().resolve()
+    files = [folder / HEADER, *sorted(folder.glob("rows-*.jsonl"))]
+    for path in files:
+        require(not path.exists() or path.is_file(), f"{path} is not a regular file")
+    sizes = tuple(path.stat().st_size for path in files if path.exists())
+    require(
+        sum(sizes) <= MAX_BYTES,
+        f"the records of {folder} take {sum(sizes) >> 20} MB, too much for the page; "
+        "make a report instead: varsmooth report",
+    )
+    return _open(folder, sizes)
+
+
+@lru_cache(maxsize=2)
+def _open(folder: Path, sizes: tuple[int, ...]) -> "OpenRun":
+    run = Run.open(folder)
+    return OpenRun(run, Outcomes.of(run.header, run.rows(), run.folder))
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run in memory: its folder, and its rows."""
+
+    run: Run
+    outcomes: Outcomes
+
+    @property
+    def names(self) -> Sequence[str]:
+        return tuple(self.run.header["dataset"]["class_names"])
+
+    @cached_property
+    def images(self) -> ImageDataset:
+        return images_of(self.run.header)
+
+    def overview_html(self) -> dict[str, str]:
+        """What the run is, the report's figure for its kind, and the outcomes to filter by."""
+        outcomes = self.outcomes
+        return {
+            "summary": run.summary(outcomes, statements.what_holds([outcomes])),
+            "runcurve": run.curve(outcomes),
+            "kinds": run.kinds(self.kinds()),
+        }
+
+    def kinds(self) -> list[str]:
+        """Outcomes to filter by."""
+        return [EVERYTHING, *sorted(set(map(outcome, self.outcomes.rows)))]
+
+    def table_html(self, kind: str = EVERYTHING, start: int = 0) -> str:
+        """A part of the rows with this outcome: LINES of them, from `start` on."""
+        rows = enumerate(self.outcomes.rows)
+        chosen = [(i, row) for i, row in rows if kind in (EVERYTHING, outcome(row))]
+        start = max(0, min(start, (len(chosen) - 1) // LINES * LINES))
+        shown, verb = chosen[start : start + LINES], self.outcomes.verb
+        return str(run.table(shown, verb, self.names, start, len(chosen), LINES))
+
+    def evidence_html(self, number: int) -> str:
+        """The image of a row, and everything that its result follows from."""
+        require(0 <= number < len(self.outcomes), f"the run has no row {number}")
+        row = self.outcomes.rows[number]
+        proof = self.run.certificate(row) if row.get("evidence") else None
+        return str(run.evidence(row, self.names, self._image(row["id"]), proof))
+
+    def _image(self, id: int) -> dict[str, Any]:
+        """The pixels of an image, if it is still where the run found it, or why not."""
+        try:
+            places = (self.images.ids == id).nonzero()[0]
+            require(len(places) == 1, f"{self.images.name} has no image {id}")
+            return {"pixels": self.images[places].batch([0]).images[0]}
+        except (VarsmoothError, OSError, TypeError) as error:
+            return {"error": str(error)}

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from varsmooth import bounds
 from varsmooth.app.knobs import Knobs, Smoothers, levels_of
 from varsmooth.certificates import Certificate, Certificates, Prediction
 from varsmooth.certification import certify, certify_as_paper
@@ -55,19 +54,6 @@ def look(model: Smoothers, image: ImageDataset, knobs: Knobs, seed: int) -> View
         samples = tuple(torch.cat(heard).sort().values.tolist())
         draws = SelectorEvidence(samples, median.sigma_m, median.clip, distance=knobs.budget)
     return View(noisy[0].clamp(0, 1), answer, draws)
-
-
-def reachable(draws: SelectorEvidence, budget: float) -> tuple[float, float]:
-    """Between which values the median of h stays for every perturbation within the budget.
-
-    Before clip and grid; 0 and infinity where the draws are too few.
-    """
-    samples = draws.samples
-    low, high = bounds.order_statistics(len(samples), budget, draws.sigma_m, ALPHA_SELECT / 2)
-    return (
-        samples[low - 1] if low >= 1 else 0.0,
-        samples[high - 1] if high <= len(samples) else float("inf"),
-    )
 
 
 # Certificates

@@ -26,9 +26,6 @@ class Job:
     most: int = 0  # how many there will be at most
     cancelled: bool = False
 
-    def cancel(self) -> None:
-        self.cancelled = True
-
     @property
     def share(self) -> float:
         """How much of the work is done, in [0, 1]."""
@@ -54,24 +51,19 @@ class Worker:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
-        self._jobs: dict[Future[Any], Job] = {}
+        self.jobs: dict[Future[Any], Job] = {}  # running or queued
 
     def begin(self, work: Callable[[Job], Any]) -> tuple[Job, "Future[Any]"]:
         """Queue work; the job reports its progress and can cancel it."""
-        require(len(self._jobs) < WAITING, "the page is busy; try again in a moment")
+        require(len(self.jobs) < WAITING, "the page is busy; try again in a moment")
         job = Job()
         future = self._thread.submit(work, job)
-        self._jobs[future] = job
-        future.add_done_callback(lambda done: self._jobs.pop(done, None))
+        self.jobs[future] = job
+        future.add_done_callback(lambda done: self.jobs.pop(done, None))
         return job, future
-
-    @property
-    def waiting(self) -> int:
-        """Jobs running or queued."""
-        return len(self._jobs)
 
     def close(self) -> None:
         """Cancel everything."""
-        for job in list(self._jobs.values()):
-            job.cancel()
+        for job in list(self.jobs.values()):
+            job.cancelled = True
         self._thread.shutdown(wait=False, cancel_futures=True)

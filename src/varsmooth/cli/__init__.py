@@ -29,7 +29,7 @@ VERBS: Verbs = {
         {"classifier": train.classifier, "selector": train.selector, "presets": train.presets},
     ),
     "tune": tune.tune,
-    "measure": models.measure,
+    "measure": tune.measure,
     "predict": evaluate.predict,
     "certify": evaluate.certify,
     "attack": evaluate.attack,

@@ -4,7 +4,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from varsmooth.bounds import clopper_pearson_lower, fewest_votes_to_certify
 from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out, say
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import VarsmoothError, require
@@ -50,6 +49,8 @@ def adopt(
         n: votes per image and level
     """
     levels = sorted(levels or (0.06, 0.12, 0.25, 0.5))
+    from varsmooth.bounds import clopper_pearson_lower, fewest_votes_to_certify
+
     fewest = fewest_votes_to_certify(ALPHA - ALPHA_SELECT)
     require(n >= fewest, f"--n {n} votes certify nothing; at least {fewest} are needed")
     require(":" in factory, f"{factory} should be an import path package.module:name")

@@ -1,9 +1,11 @@
 """`varsmooth app`: the interactive page."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from varsmooth.cli.feedback import announce, check_here
 from varsmooth.defaults import MODEL
+from varsmooth.errors import require
 from varsmooth.models.source import Source
 from varsmooth.runs.records import Run
 from varsmooth.typed import Port
@@ -35,9 +37,11 @@ def app(
         host: the address to listen at; 0.0.0.0 lets other machines use the page, unprotected
         port: the port to listen at; 0 takes a free one
     """
-    from varsmooth.app import require_extra
-
-    require_extra()
+    require(
+        all(find_spec(name) for name in ("matplotlib", "starlette", "uvicorn")),
+        "the page needs Starlette, Uvicorn and matplotlib; "
+        "install them with: pip install matplotlib starlette uvicorn",
+    )
     check_here(model, Source(data=data))
     if run is not None:
         Run.open(run)

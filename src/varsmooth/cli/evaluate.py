@@ -174,11 +174,11 @@ def _search(
     Run.open(against)
     announce(f"attack the certificates of {against}", run.device, steps=settings.steps, out=run.out)
     from varsmooth.report.statements import result
-    from varsmooth.runs.attacking import search_run, violations
+    from varsmooth.runs.attacking import search_run
 
     found = search_run(against, settings, run, model.model, model.trust)
     conclude(result(found), f"varsmooth report {against}")
-    false = [row["id"] for row in violations(found) if row["guarantee"] == "sound"]
+    false = [row["id"] for row in found.rows() if row["violated"] and row["guarantee"] == "sound"]
     if false:
         ids = ", ".join(map(str, false[:10])) + (" and more" if len(false) > 10 else "")
         raise VarsmoothError(f"{len(false)} sound certificates are false, of the images {ids}")

@@ -1,18 +1,16 @@
-"""`varsmooth models` and `measure`: what models there are, what they can do, how to share them."""
+"""`varsmooth models`: what models there are, what they can do, how to share them."""
 
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from varsmooth.cli.feedback import conclude, say
-from varsmooth.cli.held_out import HeldOut
+from varsmooth.cli.feedback import say
 from varsmooth.defaults import MODEL
 from varsmooth.files import check_unused
 from varsmooth.models import descriptions
-from varsmooth.models.cards import CARD, card, overview, plain, write_card
-from varsmooth.models.descriptions import CONFIG, Description, describe, find, is_released
-from varsmooth.models.settings import Settings
-from varsmooth.typed import Count, Odd, Positive, fit
+from varsmooth.models.cards import CARD, card, overview, plain
+from varsmooth.models.descriptions import Description, describe, find, is_released
+from varsmooth.typed import fit
 
 HEADER = """\
 ---
@@ -83,43 +81,3 @@ def _without_folders(value: Any) -> Any:
         return [_without_folders(inner) for inner in value]
     absolute = isinstance(value, str | Path) and Path(value).is_absolute()
     return Path(value).name if absolute else value
-
-
-def measure(
-    model: str,
-    /,
-    *,
-    n: Count = 100,
-    n_select: Odd = 31,
-    levels: list[Positive] | None = None,
-    images: HeldOut,
-) -> None:
-    """Measure a model and write its card (README.md in its folder).
-
-    Accuracy of f without noise and of its vote around σ_a; the levels that h chooses for each λ,
-    how much they differ between images, and whether they follow each image's own best level.
-
-    examples:
-      varsmooth measure runs/cpu/h-0.25
-      varsmooth measure cifar10-0.25 --split test --images 1000 --out my_copy
-      varsmooth measure my_model/ --levels 0.25 --n 1000
-
-    Args:
-        model: folder of a model, or a released name
-        n: votes of f per image and level
-        n_select: samples of h per image and λ; odd
-        levels: certify f at these levels alone and keep the rest of the card
-    """
-    images.announce(f"measure {model}", model, n)
-    from varsmooth.training.cards import measure as measure_model
-
-    sigma = describe(model).default_sigma
-    loaded, g, chosen = images.fit(model, Settings(sigma=sigma))
-    if loaded.selector is not None:
-        loaded.selector.to(next(g.parameters()).device)
-    measured = measure_model(loaded, chosen, n, n_select, images.seed, levels)
-    folder = descriptions.own_copy(model, images.out, "measured")
-    text = write_card(folder, descriptions.rewrite(folder, measured))
-    shown = plain(text.partition("<details>")[0])
-    written = f"written into {folder / CONFIG} and {folder / CARD}"
-    conclude([shown, written], f"varsmooth models {folder}")

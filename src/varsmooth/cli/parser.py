@@ -237,9 +237,8 @@ def _bound(verb: Verb, given: Mapping[str, Any]) -> partial[None]:
     for name, kind in hints.items():
         if is_dataclass(kind):
             own = {f.name: values[f.name] for f in fields(kind) if f.name in values}
-            made: Any = kind
-            read_preset = partial(read_config, made, values.get("preset"))
-            arguments[name] = read_preset(own) if preset else made(**own)
+            cls: Any = kind
+            arguments[name] = read_config(cls, values.get("preset"), own) if preset else cls(**own)
     plain = [arguments[option.name] for option in options if option.plain]
     names = list(inspect.signature(verb).parameters)[len(plain) :]
     return partial(verb, *plain, **{name: arguments[name] for name in names})

@@ -7,7 +7,7 @@ from varsmooth.errors import require
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import check_code
 from varsmooth.models.source import NAMES
-from varsmooth.training.configuration import ClassifierConfig, SelectorConfig
+from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
 
 
 def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> None:
@@ -84,13 +84,13 @@ def presets() -> None:
     print("\n".join(preset_names()))
 
 
-def _trust(config: ClassifierConfig | SelectorConfig) -> list[str]:
+def _trust(config: AnyConfig) -> list[str]:
     """The code that the finished model asks to import."""
     own = [config.network] if ":" in config.network else []
     return list(dict.fromkeys([*config.trust, *own]))
 
 
-def _announce(doing: str, config: ClassifierConfig | SelectorConfig, model: str | None) -> None:
+def _announce(doing: str, config: AnyConfig, model: str | None) -> None:
     if ":" in config.network:
         check_code(config.network)
     if model is not None and model.endswith(".safetensors"):

@@ -1,19 +1,88 @@
-"""`varsmooth tune`: settings of a protected selector, chosen on held-out images."""
+"""`varsmooth tune` and `measure`: settings chosen, and a card written, on held-out images."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from varsmooth.cli.feedback import conclude
-from varsmooth.cli.held_out import HeldOut
+from varsmooth.cli.feedback import announce, check_here, command, conclude
 from varsmooth.errors import require
-from varsmooth.models.cards import has_card, write_card
-from varsmooth.models.descriptions import describe, find, own_copy, recommend, rewrite
+from varsmooth.files import check_unused
+from varsmooth.models.cards import CARD, has_card, plain, write_card
+from varsmooth.models.descriptions import CONFIG, Tuned, describe, find, own_copy, rewrite
 from varsmooth.models.settings import Settings
+from varsmooth.models.source import Source
 from varsmooth.training.configuration import TuneOptions
+from varsmooth.typed import Count, Device, NonNegative, Odd, Positive
 
 if TYPE_CHECKING:
+    from varsmooth.data import ImageDataset
+    from varsmooth.models.checkpoints import Checkpoint
+    from varsmooth.smoothing import SmoothedClassifier
     from varsmooth.training.tuning import Tuning
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut(Source):
+    """Images that the model was not trained on.
+
+    Args:
+        split: their held-out split
+        images: how many of its images are used
+        out: folder for a copy of the model with the results (default: the model's own folder; for
+            a released model a new one in the working directory)
+    """
+
+    split: str = "val"
+    images: Count = 500
+    seed: NonNegative = 0
+    device: Device = "auto"
+    out: Path | None = None
+    trust: list[str] | None = None
+
+    def certify(self, model: str | Path, **settings: object) -> str:
+        """The command that certifies the tuned model on images that tuning has not seen."""
+        from varsmooth.data.catalog import unseen_split
+
+        about = describe(model)
+        own = unseen_split(self.filled(about.source))
+        given = {"trust": self.trust, "data": self.data, "root": self.root, "resize": self.resize}
+        given["split"] = None if own == "test" else own
+        given["subset"] = "1::2" if about.tuned is not None and about.tuned.half else None
+        return command(f"certify --model {model}", **given, **settings)
+
+    def tuned(self, model: str) -> Tuned:
+        """The images to choose settings on: half of them where there are no others to certify."""
+        from varsmooth.data.catalog import unseen_split
+
+        source = self.filled(describe(model).source).absolute()
+        half = self.split == unseen_split(source) == "val"
+        return Tuned(str(source.data), self.split, self.images, half)
+
+    def announce(self, doing: str, model: str, n: int) -> None:
+        """Say what will be done, or what is not there."""
+        source = check_here(model, self, trained=True)
+        if self.out is not None and not (self.out / CONFIG).exists():
+            check_unused(self.out)
+        images = f"at most {self.images} of {source.words(self.split)}"
+        announce(doing, self.device, images=images, n=n)
+
+    def fit(
+        self, model: str, settings: Settings, tuned: Tuned | None = None
+    ) -> tuple["Checkpoint", "SmoothedClassifier", "ImageDataset"]:
+        """The model, smoothed by these settings on the device, and images in its numbering."""
+        from varsmooth.data import load_source
+        from varsmooth.data.catalog import tuned_images
+        from varsmooth.data.fitting import fitted
+        from varsmooth.models.checkpoints import load_checkpoint
+        from varsmooth.models.loading import smoothed
+        from varsmooth.processes import choose_device
+
+        loaded = load_checkpoint(model, self.trust or ())
+        about = loaded.description
+        g = smoothed(loaded, settings).to(choose_device(self.device))
+        images = load_source(self.filled(about.source), self.split)
+        chosen = images.few(self.images) if tuned is None else tuned_images(tuned, images)
+        return loaded, g, fitted(chosen, g, *about.trained_on)
 
 
 def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
@@ -52,14 +121,15 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
     source, folder = find(model), own_copy(model, images.out, "tuned")
     carded = has_card(source, describe(source))  # a page of the user's own is left alone
     names = ("lam", "sigma_m", "clip", "levels")
-    about = recommend(folder, {name: getattr(best, name) for name in names}, tuned)
+    recommended = {name: getattr(best, name) for name in names}
+    about = rewrite(folder, replace(describe(folder), recommended=recommended, tuned=tuned))
     if carded:
         write_card(folder, about)
-    what = {"clean": "accuracy", "certified": f"accuracy certified at {chosen.radius:g}"}
+    what = {"clean": "accuracy", "certified": f"accuracy certified at {settings.radius:g}"}
     grid = ", ".join(f"{level:.4g}" for level in best.levels)
     conclude(
         [
-            f"{what.get(chosen.goal, 'average certified radius')} on {chosen.images} images of "
+            f"{what.get(settings.goal, 'average certified radius')} on {len(fitting)} images of "
             f"{fitting.name} {images.split}",
             f"  selector  {best.score:.4f}  --lam {best.lam:g} --sigma-m {best.sigma_m:g}, "
             f"levels {grid}",
@@ -103,3 +173,42 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
         ],
         images.certify(folder, **how, out=run),
     )
+
+
+def measure(
+    model: str,
+    /,
+    *,
+    n: Count = 100,
+    n_select: Odd = 31,
+    levels: list[Positive] | None = None,
+    images: HeldOut,
+) -> None:
+    """Measure a model and write its card (README.md in its folder).
+
+    Accuracy of f without noise and of its vote around σ_a; the levels that h chooses for each λ,
+    how much they differ between images, and whether they follow each image's own best level.
+
+    examples:
+      varsmooth measure runs/cpu/h-0.25
+      varsmooth measure cifar10-0.25 --split test --images 1000 --out my_copy
+      varsmooth measure my_model/ --levels 0.25 --n 1000
+
+    Args:
+        model: folder of a model, or a released name
+        n: votes of f per image and level
+        n_select: samples of h per image and λ; odd
+        levels: certify f at these levels alone and keep the rest of the card
+    """
+    images.announce(f"measure {model}", model, n)
+    from varsmooth.training.cards import measure as measure_model
+
+    loaded, g, chosen = images.fit(model, Settings(sigma=describe(model).default_sigma))
+    if loaded.selector is not None:
+        loaded.selector.to(g.device)
+    measured = measure_model(loaded, chosen, n, n_select, images.seed, levels)
+    folder = own_copy(model, images.out, "measured")
+    text = write_card(folder, rewrite(folder, measured))
+    shown = plain(text.partition("<details>")[0])
+    written = f"written into {folder / CONFIG} and {folder / CARD}"
+    conclude([shown, written], f"varsmooth models {folder}")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from varsmooth.data.dataset import ImageDataset
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, explained, require
 
 CITATION = (
     "Alex Krizhevsky, Learning Multiple Layers of Features from Tiny Images, "
@@ -117,16 +117,10 @@ def load_sample(split: str) -> ImageDataset:
 def read_batch(folder: Path, name: str) -> Records:
     """One batch as rows of the binary layout, from whichever layout the folder has."""
     binary, records = folder.name == BINARY, np.empty((0, 3073), np.uint8)
-    try:
-        content: Any = (
-            np.fromfile(folder / f"{name}.bin", dtype=np.uint8)
-            if binary
-            else load_plain_pickle(folder / name)
-        )
-    except FileNotFoundError as error:
-        raise VarsmoothError(
-            f"{error.filename} is missing; delete {folder} and run: varsmooth data fetch cifar10"
-        ) from None
+    path = folder / f"{name}.bin" if binary else folder / name
+    missing = f"{path} is missing; delete {folder} and run: varsmooth data fetch cifar10"
+    with explained(FileNotFoundError, missing):
+        content: Any = np.fromfile(path, dtype=np.uint8) if binary else load_plain_pickle(path)
     with suppress(KeyError, TypeError, ValueError, OverflowError):  # this is no batch at all
         if binary:
             records = content.reshape(-1, 3073)

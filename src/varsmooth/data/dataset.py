@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, explained, require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,15 +142,10 @@ class ImageDataset:
 
     def _check(self, indices: Indices) -> None:
         """Several images are chosen, and all of them are there."""
-        try:
-            several = self.ids[indices].ndim == 1
-        except IndexError:
-            several = False
-        require(
-            several,
-            f"choose among the {len(self):,} images of {self.name} with a slice or a list such as "
-            "[0, 1]; .batches(100) goes through all",
-        )
+        how = "with a slice or a list such as [0, 1]; .batches(100) goes through all"
+        sentence = f"choose among the {len(self):,} images of {self.name} {how}"
+        with explained(IndexError, sentence):
+            require(self.ids[indices].ndim == 1, sentence)
 
 
 def split_off(data: ImageDataset, split: str) -> ImageDataset:

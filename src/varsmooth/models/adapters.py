@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from varsmooth.errors import VarsmoothError, reason, require
+from varsmooth.errors import VarsmoothError, explained, reason, require
 from varsmooth.limits import check_regular
 from varsmooth.models.settings import Precision
 
@@ -180,15 +180,12 @@ def from_locuslab(path: str | Path) -> CifarResNet:
     path = Path(path)
     require(path.is_file(), f"there is no file {path}")
     check_regular(path)
-    try:
+    foreign = f"{path} is not a CIFAR-10 checkpoint in the layout of Cohen et al."
+    with explained(Exception, lambda error: f"{foreign}: {reason(error)}"):  # torch, zip, layout
         state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
         weights = {key.removeprefix("1.").removeprefix("module."): state[key] for key in state}
         weights = {key: weights[key] for key in weights if not key.startswith("0.")}
         depth = 6 * (1 + max(int(k.split(".")[1]) for k in weights if k.startswith("layer1."))) + 2
         network = CifarResNet(depth, len(weights["fc.bias"]))
         network.load_state_dict(weights)
-    except Exception as error:  # torch, zip and a foreign layout raise many kinds
-        raise VarsmoothError(
-            f"{path} is not a CIFAR-10 checkpoint in the layout of Cohen et al.: {reason(error)}"
-        ) from error
     return network.eval()

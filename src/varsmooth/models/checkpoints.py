@@ -15,7 +15,7 @@ from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as serialise_tensors
 from torch import Tensor, nn
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import explained, require
 from varsmooth.files import replace_file
 from varsmooth.identity import fingerprint, matches
 from varsmooth.limits import check_regular
@@ -87,19 +87,13 @@ def load_checkpoint(name_or_path: str | Path, trusted: Collection[str] = ()) -> 
 def load_weights(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file by name; its header is held against its size."""
     path = Path(path)
-    try:
+    missing = f"there is no file {path}; a model is {CONFIG} and {WEIGHTS}"
+    with explained(FileNotFoundError, missing):
         check_regular(path)
         content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise VarsmoothError(
-            f"there is no file {path}; a model is {CONFIG} and {WEIGHTS}"
-        ) from error
-    try:
+    damaged = f"{path} is truncated or no safetensors file; copy it again"
+    with explained(Exception, damaged):  # torch has many kinds: an unknown dtype is a KeyError
         return parse_tensors(content)
-    except Exception as error:  # safetensors and torch have many: an unknown dtype is a KeyError
-        raise VarsmoothError(
-            f"{path} is truncated or no safetensors file; copy it again"
-        ) from error
 
 
 def _module(

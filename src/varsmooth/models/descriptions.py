@@ -11,7 +11,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from varsmooth.errors import VarsmoothError, nearest, require
+from varsmooth.errors import VarsmoothError, explained, nearest, require
 from varsmooth.files import replace_file
 from varsmooth.limits import check_limit, read_object
 from varsmooth.models.names import PREFIX, fetch
@@ -161,10 +161,9 @@ def describe(name_or_path: str | Path) -> Description:
     path = find(name_or_path) / CONFIG
     about: Description = read_object(path, Description, FORMAT, "model")
     given = {entry.name for entry in fields(Settings)} & about.recommended.keys()
-    try:
+    impossible = f"{path} recommends what cannot be"
+    with explained(OptionError, lambda error: f"{impossible}: {error}; copy it again"):
         Settings(**{name: about.recommended[name] for name in given})
-    except OptionError as error:
-        raise VarsmoothError(f"{path} recommends what cannot be: {error}; copy it again") from None
     count = len(about.class_names)
     check_limit("CLASSES", count, f"{path} names {count:,} classes")
     return about

@@ -1,6 +1,6 @@
 """From the name of a model to a smoothed classifier that is ready to use."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,8 @@ def selector_of(model: Checkpoint, settings: Settings) -> Selector:
             "this model has no tuned cascade; run varsmooth tune MODEL --goal cascade",
         )
         stages = stages_for(about.cascades, 1.0 if settings.lam is None else settings.lam)
-        return _cascade(stages.levels, stages.thresholds, settings.gate or stages.gate)
+        gate = _gate(settings.gate or stages.gate)
+        return CascadeSelector(stages.levels, stages.thresholds, gate)
     if settings.cascade is not None:
         return named_cascade(settings)
     if settings.sigma is not None:
@@ -98,10 +99,8 @@ def selector_of(model: Checkpoint, settings: Settings) -> Selector:
 def named_cascade(settings: Settings) -> CascadeSelector:
     """The cascade whose stages were named."""
     require(settings.cascade != "tuned", "only a tuned model has a tuned cascade; name its stages")
-    return _cascade(*read_stages(settings.cascade or ""), settings.gate)
+    return CascadeSelector(*read_stages(settings.cascade or ""), _gate(settings.gate))
 
 
-def _cascade(
-    levels: Sequence[float], thresholds: Sequence[float], gate: float | None
-) -> CascadeSelector:
-    return CascadeSelector(levels, thresholds, None if gate is None else SoftmaxGate(gate))
+def _gate(confidence: float | None) -> SoftmaxGate | None:
+    return None if confidence is None else SoftmaxGate(confidence)

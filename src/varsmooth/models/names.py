@@ -9,7 +9,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from varsmooth.errors import VarsmoothError, nearest, reason, require
+from varsmooth.errors import VarsmoothError, explained, nearest, reason, require
 
 PREFIX = "hf://"
 """Begins the address of a model on the Hugging Face Hub."""
@@ -59,10 +59,9 @@ def imported(path: str) -> Any:
     check_code(path)
     if os.getcwd() not in sys.path:  # as `python -m` does
         sys.path.insert(0, os.getcwd())
-    try:
+    odd = (ImportError, AttributeError, ValueError)
+    with explained(odd, lambda error: f"{path} cannot be imported: {reason(error)}"):
         return resolve_name(path)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise VarsmoothError(f"{path} cannot be imported: {reason(error)}") from error
 
 
 def callers_own(model: str | None) -> bool:
@@ -87,17 +86,11 @@ def fetch(address: str) -> Path:
     require(
         name.count("/") == 1, f"{address} should be hf://owner/name or hf://owner/name@revision"
     )
-    try:
+    missing = f"{address} needs huggingface_hub; install it with: pip install huggingface_hub"
+    with explained(ImportError, missing):
         from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise VarsmoothError(
-            f"{address} needs huggingface_hub; install it with: pip install huggingface_hub"
-        ) from error
-    try:
-        files = ["config.json", "model.safetensors", "README.md"]
+    files = ["config.json", "model.safetensors", "README.md"]
+    how = "check the name and the connection, or name the folder of a copy on this machine"
+    unreachable = f"{address} cannot be fetched"
+    with explained(Exception, lambda error: f"{unreachable} ({reason(error)}); {how}"):
         return Path(snapshot_download(name, revision=revision or None, allow_patterns=files))
-    except Exception as error:  # no network, no such repository, no permission, a bad name
-        raise VarsmoothError(
-            f"{address} cannot be fetched ({reason(error)}); check the name and the connection, or "
-            "name the folder of a copy on this machine"
-        ) from error

@@ -3,37 +3,21 @@
 statistics: what a table of certificates says, as pure functions of columns; outcomes: runs as
 columns; figures: every plot; summaries and tables: every table; statements: the sentences;
 gallery: the images; document, pages and templates: the page; exchange: a run for other programs
-and at another α; tsv: published results as runs.
+and at another α, and published results as runs.
 """
 
-from varsmooth.report.document import write_report
-from varsmooth.report.exchange import export, recompute
-from varsmooth.report.outcomes import Envelope, Outcomes, open_runs, shared_images
-from varsmooth.report.statistics import (
-    PairedDifference,
-    Share,
-    average_certified_radius,
-    certified_accuracy,
-    envelope,
-    reach,
-    regret,
-)
-from varsmooth.report.tsv import import_tsv
-
-__all__ = [
-    "Envelope",
-    "Outcomes",
-    "PairedDifference",
-    "Share",
-    "average_certified_radius",
-    "certified_accuracy",
-    "envelope",
-    "export",
-    "import_tsv",
-    "open_runs",
-    "reach",
-    "recompute",
-    "regret",
-    "shared_images",
-    "write_report",
-]
+from varsmooth.report.document import write_report as write_report
+from varsmooth.report.exchange import export as export
+from varsmooth.report.exchange import import_tsv as import_tsv
+from varsmooth.report.exchange import recompute as recompute
+from varsmooth.report.outcomes import Envelope as Envelope
+from varsmooth.report.outcomes import Outcomes as Outcomes
+from varsmooth.report.outcomes import open_runs as open_runs
+from varsmooth.report.outcomes import shared_images as shared_images
+from varsmooth.report.statistics import PairedDifference as PairedDifference
+from varsmooth.report.statistics import Share as Share
+from varsmooth.report.statistics import average_certified_radius as average_certified_radius
+from varsmooth.report.statistics import certified_accuracy as certified_accuracy
+from varsmooth.report.statistics import envelope as envelope
+from varsmooth.report.statistics import reach as reach
+from varsmooth.report.statistics import regret as regret

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,23 +34,7 @@ if TYPE_CHECKING:
 LINE_STYLES: dict[Guarantee | None, str]
 LINE_STYLES = {"sound": "-", "conditional": "--", "heuristic": ":", None: "-"}
 
-STYLE: dict[str, Any] = {  # for `matplotlib.rc_context`
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#555555",
-    "axes.labelcolor": "#222222",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.titlesize": 10,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.8,
-    "xtick.color": "#555555",
-    "ytick.color": "#555555",
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-}
-
+STYLE = Path(__file__).with_name("figures.mplstyle")
 SIGMA_AXIS = "σ given to an image (pixels in [0, 1])"
 POINTS: dict[str, Any] = {"marker": "o", "markersize": 5, "elinewidth": 1.1, "capsize": 2.5}
 
@@ -116,8 +101,8 @@ def styled(name: str, **more: Any) -> AbstractContextManager[None]:
     """The style of every figure; the same name gives the same SVG every time."""
     import matplotlib
 
-    style: Any = {**STYLE, "svg.hashsalt": name, **more}
-    return matplotlib.rc_context(style)
+    style: Any = dict(matplotlib.rc_params_from_file(STYLE, use_default_template=False))
+    return matplotlib.rc_context(style | {"svg.hashsalt": name, **more})
 
 
 def legend_above(figure: "Figure", axes: "Axes") -> None:

@@ -12,8 +12,6 @@ from PIL import Image
 from varsmooth.report.outcomes import class_name, outcome
 from varsmooth.rounding import rounded
 
-Pixels = NDArray[np.uint8]  # (H,W,C)
-
 
 def templates(package: str, **names: Any) -> Environment:
     """The templates of a room, and the names that all of them know."""
@@ -29,8 +27,8 @@ def templates(package: str, **names: Any) -> Environment:
     return found
 
 
-def picture(pixels: Pixels, side: int | None = None) -> str:
-    """Pixels as an address that holds them; larger images are scaled down to `side` pixels."""
+def picture(pixels: NDArray[np.uint8], side: int | None = None) -> str:
+    """Pixels (H,W,C) as an address that holds them; larger images are scaled to `side` pixels."""
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     kind = "png" if side is None or max(image.size) <= side else "jpeg"
     if side is not None:

@@ -20,8 +20,8 @@ from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger
 from varsmooth.prediction import predict
-from varsmooth.runs.building import listed, stored_model
-from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions, RunOptions, options_in
+from varsmooth.runs.building import stored_model
+from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions, RunOptions, recorded
 from varsmooth.runs.records import Key, Row, Run
 from varsmooth.runs.runner import Evaluation, Setup, labels_of, other_model, run
 from varsmooth.sampling import Sampler
@@ -51,7 +51,7 @@ class Attacking(Evaluation):
 
     @property
     def budgets(self) -> list[float]:
-        return sorted(float(eps) for eps in listed(self.settings.eps))
+        return sorted(np.array(self.settings.eps, float, ndmin=1).tolist())
 
     def config(self) -> dict[str, Any]:
         return asdict(self.settings) | {"eps": self.budgets}
@@ -202,7 +202,7 @@ def search_run(
         f"{against} is a run of {certified.header['verb']}, not of certify; it has no radii",
     )
     config = certified.header["config"]
-    named, data = stored_model(config, model, trust), options_in(config)[1]
+    named, data = stored_model(config, model, trust), recorded(DataOptions, config)
     balls = {row["id"]: row for row in certified.rows() if row["radius"] > 0}
     require(bool(balls), f"{against} has no certified image yet; there is nothing to search")
     require(
@@ -211,11 +211,6 @@ def search_run(
     )
     evaluation = Searching(settings, str(Path(against).resolve()), certified.header, balls)
     return run(evaluation, named, data, options)
-
-
-def violations(found: Run) -> list[Row]:
-    """The rows whose certificate is false."""
-    return [row for row in found.rows() if row["violated"]]
 
 
 @dataclass(frozen=True)

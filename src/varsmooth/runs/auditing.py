@@ -75,9 +75,8 @@ def _draws_fit(certificate: Certificate, n0: int) -> bool:
     draws = certificate.samples - sum(level.n for level in certificate.votes)
     if certificate.ledger.anytime:  # also votes after the look that proved the most
         return draws >= n0
-    fewest = (
-        1 if certificate.method in ("fixed", "sound", "conditional") else len(certificate.votes)
-    )
+    once = certificate.method in ("fixed", "sound", "conditional")
+    fewest = 1 if once else len(certificate.votes)
     most = fewest if certificate.stages is None else len(certificate.stages)
     return draws in [n0 * k for k in range(fewest, most + 1)]
 
@@ -110,10 +109,7 @@ def _expected_of_selector(
         }
     if evidence is None:
         named = about["sigma"] if about["selector"] == "fixed" else sigma
-        return {
-            "levels": ([sigma], visited),
-            "fixed level": (np.float32(named), np.float32(sigma)),
-        }
+        return {"levels": ([sigma], visited), "fixed level": (np.float32(named), np.float32(sigma))}
     samples = np.asarray(evidence.samples)
     clip, grid = about["clip"], about["levels"]
     found: dict[str, Any] = {

@@ -21,7 +21,7 @@ from varsmooth.models.loading import named_cascade, smoothed
 from varsmooth.models.names import callers_own, is_code
 from varsmooth.models.networks import build as build_network
 from varsmooth.models.source import NAMES, SAMPLE, Source
-from varsmooth.runs.options import DataOptions, ModelOptions, options_in
+from varsmooth.runs.options import DataOptions, ModelOptions, recorded
 from varsmooth.runs.records import SEEN
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
@@ -52,7 +52,7 @@ def build(options: ModelOptions, device: torch.device | str = "cpu") -> BuiltMod
     if is_code(options.model):
         model = _own(options, options.model)
     else:
-        checkpoint = load_checkpoint(options.model, listed(options.trust))
+        checkpoint = load_checkpoint(options.model, options.trust or ())
         about = checkpoint.description
         model = BuiltModel(smoothed(checkpoint, options), *about.trained_on, about)
     model.g.to(device).eval()
@@ -67,7 +67,7 @@ def stored_model(
     A run may come from a stranger: it may name a checkpoint on this machine, but code to import
     and models to fetch only the caller names, by `model` and `trust`.
     """
-    named, _ = options_in(config)
+    named = recorded(ModelOptions, config)
     require(
         model is not None or not callers_own(named.model),
         f"this run was made with {named.model}, which only you may start or fetch; if you "
@@ -78,11 +78,6 @@ def stored_model(
 
 def _spelled(names: list[str]) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in names)
-
-
-def listed(value: Any) -> list[Any]:
-    """One value or several as a list."""
-    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _own(options: ModelOptions, path: str) -> BuiltModel:
@@ -131,27 +126,21 @@ def seen_before(
     found = dict.fromkeys(SEEN, 0)
     training = about.classifier.training if about and about.classifier else {}
     if about and "train_split" in training:
-        there, split = about.source.absolute().data, str(training["train_split"])
-        found["seen_in_training"] = _shared(images, data, there, split)
-    if about and (tuned := about.tuned):
-        found["seen_in_tuning"] = _shared(images, data, tuned.data, tuned.split, tuned)
+        there = str(about.source.absolute().data)
+        whole = Tuned(there, str(training["train_split"]), 10**8, half=False)  # no set has more
+        found["seen_in_training"] = _shared(images, data, whole)
+    if about and about.tuned:
+        found["seen_in_tuning"] = _shared(images, data, about.tuned)
     return found
 
 
-def _shared(
-    images: ImageDataset,
-    data: DataOptions,
-    there: str | None,
-    split: str,
-    tuned: Tuned | None = None,
-) -> int:
-    """How many of the images are among those of a split, or among the tuned ones of it."""
+def _shared(images: ImageDataset, data: DataOptions, seen: Tuned) -> int:
+    """How many of the images are among those that the model has seen."""
     here = data.absolute().data
     apart = here in NAMES or bool(splits_in(Path(str(here))))  # each split has its own ids
-    if here != there or (apart and split != data.split):
+    if here != seen.data or (apart and seen.split != data.split):
         return 0
-    used = load_source(data, split)
-    used = used if tuned is None else tuned_images(tuned, used)
+    used = tuned_images(seen, load_source(data, seen.split))
     return int(np.isin(images.ids, used.ids).sum())
 
 

@@ -240,12 +240,7 @@ class ImportOptions(Typed):
             raise OptionError("sigma", "must be given, or `guarantee`, to say what the radii mean")
 
 
-def options_in(config: Mapping[str, Any]) -> tuple[ModelOptions, DataOptions]:
-    """The model and the images that the configuration of a stored run names."""
-    return read_options(ModelOptions, config), read_options(DataOptions, config)
-
-
-def read_options(kind: type[Options], config: Mapping[str, Any]) -> Options:
+def recorded(kind: type[Options], config: Mapping[str, Any]) -> Options:
     """Options from the values of a stored run; one that it does not have is the default."""
     known = [field.name for field in fields(kind) if field.name in config]  # type: ignore[arg-type]
     return kind(**{name: config[name] for name in known})

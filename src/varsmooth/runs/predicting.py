@@ -47,7 +47,7 @@ def predict_photos(
     """(file name or id, prediction) of every image, with nothing kept."""
     images = load_images(data.filled(model.own), model)
     size = images_per_block(settings.n, batch_size)
-    device = next((p.device for p in model.g.parameters()), None)
+    device = model.g.device
     for start in range(0, len(images), size):
         block = slice(start, start + size)
         x, _, ids = images.batch(block)

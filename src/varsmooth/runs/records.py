@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, explained, require
 from varsmooth.files import append_lines, check_unused, replace_file
 from varsmooth.limits import check_limit, check_regular, limit_of, parse_json, read_object
 from varsmooth.typed import (
@@ -173,12 +173,11 @@ class Run:
     @classmethod
     def open(cls, folder: str | Path, rank: int = 0) -> "Run":
         """The run in a folder."""
-        try:
+        missing = f"{folder} does not hold a run: it has no {HEADER}"
+        with explained(
+            (FileNotFoundError, NotADirectoryError), f"{missing}; name a folder written by --out"
+        ):
             header = read_object(Path(folder) / HEADER, _Header, FORMAT, "run")
-        except (FileNotFoundError, NotADirectoryError):
-            raise VarsmoothError(
-                f"{folder} does not hold a run: it has no {HEADER}; name a folder written by --out"
-            ) from None
         return cls(Path(folder), header, rank)
 
     def rows(self) -> list[Row]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.stats import fisher_exact, ks_2samp
 
 from varsmooth import bounds
@@ -25,7 +24,7 @@ from varsmooth.progress import Progress
 from varsmooth.runs.auditing import mistakes
 from varsmooth.runs.building import BuiltModel, build, described, load_images, stored_model
 from varsmooth.runs.certifying import Certifying
-from varsmooth.runs.options import CertifyOptions, VerifyOptions, options_in, read_options
+from varsmooth.runs.options import CertifyOptions, DataOptions, VerifyOptions, recorded
 from varsmooth.runs.records import Row, Run, key_of, other_settings
 from varsmooth.runs.runner import Setup, environment, labels_of, other_model
 from varsmooth.sampling import Sampler
@@ -135,7 +134,7 @@ def _images(run: Run, found: Verification, built: BuiltModel | None) -> ImageDat
     """The run's images, if they are here."""
     header = run.header
     try:
-        _, data = options_in(header["config"])
+        data = recorded(DataOptions, header["config"])
         images = load_images(data, built, tuple(header["dataset"]["class_names"]))
     except (VarsmoothError, OSError) as error:
         found.unchecked.append(f"the images ({error})")
@@ -185,7 +184,6 @@ class _Again:
     def __post_init__(self) -> None:
         if self.seed == self.run.header["config"]["seed"]:
             raise VarsmoothError(f"seed {self.seed} is the run's own; fresh noise needs another")
-        self.device = next((p.device for p in self.built.g.parameters()), torch.device("cpu"))
         self.chosen = np.random.default_rng(self.seed)
 
     def some(self, count: int) -> list[Row]:
@@ -195,7 +193,7 @@ class _Again:
     def replay(self, found: Verification, count: int) -> None:
         """Compute whole blocks of images as the run did, until `count` images are done."""
         config = self.run.header["config"]
-        evaluation = Certifying(replace(read_options(CertifyOptions, config), vote_cache=None))
+        evaluation = Certifying(replace(recorded(CertifyOptions, config), vote_cache=None))
         size = config.get("batch_size", BATCH_SIZE)
         check_limit("SIZE", size, f"the run was computed in batches of {size:,} images")
         setup = Setup(self.built.g, self.images, self.run, size)
@@ -208,14 +206,14 @@ class _Again:
         with Progress(int(sizes[needed].sum()), "replay") as progress:
             for start in starts[needed]:
                 batch = self.images.batch(slice(start, start + block))
-                batch = batch._replace(images=batch.images.to(self.device))
+                batch = batch._replace(images=batch.images.to(self.built.g.device))
                 for row in evaluation.rows(setup, batch):
                     found.replayed += 1
                     then = stored[row["id"]]
                     if self.run.certificate(row).votes != self.run.certificate(then).votes:
                         differing.append(then)
                 progress.add(len(batch.ids))
-        there, here = self.run.header.get("environment", {}), environment(self.device)
+        there, here = self.run.header.get("environment", {}), environment(self.built.g.device)
         same = all(there.get(name) == here[name] for name in ("torch", "platform", "device"))
         if differing and same:
             ids = ", ".join(str(row["id"]) for row in differing[:10])
@@ -234,7 +232,7 @@ class _Again:
             for row in rows:
                 batch = self.images.batch([place[row["id"]]])
                 noise = self.built.g.noise(1, self.seed, batch.ids)
-                x = batch.images.to(self.device)
+                x = batch.images.to(self.built.g.device)
                 sampler = Sampler(self.built.g, x, noise, self.batch_size)
                 found.p_values |= _compared(sampler, self.run.certificate(row))
                 found.resampled += 1

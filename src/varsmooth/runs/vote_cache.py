@@ -10,15 +10,14 @@ import hashlib
 import json
 import secrets
 import warnings
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from varsmooth.cascade import Gate, describe_gate
+from varsmooth.cascade import describe_gate
 from varsmooth.errors import require
 from varsmooth.files import append_lines, make_folder
 from varsmooth.identity import earlier_fingerprint, fingerprint
@@ -103,42 +102,33 @@ class RememberingClassifier(SmoothedClassifier):
                 stacklevel=2,
             )
 
-    def _count(
-        self,
-        x: Tensor,
-        n: int,
-        sigma: Tensor,
-        noise: NoiseStream,
-        purpose: str,
-        start: int,
-        batch_size: int | None,
-    ) -> Tensor:
+    def votes(self, x: Tensor, n: int, **draws: Any) -> Tensor:
         """The counts of `SmoothedClassifier`, from the store where it has them."""
-        if noise.scope or purpose not in PURPOSES:
-            return super()._count(x, n, sigma, noise, purpose, start, batch_size)
+        sigma, noise = draws.get("sigma"), draws.get("noise")
+        purpose, start = draws.get("purpose", "votes"), draws.get("start", 0)
+        if sigma is None or noise is None or noise.scope or purpose not in PURPOSES:
+            return super().votes(x, n, **draws)
         drawn = f"{purpose} from {start}" if start else purpose
-        keys = vote_keys(x, n - start, sigma, noise, drawn, self.gate)
+        keys = self._keys(x, n - start, sigma, noise, drawn)
         missing = [row for row, key in enumerate(keys) if key not in self.store.counts]
         if missing:
-            counts = super()._count(
-                x[missing], n, sigma[missing], noise.rows(missing), purpose, start, batch_size
-            )
+            rest = draws | {"sigma": sigma[missing], "noise": noise.rows(missing)}
+            counts = super().votes(x[missing], n, **rest)
             found = zip(missing, counts.tolist(), strict=True)
             self.store.add({keys[row]: tuple(count) for row, count in found})
         return torch.tensor([self.store.counts[key] for key in keys], device=x.device)
 
-
-def vote_keys(
-    x: Tensor, n: int, sigma: Tensor, noise: NoiseStream, purpose: str, gate: Gate | None = None
-) -> Sequence[VoteKey]:
-    """What each image's votes are stored under."""
-    kind = f"{'lattice' if noise.lattice else 'gaussian'} {x.device.type} {x.dtype}"
-    if gate is not None:  # it turns votes into "pass", so that it decides the counts too
-        network = fingerprint(gate) if isinstance(gate, nn.Module) else ""
-        kind += f" {json.dumps(describe_gate(gate))} {network}"
-    pixels = x.detach().cpu().contiguous().numpy()  # whatever their layout in memory
-    digests = [hashlib.sha256(image.tobytes()).hexdigest()[:32] for image in pixels]
-    return [
-        VoteKey(digest, id, noise.seed, purpose, n, level, kind)
-        for digest, id, level in zip(digests, noise.ids, sigma.tolist(), strict=True)
-    ]
+    def _keys(
+        self, x: Tensor, n: int, sigma: Tensor, noise: NoiseStream, purpose: str
+    ) -> list[VoteKey]:
+        """What each image's votes are stored under."""
+        kind = f"{'lattice' if noise.lattice else 'gaussian'} {x.device.type} {x.dtype}"
+        if self.gate is not None:  # it turns votes into "pass", so that it decides the counts too
+            network = fingerprint(self.gate) if isinstance(self.gate, nn.Module) else ""
+            kind += f" {json.dumps(describe_gate(self.gate))} {network}"
+        pixels = x.detach().cpu().contiguous().numpy()  # whatever their layout in memory
+        digests = [hashlib.sha256(image.tobytes()).hexdigest()[:32] for image in pixels]
+        return [
+            VoteKey(digest, id, noise.seed, purpose, n, level, kind)
+            for digest, id, level in zip(digests, noise.ids, sigma.tolist(), strict=True)
+        ]

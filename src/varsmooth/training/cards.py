@@ -87,7 +87,7 @@ def _certified(table: VoteTable) -> Metrics:
 
 def plain_accuracy(g: SmoothedClassifier, data: ImageDataset) -> float:
     """The accuracy of f itself on images without noise; a conditional f gets σ = 0."""
-    device, answers = next(g.classifier.parameters()).device, []
+    device, answers = g.device, []
     with evaluation_mode(g), torch.no_grad():
         for x, _, _ in data.batches(100):
             logits = g.logits(x.to(device), torch.zeros(len(x), device=device))

@@ -105,7 +105,7 @@ def tabulate(
 ) -> ConfidentVotes:
     """The votes of f on every image of `data` at every level: the draws `certify` would take."""
     labels = data.known_labels
-    device = next(g.classifier.parameters()).device
+    device = g.device
     wanted = (("votes", n), ("class-selection", n0))
     needed, tables = torch.tensor(confidences, device=device), []
     bar = Progress(len(data) * len(levels) * (n + n0), "votes", unit="votes")
@@ -131,12 +131,10 @@ def tabulate(
     return ConfidentVotes(tuple(levels), tuple(confidences), votes, selection, labels, n, n0)
 
 
-def rules(
-    table: ConfidentVotes, stages: int = 4, thresholds: Sequence[float] = THRESHOLDS
-) -> Iterator[Rule]:
+def rules(table: ConfidentVotes, stages: int = 4) -> Iterator[Rule]:
     """Every rule of up to `stages` levels; levels and thresholds fall, the last one is ½."""
     falling = sorted(range(len(table.levels)), key=lambda j: -table.levels[j])
-    careful = sorted(thresholds, reverse=True)
+    careful = sorted(THRESHOLDS, reverse=True)
     for count in range(1, stages + 1):
         for columns in itertools.combinations(falling, count):
             for early in itertools.combinations_with_replacement(careful, count - 1):

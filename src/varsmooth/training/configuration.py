@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from varsmooth.errors import VarsmoothError, nearest, require
+from varsmooth.errors import explained, nearest, require
 from varsmooth.models.names import CLASSIFIERS, SELECTORS, check_network
 from varsmooth.models.settings import Precision
 from varsmooth.models.source import Source
@@ -185,6 +185,9 @@ class SelectorConfig(TrainingConfig):
         check_network(self.network, SELECTORS)
 
 
+AnyConfig = ClassifierConfig | SelectorConfig
+
+
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(Typed):
     """What is tried, and what for.
@@ -258,10 +261,8 @@ def read_preset(name: str) -> dict[str, Any]:
         known = preset_names()
         require(name in known, f"there is no preset {name!r}{nearest(name, known)}")
         path = PRESETS / f"{name}.yaml"
-    try:
+    with explained(yaml.YAMLError, lambda error: f"{name} is not readable as YAML: {error}"):
         values = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise VarsmoothError(f"{name} is not readable as YAML: {error}") from error
     require(isinstance(values, dict), f"{name} must hold `key: value` lines")
     return renamed(values)
 

@@ -17,7 +17,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 from varsmooth.data import ImageDataset
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import explained, require
 from varsmooth.noise import keyed_generator
 from varsmooth.processes import Engine
 from varsmooth.training.configuration import TrainingConfig
@@ -269,12 +269,9 @@ def _say_epoch(epochs: int, entry: Entry) -> None:
 
 def tensorboard(folder: Path) -> Logger:
     """TensorBoard logs in the folder."""
-    try:
+    missing = "TensorBoard logs need tensorboard; install it with: pip install tensorboard"
+    with explained(ImportError, missing):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise VarsmoothError(
-            "TensorBoard logs need tensorboard; install it with: pip install tensorboard"
-        ) from error
     writer: Any = SummaryWriter(str(folder))
 
     def log(entry: Entry) -> None:

@@ -15,9 +15,8 @@ def optimizers(module: nn.Module, config: TrainingConfig) -> list[torch.optim.Op
     With AdamW only kernels and matrices decay, not biases and scales.
     """
     trained = [p for p in module.parameters() if p.requires_grad]
-    kernels = [p for p in trained if p.ndim == 4] if config.muon > 0 else []
-    turned = {id(p) for p in kernels}
-    rest = [p for p in trained if id(p) not in turned]
+    kernels = [p for p in trained if p.ndim == 4 and config.muon > 0]
+    rest = [p for p in trained if p.ndim != 4 or config.muon == 0]
     groups: list[dict[str, Any]] = [
         {"params": [p for p in rest if p.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in rest if p.ndim <= 1], "weight_decay": 0.0},

@@ -10,17 +10,12 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import explained, require
 from varsmooth.files import check_unused, replace_file
 from varsmooth.models.descriptions import CONFIG, Part, describe
 from varsmooth.models.networks import build
 from varsmooth.training.cards import Metrics
-from varsmooth.training.configuration import (
-    ClassifierConfig,
-    SelectorConfig,
-    TrainingConfig,
-    renamed,
-)
+from varsmooth.training.configuration import AnyConfig, TrainingConfig, renamed
 
 STATE = "state.pt"
 
@@ -45,15 +40,13 @@ def save_state(
     path: Path, parts: Mapping[str, Any], position: Position, config: TrainingConfig
 ) -> None:
     """Write the parts (anything with a state_dict), the position and the run's configuration."""
+    state = {
+        "config": json.dumps(identity(config)),
+        "progress": json.dumps(asdict(position)),
+        "parts": {name: part.state_dict() for name, part in parts.items()},
+    }
     content = io.BytesIO()
-    torch.save(
-        {
-            "config": json.dumps(identity(config)),
-            "progress": json.dumps(asdict(position)),
-            "parts": {name: part.state_dict() for name, part in parts.items()},
-        },
-        content,
-    )
+    torch.save(state, content)
     replace_file(path, content.getvalue())
 
 
@@ -79,14 +72,11 @@ def restore_state(
     """How far the run is, with its parts as they were then."""
     if not path.is_file():
         return Position()
-    try:
+    unreadable = f"{path} is not a training state; delete it, or start anew with resume=False"
+    with explained(Exception, unreadable):  # torch and zip raise many kinds
         state = torch.load(path, map_location=device, weights_only=True)
         then, now = renamed(json.loads(state["config"])), identity(config)
         position, saved = Position(**json.loads(state["progress"])), state["parts"]
-    except Exception as error:  # torch and zip raise many kinds
-        raise VarsmoothError(
-            f"{path} is not a training state; delete it, or start anew with resume=False"
-        ) from error
     different = [
         f"{key}={then[key]} there, {now[key]} now"
         for key in now
@@ -118,10 +108,7 @@ def seeded(network: str, options: Mapping[str, Any], seed: int) -> nn.Module:
 
 
 def finished(
-    config: ClassifierConfig | SelectorConfig,
-    options: dict[str, Any],
-    history: list[dict[str, float]],
-    metrics: Metrics,
+    config: AnyConfig, options: dict[str, Any], history: list[dict[str, float]], metrics: Metrics
 ) -> Part:
     """What the description of a model says about the network that this run trained."""
     return Part(

@@ -16,10 +16,10 @@ from torch.nn import functional
 
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.fitting import fitted
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, explained, require
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
-from varsmooth.models.descriptions import Description, describe
+from varsmooth.models.descriptions import Description
 from varsmooth.models.names import NETWORKS
 from varsmooth.models.networks import ReadsClassifier
 from varsmooth.noise import NoiseStream, keyed_generator
@@ -27,13 +27,8 @@ from varsmooth.objectives import consistency_loss, radius_loss, variational_loss
 from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
-from varsmooth.training.cards import (
-    LAMBDAS,
-    measure_classifier,
-    measure_selector,
-    measured_levels,
-)
-from varsmooth.training.configuration import ClassifierConfig, SelectorConfig
+from varsmooth.training.cards import LAMBDAS, measure_classifier, measure_selector, measured_levels
+from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
 from varsmooth.training.loop import Logger, fit
 from varsmooth.training.state import already_trained, finished, seeded
 
@@ -132,11 +127,7 @@ def train_selector(config: SelectorConfig, *loggers: Logger) -> Path:
     return _launched(_train_selector, config, loggers)
 
 
-def _launched(
-    train: Callable[..., None],
-    config: ClassifierConfig | SelectorConfig,
-    loggers: tuple[Logger, ...],
-) -> Path:
+def _launched(train: Callable[..., None], config: AnyConfig, loggers: tuple[Logger, ...]) -> Path:
     with writing_to(config.out):
         launch(partial(train, config, loggers), config.device, config.devices)
     return config.out
@@ -149,10 +140,13 @@ def _train_classifier(
         return
     data = load_source(config, config.train_split)
     held_out = load_source(config, config.held_out_split)
+    implied: dict[str, Any] = {"conditional": True} if config.universal else {}
     if config.frozen is not None:  # its outputs keep their meaning
         behind = load_checkpoint(config.frozen, config.trust)
-        if behind.classifier is None:
+        part = behind.description.classifier
+        if behind.classifier is None or part is None:
             raise VarsmoothError(f"{config.frozen} holds no classifier")
+        implied = {"classifier": part.network, "classifier_options": part.options}
         g = SmoothedClassifier(behind.classifier, FixedSelector(config.sigma))
         data, held_out = (fitted(d, g, *behind.description.trained_on) for d in (data, held_out))
     require(
@@ -160,7 +154,7 @@ def _train_classifier(
         f"{data.name} has one class; a classifier needs two or more (in a folder of images, a "
         "subfolder for each)",
     )
-    options = _network_options(config, data, **_implied(config))
+    options = _network_options(config, data, **implied)
     module = seeded(config.network, options, config.seed)
     if config.frozen is not None:
         _initialise(module.get_submodule("classifier"), config.frozen, config.trust)
@@ -233,27 +227,12 @@ def _initialise(module: nn.Module, source: str, trust: list[str]) -> None:
         if classifier is None:
             raise VarsmoothError(f"{source} holds no classifier to start from")
         weights = classifier.state_dict()
-    try:
+    misfit = f"the weights in {source} do not fit the network {type(module).__name__}"
+    with explained(RuntimeError, f"{misfit}; start from one with the same options"):
         module.load_state_dict(weights)
-    except RuntimeError as error:
-        raise VarsmoothError(
-            f"the weights in {source} do not fit the network {type(module).__name__}; start from "
-            "one with the same options"
-        ) from error
 
 
-def _implied(config: ClassifierConfig) -> dict[str, Any]:
-    """The options of the network that other options of the run decide."""
-    if config.frozen is None:
-        return {"conditional": True} if config.universal else {}
-    behind = describe(config.frozen).classifier
-    assert behind is not None
-    return {"classifier": behind.network, "classifier_options": behind.options}
-
-
-def _network_options(
-    config: ClassifierConfig | SelectorConfig, data: ImageDataset, **more: Any
-) -> dict[str, Any]:
+def _network_options(config: AnyConfig, data: ImageDataset, **more: Any) -> dict[str, Any]:
     """What the data set says of a registered network that asks for it, then the user's word."""
     if ":" in config.network:
         return dict(config.network_options)

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from tqdm import tqdm
 
 from varsmooth import bounds
@@ -68,9 +67,6 @@ class Setting:
 class Tuning:
     """The best setting for a goal, beside the best single σ for the same goal and images."""
 
-    goal: Goal
-    radius: float
-    images: int
     best: Setting
     fixed_sigma: float
     fixed_score: float
@@ -130,7 +126,7 @@ def tune(
         score_setting(table, raw, sigma_a, [column], goal, radius) for column in range(len(ladder))
     ]
     top = int(np.argmax(fixed))
-    return Tuning(goal, radius, len(data), best, ladder[top], fixed[top])
+    return Tuning(best, ladder[top], fixed[top])
 
 
 def _runs(levels: int) -> Iterator[tuple[int, ...]]:
@@ -153,7 +149,7 @@ def tabulate_votes(
     labels, tables = data.known_labels, []
     with Progress(len(data) * len(levels) * n, "votes", unit="votes") as bar:
         for x, _, ids in data.batches(10):
-            x, noise = _on_device(g, x), g.noise(len(x), seed, ids)
+            x, noise = x.to(g.device), g.noise(len(x), seed, ids)
             counts = []
             for sigma in levels:
                 level = x.new_full((len(x),), sigma)
@@ -178,7 +174,7 @@ def sample_selector(
     try:
         with evaluation_mode(g), torch.no_grad():
             for x, _, ids in data.batches(100):
-                x, noise = _on_device(g, x), g.noise(len(x), seed, ids)
+                x, noise = x.to(g.device), g.noise(len(x), seed, ids)
                 raw.append(learned.samples(x, sigma_m, n, noise, "selector-bounds", batch_size))
     finally:
         learned.lam = before
@@ -208,7 +204,3 @@ def score_setting(
     certified = np.maximum(entry, table.radii(candidates, columns)).min(axis=1)  # Theorem A
     earned = np.where(right, np.maximum(certified, 0), 0)
     return float((earned >= radius).mean() if goal == "certified" else earned.mean())
-
-
-def _on_device(g: SmoothedClassifier, x: Tensor) -> Tensor:
-    return x.to(next(g.classifier.parameters()).device)

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Tally
 from tests.runs.test_hostile import cases, copy, enormous, nobody, parts, pipe
 from tests.small_models import QUICK, run, write_pair
-from varsmooth.app.browse import open_run
+from varsmooth.app.views import open_run
 from varsmooth.errors import VarsmoothError
 
 FEW = "--n 60 --alpha 0.1 --subset 0:2"
