@@ -53,7 +53,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rng = np.random.default_rng(0)
     for name, base in (("bright", 150), ("dark", 60)):
         (tmp_path / "photos" / name).mkdir(parents=True)
-        for i in range(15):
+        for i in range(30):
             pixels = rng.integers(base, base + 40, (8, 8, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.png")
     return tmp_path / "photos"
@@ -68,11 +68,16 @@ def test_adopt_measures_saves_and_says_what_is_next(
     text = said.out
     assert "6 images of photos val" in text
     assert "Accuracy of f without noise: 100 %." in text
-    assert "varsmooth certify --model mine --split val --trust zoo_of_nets:make --out" in text
+    assert (
+        "varsmooth certify --model mine --split val --subset 1::2 --trust zoo_of_nets:make --out"
+        in text
+    )
     assert "outputs for" not in text
     about = describe("mine")
     assert about.image_shape == (3, 8, 8)
     assert about.class_names == ("bright", "dark")
+    assert about.tuned is not None
+    assert about.tuned.half  # the other half of val is left to certify
     assert about.classifier is not None
     assert about.classifier.metrics["val"]["smoothed_accuracy"]["0.1"] == 100
     assert "photos, not trained under noise here; default: σ_a" in card("mine", about)

@@ -66,6 +66,8 @@ def test_train_val_and_test_archives_are_splits_too(tmp_path: Path) -> None:
     assert (len(load_dataset(tmp_path, "val")), len(load_dataset(tmp_path, "train"))) == (2, 8)
     source = Source(data=str(tmp_path))
     assert (unseen_split(source), has_own("val", source)) == ("test", False)
+    names = {load_dataset(tmp_path, split).name for split in ("train", "val", "test")}
+    assert names == {tmp_path.name}
     (tmp_path / "test.npz").rename(tmp_path / "val.npz")
     assert len(load_dataset(tmp_path, "val")) == 3
     with pytest.raises(VarsmoothError, match="no 'test' beside train, val; choose split='val'"):

@@ -70,6 +70,7 @@ def adopt(
     from torch import nn
 
     from varsmooth.data import load_source
+    from varsmooth.data.catalog import tuned_images, tuned_on, unseen_split
     from varsmooth.data.fitting import fitted, outputs_on
     from varsmooth.models.checkpoints import save
     from varsmooth.models.networks import build
@@ -86,7 +87,8 @@ def adopt(
     names = tuple(getattr(network, "class_names", ())) or unseen.class_names
     shape = getattr(network, "image_shape", None) or unseen.shape
     g = SmoothedClassifier(network, FixedSelector(levels[0]))
-    chosen = fitted(unseen.few(images), g, names, shape)
+    tuned = tuned_on(source, split, images)
+    chosen = fitted(tuned_images(tuned, unseen), g, names, shape)
     began = time.perf_counter()
     metrics, _ = measure_classifier(network, chosen, levels, n, seed)
     pace = (time.perf_counter() - began) / (len(chosen) * n * len(levels))  # seconds per image
@@ -124,7 +126,12 @@ def adopt(
         advice += f"; note that it has {outputs} outputs for {len(names)} classes"
     part, where = Part(factory, metrics={split: metrics}), source.entries()
     described = Description(
-        **where, class_names=names, sigma_a=float(best), image_shape=chosen.shape, classifier=part
+        **where,
+        class_names=names,
+        sigma_a=float(best),
+        image_shape=chosen.shape,
+        classifier=part,
+        tuned=tuned,
     )
     save(out, described, classifier=network.cpu())
     own, ready = {"trust": factory}, Path(f"{out}-noise") if epoch else out
@@ -136,7 +143,13 @@ def adopt(
         out=ready,
     )
     again = command(f"adopt {factory}", **where, split=split, out=f"{out}-checked")
-    certify = command(f"certify --model {ready} --split {split}", **own, out=f"runs/{ready.name}")
+    certify = command(
+        f"certify --model {ready}",
+        split=unseen_split(source),
+        subset="1::2" if tuned.half else None,
+        **own,
+        out=f"runs/{ready.name}",
+    )
     tune = command(f"tune {ready} --goal cascade", **own)
     conclude(
         [

@@ -51,12 +51,10 @@ class HeldOut(Source):
         return command(f"certify --model {model}", **given, **settings)
 
     def tuned(self, model: str) -> Tuned:
-        """The images to choose settings on: half of them where there are no others to certify."""
-        from varsmooth.data.catalog import unseen_split
+        """The images to choose settings on."""
+        from varsmooth.data.catalog import tuned_on
 
-        source = self.filled(describe(model).source).absolute()
-        half = self.split == unseen_split(source) == "val"
-        return Tuned(str(source.data), self.split, self.images, half)
+        return tuned_on(self.filled(describe(model).source), self.split, self.images)
 
     def announce(self, doing: str, model: str, n: int) -> None:
         """Say what will be done, or what is not there."""

@@ -69,6 +69,12 @@ def load_source(source: Source, split: str) -> ImageDataset:
     return load_dataset(str(source.data), split, source.root, source.resize)
 
 
+def tuned_on(source: Source, split: str, images: int) -> Tuned:
+    """The images to choose settings on: half of the split where there are no others to certify."""
+    half = split == unseen_split(source) == "val"
+    return Tuned(str(source.absolute().data), split, images, half)
+
+
 def tuned_images(tuned: Tuned, images: ImageDataset) -> ImageDataset:
     """Those of a split that settings are chosen on."""
     return (images[::2] if tuned.half else images).few(tuned.images)

@@ -39,7 +39,8 @@ def load_folder(folder: Path, split: str, resize: int | None = None) -> ImageDat
     )
     part = parts[chosen]
     data = _read_folder(part, name, resize) if part.is_dir() else load_arrays(part, "test")
-    return split_off(data, split) if divided else replace(data, name=name, split=split)
+    data = replace(data, name=name)
+    return split_off(data, split) if divided else replace(data, split=split)
 
 
 def _read_folder(folder: Path, name: str, resize: int | None) -> ImageDataset:

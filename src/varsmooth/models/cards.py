@@ -111,7 +111,7 @@ def _levels(metrics: Mapping[str, Any]) -> list[str]:
     for lam, row in metrics["sigma"].items():
         rho = row.get("rank_correlation")
         numbers = (f"{row[key]:.4f}" for key in ("mean", "std", "min", "max"))
-        rows.append((lam, *numbers, "" if rho is None else f"{rho:.2f}"))
+        rows.append((lam, *numbers, "–" if rho is None else f"{rho:.2f}"))
     head = (
         f"The level σ_s that h chooses (median of {metrics['samples']} samples), over the images; "
         "ρ is its rank correlation with the image's best level:"
