@@ -102,6 +102,7 @@ def _measure(case: Case, votes: Path | None, store: Path) -> dict[str, Any]:
         "samples_mean": float(samples.mean()),
         "samples_quartiles": np.percentile(samples, [25, 50, 75]).tolist(),
         "fewer": case.n_max / float(samples.mean()),
+        "busiest": float(np.sort(samples)[-max(len(samples) // 20, 1) :].sum() / samples.sum()),
         "accuracy": right(found, labels).mean(axis=0).tolist(),
         **({} if case.model.cascade else hindsight(found, labels, case.n_max)),
         "speed": _speed(built.g, images, case.n_max),
@@ -258,7 +259,8 @@ def _summary(case: Mapping[str, Any]) -> str:
     text = (
         f"{case['case']} ({case['precision']}): {case['images']:,} images, "
         f"{case['samples_mean']:,.0f} samples an image on average, {case['fewer']:.0f} times fewer "
-        f"than {case['n_max']:,}; certified accuracy {curve} % at these radii."
+        f"than {case['n_max']:,}; a twentieth of the images took {100 * case['busiest']:.0f} % of "
+        f"them; certified accuracy {curve} % at these radii."
     )
     if "lost" not in case:
         return text
