@@ -45,7 +45,7 @@ browser: env     ## test the app in a real browser; needs Chromium
 reproduce: env   ## the paper's experiments: a list, or one of them with NAME=certified
 	$(BIN)/python -m reproduce $(or $(NAME),list)
 
-bench: env       ## benchmarks against other tools, 25 minutes; installs ART
+bench: env       ## benchmarks against other tools, 20 minutes, and the curve, hours; installs ART
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench
 	$(BIN)/python -m benchmarks
 

@@ -123,7 +123,7 @@ def tables(results: Results) -> dict[str, str]:
     """The generated parts of the README by name."""
     return {
         "machine": f"{results['processor']}, {results['threads']} thread, "
-        f"torch {results['torch']}, {results['seconds'] / 60:.0f} minutes.",
+        f"torch {results['torch']}. Minutes: {_minutes(results['seconds'])}.",
         "targets": _table(
             ["what", "target", "measured", "lowest … highest", "met"],
             [row.cells() for row in rows(results)],
@@ -265,6 +265,10 @@ def _cost(row: Results) -> str:
 
 def _spread(ratio: dict[str, float]) -> str:
     return f"{ratio['median']:.2f} ({ratio['low']:.2f} … {ratio['high']:.2f})"
+
+
+def _minutes(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{name} {taken / 60:.1f}" for name, taken in seconds.items())
 
 
 def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

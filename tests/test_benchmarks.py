@@ -53,7 +53,7 @@ def test_every_part_runs_and_fills_its_table(tmp_path: Path) -> None:
         "processor": processor(),
         "threads": 1,
         "torch": torch.__version__,
-        "seconds": 1.0,
+        "seconds": {"fixed": 90.0, "dual": 1.0},
     }
     results = json.loads(json.dumps(small))
     found = [row.what for row in rows(results)]
@@ -71,6 +71,7 @@ def test_every_part_runs_and_fills_its_table(tmp_path: Path) -> None:
     assert any("ART" in line for line in found) == HAS_ART
     page = filled((BENCHMARKS / "README.md").read_text(), tables(results))
     assert "conv4, N = 40: fraction of the limit" in page
+    assert "Minutes: fixed 1.5, dual 0.0." in page
     assert filled(page, tables(results)) == page
 
 

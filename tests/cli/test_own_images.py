@@ -49,14 +49,16 @@ def test_every_verb_can_be_typed_as_the_one_before_says(
     assert "val a fixed fifth of each class, because photos has no val" in said.err
     assert "an epoch has 16 images, so a batch has 16" in said.err
     assert "crop 4, flip" in said.err
-    certify, selector = proposed(said.out)
+    certify, cascade, selector = proposed(said.out)
     assert "--trust own_nets:tiny" in selector
     assert run(certify + QUICK) == 0
     verify = proposed(capsys.readouterr().out)[1]
     assert run(f"{verify} --replay 1") == 0
     assert Run.open("runs/mine-certified").header["dataset"]["size"] == 4
     assert "not split" not in capsys.readouterr().err  # said once, by train
-    assert run("tune runs/mine --goal cascade --n 60 --trust own_nets:tiny") == 0
+    assert run(f"{certify}{QUICK}") == 0
+    assert "resuming: 4 of 4 images are there" in capsys.readouterr().err
+    assert run(f"{cascade} --n 60") == 0
     cascade = proposed(capsys.readouterr().out)[-1]
     assert "--split val --subset 1::2 " in cascade  # the half that tuning has not seen
     monkeypatch.chdir(here / "runs")  # the model knows where its images are
@@ -117,8 +119,11 @@ def test_settings_are_not_certified_on_the_images_that_chose_them_without_a_word
     words = f"certify --model runs/mine --trust own_nets:tiny --split val{QUICK}"
     assert run(f"{words} --out runs/val") == 0
     assert "warning: the model's settings were chosen on 2 of these 4" in capsys.readouterr().err
-    assert run(f"{words} --subset 1::2 --out runs/half") == 0
-    assert "warning" not in capsys.readouterr().err
+    for i, more in enumerate(("--subset 1::2", "--sigma 0.2", "--cascade 0.2,0.1")):
+        assert run(f"{words} {more} --out runs/unseen-{i}") == 0
+        said = capsys.readouterr().err
+        assert "warning" not in said
+        assert "resuming" not in said
     assert run("report runs/val") == 0
     said = Path("report/val/report.html").read_text()
     assert "settings were chosen on 2 of its 4 images" in said

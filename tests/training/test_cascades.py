@@ -10,9 +10,10 @@ import torch
 
 from tests.small_models import run, table, write_pair
 from varsmooth import CascadeSelector, SmoothedClassifier, certify, load, load_dataset
+from varsmooth.cli.tune import HeldOut, certify_tuned
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.cards import card
-from varsmooth.models.descriptions import describe
+from varsmooth.models.descriptions import describe, own_copy, rewrite
 from varsmooth.models.settings import Settings, TunedStages, read_stages, stages_for
 from varsmooth.runs.records import Run
 from varsmooth.runs.verifying import verify_run
@@ -84,6 +85,32 @@ def test_stages_are_read_and_chosen_by_lambda() -> None:
     assert [stages_for(family, lam).lam for lam in (0, 0.5, 0.6, 1)] == [0.0, 0.0, 0.6, 0.6]
     with pytest.raises(VarsmoothError, match="lam"):
         stages_for(family, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("levels", "words"),
+    [
+        ([(0.25, 0.1), (0.5, 0.1)], ["--cascade tuned --lam 1 --out runs/f-cascade"]),
+        ([(0.1,), (0.25,)], ["--sigma 0.25 --out runs/f-fixed"]),
+        (
+            [(0.25, 0.1), (0.5,)],
+            [
+                "--sigma 0.5 --out runs/f-fixed",
+                "--cascade tuned --lam 0 --out runs/f-cascade  "
+                "# more accurate, average radius no larger",
+            ],
+        ),
+    ],
+)
+def test_a_cascade_is_proposed_where_there_is_one(
+    levels: list[tuple[float, ...]], words: list[str], tmp_path: Path
+) -> None:
+    members = tuple(TunedStages(i / 2, s, (0.5,) * len(s)) for i, s in enumerate(levels))
+    folder = own_copy("cifar10-0.25", tmp_path / "f", "tuned")
+    about = rewrite(folder, dataclasses.replace(describe(folder), cascades=members))
+    assert about.has_cascade is ("cascade" in words[-1])
+    found = certify_tuned(members, folder, HeldOut())
+    assert [line.partition("/f ")[2] for line in found] == words
 
 
 def test_load_takes_stages_and_refuses_what_does_not_fit() -> None:

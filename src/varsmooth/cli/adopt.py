@@ -2,7 +2,10 @@
 
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out, say
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
@@ -12,6 +15,11 @@ from varsmooth.models.cards import accuracy_table, plain
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.source import Source
 from varsmooth.typed import Count, Device, NonNegative, Positive
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from varsmooth.data import ImageDataset
 
 
 def adopt(
@@ -49,7 +57,7 @@ def adopt(
         n: votes per image and level
     """
     levels = sorted(levels or (0.06, 0.12, 0.25, 0.5))
-    from varsmooth.bounds import clopper_pearson_lower, fewest_votes_to_certify
+    from varsmooth.bounds import fewest_votes_to_certify
 
     fewest = fewest_votes_to_certify(ALPHA - ALPHA_SELECT)
     require(n >= fewest, f"--n {n} votes certify nothing; at least {fewest} are needed")
@@ -64,100 +72,155 @@ def adopt(
         n=n,
         levels=",".join(f"{level:g}" for level in levels),
     )
-    import time
-
-    import numpy as np
-    from torch import nn
-
     from varsmooth.data import load_source
-    from varsmooth.data.catalog import tuned_images, tuned_on, unseen_split
+    from varsmooth.data.catalog import tuned_images, tuned_on
     from varsmooth.data.fitting import fitted, outputs_on
     from varsmooth.models.checkpoints import save
-    from varsmooth.models.networks import build
     from varsmooth.processes import choose_device
     from varsmooth.selectors import FixedSelector
     from varsmooth.smoothing import SmoothedClassifier
-    from varsmooth.training.cards import measure_classifier
 
-    network: nn.Module = build(factory).to(choose_device(device)).eval()
-    if any(kind.__module__.startswith("transformers.") for kind in type(network).__mro__):
-        note = "a bare transformers model is not given the normalised images that it expects"
-        say(f"note: {note}; let {factory} return from_transformers(model, processor)", sys.stderr)
-    unseen = load_source(source, split)
+    network = _made(factory).to(choose_device(device)).eval()
+    g = SmoothedClassifier(network, FixedSelector(levels[0]))
+    unseen, tuned = load_source(source, split), tuned_on(source, split, images)
     names = tuple(getattr(network, "class_names", ())) or unseen.class_names
     shape = getattr(network, "image_shape", None) or unseen.shape
-    g = SmoothedClassifier(network, FixedSelector(levels[0]))
-    tuned = tuned_on(source, split, images)
     chosen = fitted(tuned_images(tuned, unseen), g, names, shape)
-    began = time.perf_counter()
-    metrics, _ = measure_classifier(network, chosen, levels, n, seed)
-    pace = (time.perf_counter() - began) / (len(chosen) * n * len(levels))  # seconds per image
-    certified = metrics["certified"]
-    chance = np.bincount(chosen.known_labels).max() / len(chosen)  # of the commonest class
-    right = round(metrics["plain_accuracy"] / 100 * len(chosen))
-
-    def guessing(correct: int) -> bool:
-        return bool(clopper_pearson_lower(correct, len(chosen), 0.05) <= chance)
-
-    votes = metrics["smoothed_accuracy"]
-    able = [level for level in votes if not guessing(round(votes[level] / 100 * len(chosen)))]
-    lowest = f"{levels[0]:g}"
-    best = max(able or [lowest], key=lambda level: float(certified[level]["average_radius"]))
-    loss, guesses = metrics["plain_accuracy"] - votes[best], guessing(right)
-    epoch = None
-    if guesses or loss > 5:
-        with suppress(VarsmoothError):  # there may be no images to train on
-            minutes = 3 * pace * len(load_source(source, "train")) / 60
-            epoch = f"about {max(minutes, 0.1):.1f} min per epoch"
-    if guesses:
-        advice = (
-            f"the classifier is no better than chance: right on {right} of {len(chosen)} images; "
-            "check its weights, its normalisation and the order of its classes, or train it"
-        )
-    elif loss > 5:
-        advice = (
-            f"noise of σ = {best} costs {loss:.0f} points of accuracy: fine-tune under noise "
-            f"({epoch or f'{data} has no training images'})"
-        )
-    else:
-        advice = f"the classifier stands noise of σ = {best} well as it is"
-    outputs = outputs_on(chosen, g)
+    trial = Trial.of(network, chosen, levels, n, seed)
+    epoch = trial.epoch(source) if trial.guesses or trial.loss > 5 else None
+    advice, outputs = trial.advice(epoch), outputs_on(chosen, g)
     if outputs != len(names):
         advice += f"; note that it has {outputs} outputs for {len(names)} classes"
-    part, where = Part(factory, metrics={split: metrics}), source.entries()
     described = Description(
-        **where,
+        **source.entries(),
         class_names=names,
-        sigma_a=float(best),
+        sigma_a=float(trial.best),
         image_shape=chosen.shape,
-        classifier=part,
+        classifier=Part(factory, metrics={split: trial.metrics}),
         tuned=tuned,
     )
     save(out, described, classifier=network.cpu())
-    own, ready = {"trust": factory}, Path(f"{out}-noise") if epoch else out
+    said = [
+        f"{len(chosen)} images of {chosen.name} {split}, the classifier as it is",
+        plain("\n".join(accuracy_table(trial.metrics))),
+        f"{advice}; saved in {out}",
+    ]
+    ready = Path(f"{out}-noise") if epoch else out
     where = {"data": data, "root": root, "resize": resize}
     train = command(
-        f"train classifier --network {factory} --initial {out} --sigma {best}",
+        f"train classifier --network {factory} --initial {out} --sigma {trial.best}",
         **where,
-        **own,
+        trust=factory,
         out=ready,
     )
-    again = command(f"adopt {factory}", **where, split=split, out=f"{out}-checked")
+    first = [f"{train}  # add --flip false if left and right tell classes apart"] * bool(epoch)
+    if trial.guesses:
+        again = command(f"adopt {factory}", **where, split=split, out=f"{out}-checked")
+        conclude(said, *first, f"{again}  # once it is mended")
+    else:
+        conclude(said, *first, *_certify(ready, source, factory, tuned.half))
+
+
+def _made(factory: str) -> "nn.Module":
+    """What the factory returns, with a note if its images will not be normalised."""
+    from varsmooth.models.networks import build
+
+    network = build(factory)
+    if any(kind.__module__.startswith("transformers.") for kind in type(network).__mro__):
+        note = "a bare transformers model is not given the normalised images that it expects"
+        say(f"note: {note}; let {factory} return from_transformers(model, processor)", sys.stderr)
+    return network
+
+
+def _certify(model: Path, source: Source, factory: str, half: bool) -> list[str]:
+    """The commands from a model that can be certified to its report and to a cascade."""
+    from varsmooth.data.catalog import unseen_split
+
+    run = f"runs/{model.name}-certified"
     certify = command(
-        f"certify --model {ready}",
+        f"certify --model {model}",
         split=unseen_split(source),
-        subset="1::2" if tuned.half else None,
-        **own,
-        out=f"runs/{ready.name}",
+        subset="1::2" if half else None,
+        trust=factory,
+        out=run,
     )
-    tune = command(f"tune {ready} --goal cascade", **own)
-    conclude(
-        [
-            f"{len(chosen)} images of {chosen.name} {split}, the classifier as it is",
-            plain("\n".join(accuracy_table(metrics))),
-            f"{advice}; saved in {out}",
-        ],
-        *[f"{train}  # add --flip false if left and right tell classes apart"] * bool(epoch),
-        *[f"{again}  # once it is mended"] * guesses,
-        *[certify, command(f"report runs/{ready.name}"), tune] * (not guesses),
-    )
+    tune = command(f"tune {model} --goal cascade", trust=factory)
+    return [certify, command(f"report {run}"), tune]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A classifier measured under noise. seconds: for one image, one vote."""
+
+    metrics: dict[str, Any]
+    images: "ImageDataset"
+    seconds: float
+
+    @classmethod
+    def of(
+        cls, network: "nn.Module", images: "ImageDataset", levels: list[float], n: int, seed: int
+    ) -> "Trial":
+        """n votes for each image at each level."""
+        import time
+
+        from varsmooth.training.cards import measure_classifier
+
+        began = time.perf_counter()
+        metrics, _ = measure_classifier(network, images, levels, n, seed)
+        votes = len(images) * n * len(levels)
+        return cls(metrics, images, (time.perf_counter() - began) / votes)
+
+    @property
+    def right(self) -> int:
+        """Images that f gets right without noise."""
+        return round(float(self.metrics["plain_accuracy"]) / 100 * len(self.images))
+
+    @property
+    def guesses(self) -> bool:
+        """Whether f may be no better than the commonest class."""
+        return self._may_guess(self.right)
+
+    @cached_property
+    def best(self) -> str:
+        """The level of the largest average radius at which the vote does not guess."""
+        votes, certified = self.metrics["smoothed_accuracy"], self.metrics["certified"]
+        able = [s for s in votes if not self._may_guess(round(votes[s] / 100 * len(self.images)))]
+        lowest = next(iter(votes))
+        return str(max(able or [lowest], key=lambda s: float(certified[s]["average_radius"])))
+
+    @property
+    def loss(self) -> float:
+        """Points of accuracy that noise at the best level costs."""
+        plain, votes = self.metrics["plain_accuracy"], self.metrics["smoothed_accuracy"]
+        return float(plain - votes[self.best])
+
+    def _may_guess(self, correct: int) -> bool:
+        import numpy as np
+
+        from varsmooth.bounds import clopper_pearson_lower
+
+        chance = np.bincount(self.images.known_labels).max() / len(self.images)
+        return bool(clopper_pearson_lower(correct, len(self.images), 0.05) <= chance)
+
+    def epoch(self, source: Source) -> str | None:
+        """How long an epoch of training takes, in words; None without images to train on."""
+        from varsmooth.data import load_source
+
+        with suppress(VarsmoothError):
+            minutes = 3 * self.seconds * len(load_source(source, "train")) / 60
+            return f"about {max(minutes, 0.1):.1f} min per epoch"
+        return None
+
+    def advice(self, epoch: str | None) -> str:
+        """What the measurements mean, in a sentence."""
+        if self.guesses:
+            return (
+                f"the classifier is no better than chance: right on {self.right} of "
+                f"{len(self.images)} images; check its weights, its normalisation and the order of "
+                "its classes, or train it"
+            )
+        if self.loss > 5:
+            how = epoch or f"{self.images.name} has no training images"
+            cost = f"noise of σ = {self.best} costs {self.loss:.0f} points of accuracy"
+            return f"{cost}: fine-tune under noise ({how})"
+        return f"the classifier stands noise of σ = {self.best} well as it is"

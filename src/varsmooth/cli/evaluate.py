@@ -84,7 +84,7 @@ def _print_predictions(
     from varsmooth.runs.predicting import predict_photos
 
     built = build(model, choose_device(device))
-    if built.about and built.about.cascades and model.cascade is None and model.sigma is None:
+    if built.about and built.about.has_cascade and model.cascade is None and model.sigma is None:
         say("note: this model has a tuned cascade; use it with --cascade tuned", sys.stderr)
     for data in chosen:
         for file, answer in predict_photos(built, data, settings, batch_size):
@@ -270,7 +270,7 @@ def _level(model: ModelOptions) -> str:
         return f"by cascade {model.cascade}" + (f" gate {model.gate:g}" if model.gate else "")
     if about is None:
         return "by the model"
-    unused = " (--cascade tuned is there too)" if about.cascades else ""
+    unused = " (--cascade tuned is there too)" if about.has_cascade else ""
     if about.selector is None:
         return f"{about.default_sigma:g}{unused}"
     chosen = about.recommended.get("lam", 0) if model.lam is None else model.lam

@@ -47,6 +47,7 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
             f"the classifier is in {out}",
         ],
         command(f"certify --model {out}", **where),
+        command(f"tune {out} --goal cascade", trust=trust),
         command(f"train selector --classifier {out}", trust=trust, **augmentation, out=f"{out}-h"),
     )
 

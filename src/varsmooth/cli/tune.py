@@ -1,5 +1,6 @@
 """`varsmooth tune` and `measure`: settings chosen, and a card written, on held-out images."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from varsmooth.errors import require
 from varsmooth.files import check_unused
 from varsmooth.models.cards import CARD, has_card, plain, write_card
 from varsmooth.models.descriptions import CONFIG, Tuned, describe, find, own_copy, rewrite
-from varsmooth.models.settings import Settings
+from varsmooth.models.settings import Settings, TunedStages
 from varsmooth.models.source import Source
 from varsmooth.training.configuration import TuneOptions
 from varsmooth.typed import Count, Device, NonNegative, Odd, Positive
@@ -160,17 +161,28 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
     members = cascades.family(cascades.choose(found), table)
     folder = own_copy(model, images.out, "tuned")
     rewrite(folder, replace(about, cascades=members, tuned=tuned))
-    first, *others = members[-1].levels
-    how = {"cascade": "tuned", "lam": 1} if others else {"sigma": f"{first:.4g}"}
-    run = f"runs/{folder.name}-{'cascade' if others else 'fixed'}"
     conclude(
         [
             f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius",
             *(f"  {line}" for line in cascades.summary(found, table)),
             f"written into the description of {folder}",
         ],
-        images.certify(folder, **how, out=run),
+        *certify_tuned(members, folder, images),
     )
+
+
+def certify_tuned(members: Sequence[TunedStages], folder: Path, images: HeldOut) -> list[str]:
+    """The commands for the largest radius and, if that is one σ, for the cascade next to it."""
+    largest, commands = members[-1], list[str]()
+    cascades = [member for member in members if len(member.levels) > 1]
+    if largest not in cascades:
+        sigma = f"{largest.levels[0]:.4g}"
+        commands += [images.certify(folder, sigma=sigma, out=f"runs/{folder.name}-fixed")]
+    if cascades:
+        lam = "1" if cascades[-1] is largest else f"{cascades[-1].lam:g}"
+        run = images.certify(folder, cascade="tuned", lam=lam, out=f"runs/{folder.name}-cascade")
+        commands += [run + "  # more accurate, average radius no larger" * len(commands)]
+    return commands
 
 
 def measure(

@@ -121,6 +121,11 @@ class Description(Typed):
         return self.class_names, self.image_shape
 
     @property
+    def has_cascade(self) -> bool:
+        """Whether a tuned rule has several stages; with one it is a single σ."""
+        return any(len(stages.levels) > 1 for stages in self.cascades)
+
+    @property
     def sigma_of_selector(self) -> float:
         """σ_a of h; without an entry of its own, the level f was trained for."""
         return self.selector_sigma or self.trained_sigma

@@ -16,7 +16,7 @@ from varsmooth.data.folders import splits_in
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint
-from varsmooth.models.descriptions import Description, Tuned
+from varsmooth.models.descriptions import Description
 from varsmooth.models.loading import named_cascade, smoothed
 from varsmooth.models.names import callers_own, is_code
 from varsmooth.models.networks import build as build_network
@@ -120,28 +120,34 @@ def load_images(
 
 
 def seen_before(
-    images: ImageDataset, data: DataOptions, about: Description | None
+    images: ImageDataset, data: DataOptions, about: Description | None, options: ModelOptions
 ) -> dict[str, int]:
-    """How many of the images the classifier was trained on, and its settings were chosen on."""
+    """How many of the images the classifier was trained on, and its settings were chosen on.
+
+    Settings that the options replace do not count.
+    """
     found = dict.fromkeys(SEEN, 0)
     training = about.classifier.training if about and about.classifier else {}
     if about and "train_split" in training:
-        there = str(about.source.absolute().data)
-        whole = Tuned(there, str(training["train_split"]), 10**8, half=False)  # no set has more
-        found["seen_in_training"] = _shared(images, data, whole)
-    if about and about.tuned:
-        found["seen_in_tuning"] = _shared(images, data, about.tuned)
+        split = str(training["train_split"])
+        used = _seen(data, str(about.source.absolute().data), split)
+        found["seen_in_training"] = _shared(images, used)
+    own = options.sigma is None and options.cascade in (None, "tuned")
+    if about and about.tuned and own:
+        used = _seen(data, about.tuned.data, about.tuned.split)
+        found["seen_in_tuning"] = _shared(images, used and tuned_images(about.tuned, used))
     return found
 
 
-def _shared(images: ImageDataset, data: DataOptions, seen: Tuned) -> int:
-    """How many of the images are among those that the model has seen."""
+def _seen(data: DataOptions, where: str, split: str) -> ImageDataset | None:
+    """The images of a split that the model knows; None if those of `data` cannot be among them."""
     here = data.absolute().data
     apart = here in NAMES or bool(splits_in(Path(str(here))))  # each split has its own ids
-    if here != seen.data or (apart and seen.split != data.split):
-        return 0
-    used = tuned_images(seen, load_source(data, seen.split))
-    return int(np.isin(images.ids, used.ids).sum())
+    return None if here != where or (apart and split != data.split) else load_source(data, split)
+
+
+def _shared(images: ImageDataset, seen: ImageDataset | None) -> int:
+    return 0 if seen is None else int(np.isin(images.ids, seen.ids).sum())
 
 
 def described(images: ImageDataset, options: DataOptions) -> dict[str, Any]:

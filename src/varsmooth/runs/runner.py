@@ -125,7 +125,7 @@ def prepare(
         "environment": environment(device),
         "dataset": described(images, data),
         "class_names": list(built.class_names),
-        **seen_before(images, data, built.about),
+        **seen_before(images, data, built.about, model),
         **identity(g),
     }
     return Setup(
@@ -156,6 +156,8 @@ def _share(
     if shown and names and outputs != len(names):
         note = f"the model has {outputs} outputs, {setup.images.name} has {len(names)} classes"
         print(f"note: {note}; a vote for any other output counts as wrong", file=sys.stderr)
+    if shown and done:
+        print(f"resuming: {total - left:,} of {total:,} images are there", file=sys.stderr)
     with Progress(total, label, total - left, shown) as progress:
         for block in todo:
             batch = setup.images.batch(block)
