@@ -91,7 +91,7 @@ def test_a_classifier_that_knows_nothing_is_not_praised(
     words = "adopt zoo_of_nets:seven --data photos --n 20 --levels 0.1 --out"
     assert run(f"{words} mine") == 0
     text = capsys.readouterr().out
-    assert "no better than chance" in text
+    assert "not clearly better than chance" in text
     assert "7 outputs for 2 classes" in text
     train, again = proposed(text)
     assert again.strip() == "adopt zoo_of_nets:seven --data photos --split val --out mine-checked"
@@ -114,6 +114,31 @@ def test_a_level_of_guesses_is_not_recommended(
     radii = next(line for line in said if "average radius" in line).split()[-2:]
     assert float(radii[0]) < float(radii[1])  # one class for every image, and far away from others
     assert describe("mine").sigma_a == 0.1
+
+
+def test_every_command_that_follows_agrees_with_the_others(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Noise of 0.5 costs Dazzled half of its accuracy, so it is trained under noise first."""
+    words = "adopt zoo_of_nets:Dazzled --data photos --n 50 --levels 0.5 --out mine"
+    assert run(words) == 0
+    train, certify, report, tune = proposed(capsys.readouterr().out)
+    assert run(f"{train} --universal true") == 1
+    said = capsys.readouterr()
+    assert "train a classifier for every σ up to 0.5" in said.err
+    assert "must be called as network(x, sigma) and say conditional = True" in said.err
+    assert run(f"{train} --epochs 1 --n 20") == 0
+    again, cascade, _ = proposed(capsys.readouterr().out)
+    assert (again, cascade) == (certify, tune)  # the same images, left out when σ was chosen
+    assert "--subset 1::2" in certify
+    assert run(f"{certify} --n 50") == 0
+    assert run(report) == 0
+    assert run("models export mine --out shared") == 0
+    assert "--trust zoo_of_nets:Dazzled" in capsys.readouterr().out
+    assert run("certify photos/dark/0.png --model mine --out x") == 2
+    assert "did you mean --data photos/dark/0.png?" in capsys.readouterr().err
+    assert run("certify mine --out x") == 2
+    assert "did you mean --model mine?" in capsys.readouterr().err
 
 
 def test_what_cannot_be_trained_on_is_adopted_whole(
@@ -140,7 +165,7 @@ def test_what_cannot_be_trained_on_is_adopted_whole(
         ("zoo_of_nets:number --data photos", "must return an nn.Module, not int"),
         ("zoo_of_nets --data photos", "package.module:name"),
         ("zoo_of_nets:make --data photos --n 9", "certify nothing; at least 10 are needed"),
-        ("zoo_of_nets:make --data cifar10-sample", "labels up to 9, but the model knows 2"),
+        ("zoo_of_nets:make --data cifar10-sample", "labels from 0 to 9, but the model knows 2"),
     ],
 )
 def test_what_cannot_be_adopted(

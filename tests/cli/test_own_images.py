@@ -47,7 +47,7 @@ def test_every_verb_can_be_typed_as_the_one_before_says(
     assert run(f"{TRAIN} --data photos --resize 8") == 0
     said = capsys.readouterr()
     assert "val a fixed fifth of each class, because photos has no val" in said.err
-    assert "an epoch has 16 images, so a batch has 16" in said.err
+    assert "an epoch has 16 images: one batch" in said.err
     assert "crop 4, flip" in said.err
     certify, cascade, selector = proposed(said.out)
     assert "--trust own_nets:tiny" in selector
@@ -107,7 +107,14 @@ def test_training_images_are_never_certified_without_a_word(
     assert run(f"{words} --subset ::2 --split val --out runs/val") == 0
     assert "trained on" not in capsys.readouterr().err
     assert run("report runs/all runs/val") == 0
-    assert "trained on 16 of its 20 images" in Path("report/all/report.html").read_text()
+    assert "The runs share no images" in capsys.readouterr().out
+    assert run(f"{words} --subset ::2 --out runs/even") == 0
+    assert run("report runs/all runs/even --out both") == 0
+    assert "The runs are not on the same images" in capsys.readouterr().out
+    assert run("report runs/all runs/even --out both --common true") == 0
+    assert "Of the 2 runs given" in capsys.readouterr().out
+    page = Path("report/all-and-1-more/report.html")  # a page on `all` alone stays
+    assert "trained on 16 of its 20 images" in page.read_text()
 
 
 def test_settings_are_not_certified_on_the_images_that_chose_them_without_a_word(

@@ -402,7 +402,7 @@ def test_images_that_the_model_cannot_read(
     labels = np.array([3, 12])
     np.savez(tmp_path / "many.npz", images=np.zeros((2, 32, 32, 3), np.uint8), labels=labels)
     assert run(f"predict --model {model} --data {tmp_path}/many.npz") == 1
-    assert "labels up to 12, but the model knows 10 classes" in capsys.readouterr().err
+    assert "labels from 0 to 12, but the model knows 10 classes" in capsys.readouterr().err
 
 
 def test_a_folder_named_like_a_data_set_is_not_mistaken_for_it(model: Path, in_tmp: Path) -> None:

@@ -14,11 +14,12 @@ import torch
 from PIL import Image
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from tests.small_models import recommend
 from varsmooth.data import load_dataset
 from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
-from varsmooth.models.descriptions import describe, recommend
+from varsmooth.models.descriptions import describe
 from varsmooth.models.names import NETWORKS, SELECTORS
 from varsmooth.models.networks import ConfidenceSelector, Conv4, DenoisedClassifier, build
 from varsmooth.processes import Engine
@@ -429,7 +430,7 @@ def test_diverging_loss_and_small_batches_are_explained(
         )
     train_classifier(classifier_config(tmp_path / "few", images_per_epoch=20, epochs=1))
     said = capsys.readouterr().err
-    assert "an epoch has 20 images, so a batch has 20" in said
+    assert "an epoch has 20 images: one batch" in said
     assert "training steps in all: 1, which may be too few" in said
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.small_models import run
+from tests.small_models import recommend, run
 from varsmooth.cli.tune import HeldOut, verdict
 from varsmooth.defaults import MODEL
 from varsmooth.errors import VarsmoothError
@@ -17,7 +17,6 @@ from varsmooth.models.descriptions import (
     Part,
     describe,
     find,
-    recommend,
     released_names,
 )
 from varsmooth.models.networks import build
@@ -118,7 +117,7 @@ def test_more_labels_than_outputs_are_refused(
     np.savez(tmp_path / "ten.npz", images=images, labels=np.arange(80) // 10)
     words = f"tune {pair} {TUNE} --images 16 --data"
     assert run(words, tmp_path / "ten.npz") == 1
-    assert "labels up to 7, but the model knows 3 classes" in capsys.readouterr().err
+    assert "labels from 0 to 7, but the model knows 3 classes" in capsys.readouterr().err
 
 
 NETS = """
@@ -140,7 +139,7 @@ class Pair(nn.Module):
     ("network", "sentence"),
     [
         ("grey", "the classifier fails on torch.float32 images of 16×16 pixels with 3 channels"),
-        ("two", "labels up to 2, but the model knows 2 classes"),
+        ("two", "labels from 0 to 2, but the model knows 2 classes"),
         ("Pair", "must return one tensor of scores (1, classes)"),
     ],
 )

@@ -107,8 +107,9 @@ def adopt(
     ]
     ready = Path(f"{out}-noise") if epoch else out
     where = {"data": data, "root": root, "resize": resize}
+    sigma = "0.25" if trial.guesses else trial.best  # guesses choose no level
     train = command(
-        f"train classifier --network {factory} --initial {out} --sigma {trial.best}",
+        f"train classifier --network {factory} --initial {out} --sigma {sigma}",
         **where,
         trust=factory,
         out=ready,
@@ -215,7 +216,7 @@ class Trial:
         """What the measurements mean, in a sentence."""
         if self.guesses:
             return (
-                f"the classifier is no better than chance: right on {self.right} of "
+                f"the classifier is not clearly better than chance: right on {self.right} of "
                 f"{len(self.images)} images; check its weights, its normalisation and the order of "
                 "its classes, or train it"
             )

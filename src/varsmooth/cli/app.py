@@ -45,7 +45,7 @@ def app(
     check_here(model, Source(data=data))
     if run is not None:
         Run.open(run)
-    announce("serve the page", model=model or MODEL, run=run)
+    announce("serve the page", model=model or (None if run else MODEL), run=run)
     from varsmooth.app.desk import Desk
     from varsmooth.app.server import is_local, serve
 

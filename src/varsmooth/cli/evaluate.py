@@ -270,7 +270,7 @@ def _level(model: ModelOptions) -> str:
         return f"by cascade {model.cascade}" + (f" gate {model.gate:g}" if model.gate else "")
     if about is None:
         return "by the model"
-    unused = " (--cascade tuned is there too)" if about.has_cascade else ""
+    unused = " (or by its tuned cascade: --cascade tuned)" if about.has_cascade else ""
     if about.selector is None:
         return f"{about.default_sigma:g}{unused}"
     chosen = about.recommended.get("lam", 0) if model.lam is None else model.lam

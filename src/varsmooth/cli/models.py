@@ -70,6 +70,9 @@ def export(name: str, /, *, out: Path, licence: str | None = None) -> None:
     header = HEADER.format(licence="" if given is None else f"license: {given}\n")
     (folder / CARD).write_text(header + text, encoding="utf-8")
     say(f"{folder} holds {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    for part in (shared.classifier, shared.selector):
+        if part is not None and ":" in part.network:
+            say(f"note: who loads it needs the code of {part.network}, and --trust {part.network}")
     say(f"next: hf upload OWNER/{folder.resolve().name} {folder}")
 
 

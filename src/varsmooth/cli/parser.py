@@ -208,7 +208,8 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
             near = nearest(word.partition("=")[0], list(spelled.values()))
             near = near if "did you mean" in near else f"; see {prog} --help"
             raise WrongUsage(f"there is no option {word}{near}")
-        near = f"did you mean --model {word}?" if "--model" in spelled.values() else ""
+        free = [name for name in ("model", "data") if name in spelled and name not in given]
+        near = f"did you mean {spelled[free[0]]} {word}?" if free else ""
         raise WrongUsage(f"there is no place for the word {word}; {near or f'see {prog} --help'}")
     try:
         return _bound(verb, given)

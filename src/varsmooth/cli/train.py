@@ -24,7 +24,8 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
     Args:
         preset: a name from `varsmooth train presets`, or a YAML file
     """
-    _announce(f"train a classifier at σ = {config.sigma:g}", config, config.initial)
+    level = "for every σ up to" if config.universal else "at σ ="
+    _announce(f"train a classifier {level} {config.sigma:g}", config, config.initial)
     from varsmooth.training import train_classifier
 
     out = train_classifier(config)
@@ -35,7 +36,8 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
     split = None if about.dataset in NAMES else unseen_split(about.source)
     found = part.metrics[config.held_out_split] if part else {}
     votes = ", ".join(f"{value:g} % at σ = {s}" for s, value in found["smoothed_accuracy"].items())
-    where = {"split": split, "trust": trust, "out": f"runs/{out.name}-certified"}
+    half = "1::2" if about.tuned is not None and about.tuned.half else None
+    where = {"split": split, "subset": half, "trust": trust, "out": f"runs/{out.name}-certified"}
     augmentation = {
         "crop": None if config.crop == SelectorConfig.crop else config.crop,
         "flip": None if config.flip else "false",

@@ -9,7 +9,15 @@ from varsmooth.cli.feedback import announce, check_here, command, conclude
 from varsmooth.errors import require
 from varsmooth.files import check_unused
 from varsmooth.models.cards import CARD, has_card, plain, write_card
-from varsmooth.models.descriptions import CONFIG, Tuned, describe, find, own_copy, rewrite
+from varsmooth.models.descriptions import (
+    CONFIG,
+    Tuned,
+    describe,
+    find,
+    own_copy,
+    place_of,
+    rewrite,
+)
 from varsmooth.models.settings import Settings, TunedStages
 from varsmooth.models.source import Source
 from varsmooth.training.configuration import TuneOptions
@@ -57,13 +65,13 @@ class HeldOut(Source):
 
         return tuned_on(self.filled(describe(model).source), self.split, self.images)
 
-    def announce(self, doing: str, model: str, n: int) -> None:
+    def announce(self, doing: str, model: str, n: int, suffix: str) -> None:
         """Say what will be done, or what is not there."""
         source = check_here(model, self, trained=True)
         if self.out is not None and not (self.out / CONFIG).exists():
             check_unused(self.out)
         images = f"at most {self.images} of {source.words(self.split)}"
-        announce(doing, self.device, images=images, n=n)
+        announce(doing, self.device, images=images, n=n, out=place_of(model, self.out, suffix))
 
     def fit(
         self, model: str, settings: Settings, tuned: Tuned | None = None
@@ -103,7 +111,7 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
         images.split != "test",
         "settings chosen on test images would flatter the results there; use another --split",
     )
-    images.announce(f"tune {model} for {settings.goal}", model, settings.n)
+    images.announce(f"tune {model} for {settings.goal}", model, settings.n, "tuned")
     if settings.goal == "cascade":
         _tune_cascade(model, settings, images)
         return
@@ -158,7 +166,7 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
     given: dict[str, Any] = {"seed": images.seed, "batch_size": settings.batch_size}
     table = cascades.tabulate(g, data, cascades.ladder(about), settings.n, **given)
     found = list(cascades.rules(table))
-    members = cascades.family(cascades.choose(found), table)
+    members, single = cascades.family(cascades.choose(found), table), cascades.best_single(found)
     folder = own_copy(model, images.out, "tuned")
     rewrite(folder, replace(about, cascades=members, tuned=tuned))
     conclude(
@@ -167,22 +175,24 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
             *(f"  {line}" for line in cascades.summary(found, table)),
             f"written into the description of {folder}",
         ],
-        *certify_tuned(members, folder, images),
+        *certify_tuned(members, table.levels[single.columns[0]], folder, images),
     )
 
 
-def certify_tuned(members: Sequence[TunedStages], folder: Path, images: HeldOut) -> list[str]:
-    """The commands for the largest radius and, if that is one σ, for the cascade next to it."""
-    largest, commands = members[-1], list[str]()
-    cascades = [member for member in members if len(member.levels) > 1]
-    if largest not in cascades:
-        sigma = f"{largest.levels[0]:.4g}"
-        commands += [images.certify(folder, sigma=sigma, out=f"runs/{folder.name}-fixed")]
-    if cascades:
-        lam = "1" if cascades[-1] is largest else f"{cascades[-1].lam:g}"
-        run = images.certify(folder, cascade="tuned", lam=lam, out=f"runs/{folder.name}-cascade")
-        commands += [run + "  # more accurate, average radius no larger" * len(commands)]
-    return commands
+def certify_tuned(
+    members: Sequence[TunedStages], single: float, folder: Path, images: HeldOut
+) -> list[str]:
+    """The commands for the cascade with the largest radius, if there is any, and the best σ."""
+    fixed = images.certify(folder, sigma=f"{single:.4g}", out=f"runs/{folder.name}-fixed")
+    several = [member for member in members if len(member.levels) > 1]
+    if not several:
+        return [fixed]
+    best = several[-1] is members[-1]
+    lam = "1" if best else f"{several[-1].lam:g}"
+    run = images.certify(folder, cascade="tuned", lam=lam, out=f"runs/{folder.name}-cascade")
+    if best:
+        return [run, f"{fixed}  # the best single σ, to compare"]
+    return [fixed, f"{run}  # more accurate, average radius no larger"]
 
 
 def measure(
@@ -210,7 +220,7 @@ def measure(
         n_select: samples of h per image and λ; odd
         levels: certify f at these levels alone and keep the rest of the card
     """
-    images.announce(f"measure {model}", model, n)
+    images.announce(f"measure {model}", model, n, "measured")
     from varsmooth.training.cards import measure as measure_model
 
     loaded, g, chosen = images.fit(model, Settings(sigma=describe(model).default_sigma))

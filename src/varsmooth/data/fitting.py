@@ -43,7 +43,8 @@ def fitted(
     highest = -1 if images.labels is None else int(images.labels.max())
     require(
         highest < outputs,
-        f"{images.name} has labels up to {highest}, but the model knows {outputs} classes",
+        f"{images.name} has labels from 0 to {highest}, but the model knows {outputs} classes; "
+        "its images need another model",
     )
     return images
 

@@ -5,8 +5,7 @@ is one sentence and never an error further on.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -174,13 +173,6 @@ def describe(name_or_path: str | Path) -> Description:
     return about
 
 
-def recommend(
-    folder: str | Path, settings: Mapping[str, Any], tuned: Tuned | None = None
-) -> Description:
-    """Write settings (any of lam, sigma_m, clip, levels) into the description of a model."""
-    return rewrite(folder, replace(describe(folder), recommended=dict(settings), tuned=tuned))
-
-
 def rewrite(folder: str | Path, description: Description) -> Description:
     """Replace the description of a model in one step; its weights stay as they are."""
     folder = find(folder)
@@ -192,15 +184,18 @@ def rewrite(folder: str | Path, description: Description) -> Description:
     return describe(folder)
 
 
-def own_copy(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
+def place_of(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
     """The folder that may hold new results about a model: `out`, or its own folder.
 
-    For a released model without `out` it is NAME-suffix in the working directory. The model is
-    copied there.
+    For a released model without `out` it is NAME-suffix in the working directory.
     """
     source = find(name_or_path)
-    if out is None:
-        out = Path(f"{source.name}-{suffix}") if is_released(source) else source
+    return out or (Path(f"{source.name}-{suffix}") if is_released(source) else source)
+
+
+def own_copy(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
+    """The same folder, with the model copied into it."""
+    source, out = find(name_or_path), place_of(name_or_path, out, suffix)
     require(not is_released(out), f"{out} belongs to the package; choose another folder")
     if out.resolve() != source.resolve():
         replace_file(out / WEIGHTS, (source / WEIGHTS).read_bytes())

@@ -59,6 +59,11 @@ def verdict(runs: Sequence[Outcomes]) -> list[str]:
         return [headline, _against(subject, baseline_of(certified))]
     if len(certified) == 1:
         return [headline]
+    pairs = [shared_images(subject, run) for run in certified if run is not subject]
+    if any(pair is None for pair in pairs):
+        return [headline, "The runs share no images, so their radii cannot be compared."]
+    if any(len(pair[0]) < max(map(len, certified)) for pair in pairs if pair):
+        return [headline, "The runs are not on the same images; compare with --common true."]
     best = max(certified, key=lambda run: run.average_radius)
     return [
         headline,

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 from torch import nn
-from tqdm import tqdm
 
 from varsmooth.bounds import Floats
 from varsmooth.data import ImageDataset
@@ -23,6 +22,7 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.models.cards import RADII
 from varsmooth.models.checkpoints import Checkpoint
 from varsmooth.models.descriptions import Description, Part
+from varsmooth.progress import Progress
 from varsmooth.rounding import percent, rounded
 from varsmooth.selectors import FixedSelector, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
@@ -115,18 +115,20 @@ def measure_selector(
     g = SmoothedClassifier(classifier, learned)
     best = None if table is None else best_levels(table)
     chosen: dict[str, dict[str, float | None]] = {}
-    for lam in tqdm(lams, desc="selector", unit="λ", disable=None):
-        raw = sample_selector(g, learned, data, lam, sigma_a, samples, seed)  # (N, samples) sorted
-        sigma = raw[:, samples // 2]
-        row: dict[str, float | None] = {
-            name: round(float(getattr(sigma, name)()), 5) for name in ("mean", "std", "min", "max")
-        }
-        if best is not None:
-            known = ~np.isnan(best)
-            varied = all(len(np.unique(side[known])) > 1 for side in (sigma, best))
-            rho = spearmanr(sigma[known], best[known]).statistic if varied else None
-            row["rank_correlation"] = None if rho is None else round(float(rho), 3)
-        chosen[f"{lam:g}"] = row
+    with Progress(len(lams) * len(data), f"{len(lams)} settings of h") as bar:
+        for lam in lams:
+            raw = sample_selector(g, learned, data, lam, sigma_a, samples, seed, bar=bar)
+            sigma = raw[:, samples // 2]
+            row: dict[str, float | None] = {
+                name: round(float(getattr(sigma, name)()), 5)
+                for name in ("mean", "std", "min", "max")
+            }
+            if best is not None:
+                known = ~np.isnan(best)
+                varied = all(len(np.unique(side[known])) > 1 for side in (sigma, best))
+                rho = spearmanr(sigma[known], best[known]).statistic if varied else None
+                row["rank_correlation"] = None if rho is None else round(float(rho), 3)
+            chosen[f"{lam:g}"] = row
     return {"images": len(data), "samples": samples, "sigma": chosen}
 
 

@@ -183,9 +183,14 @@ def family(chosen: Sequence[tuple[float, Rule]], table: ConfidentVotes) -> tuple
     )
 
 
+def best_single(found: Sequence[Rule]) -> Rule:
+    """One σ without a gate, with the largest average radius."""
+    return max((r for r in found if len(r.columns) == 1 and not r.gate), key=lambda r: r.radius)
+
+
 def summary(found: Sequence[Rule], table: ConfidentVotes) -> list[str]:
     """The best single σ and the chosen cascades, a line each."""
-    single = max((r for r in found if len(r.columns) == 1 and not r.gate), key=lambda r: r.radius)
+    single = best_single(found)
     lines = [
         f"one σ = {table.levels[single.columns[0]]:g}: {single.accuracy:.3f}, {single.radius:.4f}"
     ]

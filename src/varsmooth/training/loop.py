@@ -104,7 +104,8 @@ def suited(config: TrainingConfig, images: int, engine: Engine) -> TrainingConfi
     if steps >= 10 or size == config.batch_size:
         return config
     if engine.rank == 0:
-        _say(f"an epoch has {most} images, so a batch has {size}")
+        several = "one batch" if steps == 1 else f"{steps} batches of {size}"
+        _say(f"an epoch has {most} images: {several}")
     return replace(config, batch_size=size)
 
 

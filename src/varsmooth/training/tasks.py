@@ -19,7 +19,7 @@ from varsmooth.data.fitting import fitted
 from varsmooth.errors import VarsmoothError, explained, require
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
-from varsmooth.models.descriptions import Description
+from varsmooth.models.descriptions import Description, Tuned, describe
 from varsmooth.models.names import NETWORKS
 from varsmooth.models.networks import ReadsClassifier
 from varsmooth.noise import NoiseStream, keyed_generator
@@ -31,6 +31,8 @@ from varsmooth.training.cards import LAMBDAS, measure_classifier, measure_select
 from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
 from varsmooth.training.loop import Logger, fit
 from varsmooth.training.state import already_trained, finished, seeded
+
+SUFFIX = ".safetensors"  # of a file of plain weights, which is no model
 
 
 class ClassifierTask:
@@ -115,10 +117,6 @@ class SelectorTask:
 
 def train_classifier(config: ClassifierConfig, *loggers: Logger) -> Path:
     """Train f as configured; returns the folder of the finished model (`config.out`)."""
-    require(
-        not config.universal or config.network_options.get("conditional", True) is True,
-        "a universal classifier takes σ as an input; leave out conditional",
-    )
     return _launched(_train_classifier, config, loggers)
 
 
@@ -156,6 +154,11 @@ def _train_classifier(
     )
     options = _network_options(config, data, **implied)
     module = seeded(config.network, options, config.seed)
+    require(
+        not config.universal or getattr(module, "conditional", False),
+        "a universal classifier takes σ as an input: its network must be called as "
+        "network(x, sigma) and say conditional = True",
+    )
     if config.frozen is not None:
         _initialise(module.get_submodule("classifier"), config.frozen, config.trust)
     if config.initial is not None:
@@ -178,8 +181,14 @@ def _train_classifier(
         image_shape=data.shape,
         universal=config.universal,
         classifier=finished(config, options, history, metrics),
+        tuned=_tuned(config.initial),
     )
     save(config.out, description, classifier=module)
+
+
+def _tuned(initial: str | None) -> Tuned | None:
+    """The images that chose σ, if it was chosen for the model that training started from."""
+    return None if initial is None or initial.endswith(SUFFIX) else describe(initial).tuned
 
 
 def _train_selector(config: SelectorConfig, loggers: tuple[Logger, ...], engine: Engine) -> None:
@@ -220,7 +229,7 @@ def _train_selector(config: SelectorConfig, loggers: tuple[Logger, ...], engine:
 
 def _initialise(module: nn.Module, source: str, trust: list[str]) -> None:
     """Start from the classifier of another model, or from a safetensors file of plain weights."""
-    if source.endswith(".safetensors"):
+    if source.endswith(SUFFIX):
         weights = load_weights(source)
     else:
         classifier = load_checkpoint(source, trust).classifier

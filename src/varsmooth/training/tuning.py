@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from varsmooth import bounds
 from varsmooth.data import ImageDataset
@@ -108,14 +107,15 @@ def tune(
     table = tabulate_votes(g, data, ladder, asked.n, seed, batch_size)
     found: list[Setting] = []
     tried = list(itertools.product(asked.sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a), lams))
-    for sigma_m, lam in tqdm(tried, desc="selector", unit="setting", disable=None):
-        raw = sample_selector(g, learned, data, lam, sigma_m, n_select, seed, batch_size)
-        median = raw[:, (n_select - 1) // 2]
-        for columns in _runs(len(ladder)):
-            grid = tuple(ladder[j] for j in columns)
-            if ((grid[0] <= median) & (median <= grid[-1])).mean() >= asked.unclipped:
-                score = score_setting(table, raw, sigma_m, columns, goal, radius)
-                found.append(Setting(lam, sigma_m, grid, score))
+    with Progress(len(tried) * len(data), f"{len(tried)} settings of h") as bar:
+        for sigma_m, lam in tried:
+            raw = sample_selector(g, learned, data, lam, sigma_m, n_select, seed, batch_size, bar)
+            median = raw[:, (n_select - 1) // 2]
+            for columns in _runs(len(ladder)):
+                grid = tuple(ladder[j] for j in columns)
+                if ((grid[0] <= median) & (median <= grid[-1])).mean() >= asked.unclipped:
+                    score = score_setting(table, raw, sigma_m, columns, goal, radius)
+                    found.append(Setting(lam, sigma_m, grid, score))
     require(
         bool(found),
         f"no grid between {ladder[0]:.3g} and {ladder[-1]:.3g} holds the levels of "
@@ -168,14 +168,17 @@ def sample_selector(
     n: int,
     seed: int,
     batch_size: int | None = None,
+    bar: Progress | None = None,
 ) -> bounds.Floats:
     """n raw samples of h(x+ε) for every image, ascending: (N, n). λ is set back afterwards."""
     before, learned.lam, raw = learned.lam, lam, []
     try:
         with evaluation_mode(g), torch.no_grad():
-            for x, _, ids in data.batches(100):
+            for x, _, ids in data.batches(10):
                 x, noise = x.to(g.device), g.noise(len(x), seed, ids)
                 raw.append(learned.samples(x, sigma_m, n, noise, "selector-bounds", batch_size))
+                if bar is not None:
+                    bar.add(len(x))
     finally:
         learned.lam = before
     samples: bounds.Floats = torch.cat(raw).cpu().double().sort(dim=1).values.numpy()
