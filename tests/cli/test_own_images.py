@@ -83,6 +83,8 @@ def test_photographs_are_scaled_as_the_training_images_were(
     assert re.match(r"0.png  .*σ 0.1  \d+ of 60 votes", capsys.readouterr().out)
     assert run(f"certify --data photos/dark/0.png {own} --out runs/one{QUICK}") == 0
     assert "resize 8, σ 0.1" in capsys.readouterr().err
+    assert run("verify runs/one --trust own_nets:tiny") == 0
+    assert proposed(capsys.readouterr().out) == ["report export runs/one"]  # it has no label
 
 
 def test_predict_mentions_a_tuned_cascade_that_it_does_not_use(
@@ -113,7 +115,7 @@ def test_training_images_are_never_certified_without_a_word(
     assert "The runs are not on the same images" in capsys.readouterr().out
     assert run("report runs/all runs/even --out both --common true") == 0
     assert "Of the 2 runs given" in capsys.readouterr().out
-    page = Path("report/all-and-1-more/report.html")  # a page on `all` alone stays
+    page = Path("report/all-and-val/report.html")  # a page on `all` alone stays
     assert "trained on 16 of its 20 images" in page.read_text()
 
 
@@ -124,9 +126,9 @@ def test_settings_are_not_certified_on_the_images_that_chose_them_without_a_word
     assert run("tune runs/mine --goal cascade --n 60 --trust own_nets:tiny") == 0
     assert "certified on 2 images of photos" in capsys.readouterr().out
     words = f"certify --model runs/mine --trust own_nets:tiny --split val{QUICK}"
-    assert run(f"{words} --out runs/val") == 0
+    assert run(f"{words} --cascade tuned --out runs/val") == 0
     assert "warning: the model's settings were chosen on 2 of these 4" in capsys.readouterr().err
-    for i, more in enumerate(("--subset 1::2", "--sigma 0.2", "--cascade 0.2,0.1")):
+    for i, more in enumerate(("--subset 1::2", "--n 60", "--sigma 0.2", "--cascade 0.2,0.1")):
         assert run(f"{words} {more} --out runs/unseen-{i}") == 0
         said = capsys.readouterr().err
         assert "warning" not in said

@@ -13,6 +13,7 @@ from scipy.stats import binom, multinomial
 
 from varsmooth.report.pages import templates
 from varsmooth.report.statistics import (
+    Interval,
     PairedDifference,
     Share,
     average_certified_radius,
@@ -143,6 +144,8 @@ def test_cells_round_intervals_outward() -> None:
     assert float(shown[1]) >= 100 * high
     assert Cell.difference(PairedDifference(0, 10, 100)).text.startswith("−10.0 [−")
     assert Cell.difference(PairedDifference(10, 0, 100)).text.startswith("+10.0 [+")
+    small = Cell.signed(-0.00026, Interval(-0.00032, -0.00014), 3)  # excludes 0, and shows it
+    assert small.text == "−0.0003 [−0.0004, −0.0001]"
 
 
 def test_table_formats() -> None:

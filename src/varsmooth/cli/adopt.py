@@ -117,7 +117,7 @@ def adopt(
     first = [f"{train}  # add --flip false if left and right tell classes apart"] * bool(epoch)
     if trial.guesses:
         again = command(f"adopt {factory}", **where, split=split, out=f"{out}-checked")
-        conclude(said, *first, f"{again}  # once it is mended")
+        conclude(said, *first, f"{again}  # instead, once it is mended")
     else:
         conclude(said, *first, *_certify(ready, source, factory, tuned.half))
 

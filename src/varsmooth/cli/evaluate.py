@@ -205,6 +205,7 @@ def verify(run: Path, /, *, settings: VerifyOptions) -> None:
     asked = {name: getattr(settings, name) or None for name in ("model", "replay", "resample")}
     announce(f"verify {run}", settings.device, **asked)
     from varsmooth.cli import VERBS
+    from varsmooth.report.statements import next_command
     from varsmooth.runs.verifying import FALSE_ALARM, verify_run
 
     found = verify_run(run, **vars(settings))
@@ -221,7 +222,7 @@ def verify(run: Path, /, *, settings: VerifyOptions) -> None:
             f"{found.threshold:.2g} (a false alarm has probability ≤ {FALSE_ALARM:g})"
         )
     said += [f"NOT CHECKED: {as_typed(what, VERBS)}" for what in found.unchecked]
-    conclude(said, f"varsmooth report {run}")
+    conclude(said, next_command(Run.open(run)))
 
 
 def _here(model: ModelOptions, data: DataOptions) -> DataOptions:

@@ -34,8 +34,8 @@ def make(
 
     Args:
         runs: folders of runs
-        out: the folder of the report (default: report/NAME, after the first run, with the number
-            of the others); files of the same names are replaced
+        out: the folder of the report (default: report/NAME, after the runs); files of the same
+            names are replaced
         radii: where tables show certified accuracy (default: round numbers)
         envelope: "label=run1,run2,...": the best of a sweep at each radius as one curve, chosen
             with hindsight; a run may be a pattern, several envelopes are separated by ;
@@ -47,8 +47,9 @@ def make(
         raise WrongUsage(f"{twice[0]} is given twice; name each run once")
     for run in runs:
         Run.open(run)
-    others = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
-    folder = out or Path("report", Path(runs[0]).resolve().name + others)
+    names = [Path(run).resolve().name for run in runs]
+    names[3:] = [f"{len(runs) - 3}-more"] * (len(runs) > 3)
+    folder = out or Path("report", "-and-".join(names))
     if not (folder / "report.html").exists():
         check_unused(folder)
     announce(f"report on {', '.join(runs)}", out=folder)

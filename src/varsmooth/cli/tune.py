@@ -105,7 +105,7 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
       varsmooth tune cifar10-universal-1.00 --goal cascade --n 1000 --out my_cascade
 
     Args:
-        model: folder or released name of a classifier with its selector
+        model: folder or released name of a classifier, with its selector; a cascade needs none
     """
     require(
         images.split != "test",
@@ -168,7 +168,8 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
     found = list(cascades.rules(table))
     members, single = cascades.family(cascades.choose(found), table), cascades.best_single(found)
     folder = own_copy(model, images.out, "tuned")
-    rewrite(folder, replace(about, cascades=members, tuned=tuned))
+    alone = about.tuned is None or about.tuned.cascade_only
+    rewrite(folder, replace(about, cascades=members, tuned=replace(tuned, cascade_only=alone)))
     conclude(
         [
             f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius",

@@ -50,12 +50,14 @@ class Tuned(Typed):
     Attributes:
         images: At most so many of the split, evenly from all.
         half: Of the split's images at even places alone; the others are left to certify.
+        cascade_only: Only the stages of a cascade were chosen there.
     """
 
     data: str
     split: str
     images: Count
     half: bool
+    cascade_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ outward. CSV keeps every digit.
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN
@@ -45,7 +46,10 @@ class Cell:
 
     @classmethod
     def signed(cls, value: float, interval: Interval, digits: int) -> "Cell":
-        """A difference with its interval, signs shown."""
+        """A difference with its interval, signs shown; digits enough to see that it excludes 0."""
+        if interval.low * interval.high > 0:
+            near = min(abs(interval.low), abs(interval.high))
+            digits = max(digits, math.ceil(-math.log10(near)))
         numbers = (
             rounded(value, digits, ROUND_HALF_EVEN),
             rounded(interval.low, digits),

@@ -132,8 +132,12 @@ def seen_before(
         split = str(training["train_split"])
         used = _seen(data, str(about.source.absolute().data), split)
         found["seen_in_training"] = _shared(images, used)
-    own = options.sigma is None and options.cascade in (None, "tuned")
-    if about and about.tuned and own:
+    default = options.sigma is None and options.cascade is None
+    if (
+        about
+        and about.tuned
+        and (options.cascade == "tuned" or (default and not about.tuned.cascade_only))
+    ):
         used = _seen(data, about.tuned.data, about.tuned.split)
         found["seen_in_tuning"] = _shared(images, used and tuned_images(about.tuned, used))
     return found
