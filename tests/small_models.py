@@ -1,7 +1,6 @@
 """Small models on disk, and modules of a user's own, for tests of whole runs."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import nn
 from varsmooth.cli import main
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.models.checkpoints import save
-from varsmooth.models.descriptions import Description, Part, describe, rewrite
+from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import AttentionSelector, Conv4
 from varsmooth.runs.records import Run
 
@@ -27,11 +26,6 @@ def run(words: str, *more: object) -> int:
 def proposed(text: str) -> list[str]:
     """The commands that follow, as a command has printed them."""
     return re.findall(r"next: varsmooth ([^#\n]*)", text)
-
-
-def recommend(folder: str | Path, settings: dict[str, Any]) -> Description:
-    """Write settings (any of sigma, lam, sigma_m, clip, levels) into the description of a model."""
-    return rewrite(folder, replace(describe(folder), recommended=settings))
 
 
 def table(folder: Path) -> list[dict[str, Any]]:

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.small_models import recommend
 from varsmooth.cli import main
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.models.checkpoints import load_checkpoint, save
-from varsmooth.models.descriptions import Description, Part
+from varsmooth.models.descriptions import Description, Part, recommend
 from varsmooth.models.networks import build
 
 

@@ -14,12 +14,11 @@ import torch
 from PIL import Image
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from tests.small_models import recommend
 from varsmooth.data import load_dataset
 from varsmooth.errors import VarsmoothError
 from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
-from varsmooth.models.descriptions import describe
+from varsmooth.models.descriptions import describe, recommend
 from varsmooth.models.names import NETWORKS, SELECTORS
 from varsmooth.models.networks import ConfidenceSelector, Conv4, DenoisedClassifier, build
 from varsmooth.processes import Engine

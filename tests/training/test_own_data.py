@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.small_models import recommend, run
+from tests.small_models import run
 from varsmooth.cli.tune import HeldOut, verdict
 from varsmooth.defaults import MODEL
 from varsmooth.errors import VarsmoothError
@@ -17,6 +17,7 @@ from varsmooth.models.descriptions import (
     Part,
     describe,
     find,
+    recommend,
     released_names,
 )
 from varsmooth.models.networks import build

@@ -7,14 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.small_models import recommend
 from varsmooth import LearnedSelector, MedianSelector, SmoothedClassifier, VarsmoothError, certify
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.models.cards import card, write_card
 from varsmooth.models.checkpoints import save
-from varsmooth.models.descriptions import Description, Part, describe
+from varsmooth.models.descriptions import Description, Part, describe, recommend
 from varsmooth.models.networks import build
 from varsmooth.training.tuning import sample_selector, score_setting, tabulate_votes, tune
 

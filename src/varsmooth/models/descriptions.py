@@ -5,7 +5,8 @@ is one sentence and never an error further on.
 """
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,11 @@ def describe(name_or_path: str | Path) -> Description:
     count = len(about.class_names)
     check_limit("CLASSES", count, f"{path} names {count:,} classes")
     return about
+
+
+def recommend(folder: str | Path, settings: Mapping[str, Any]) -> Description:
+    """Write settings (any of sigma, lam, sigma_m, clip, levels) into the description of a model."""
+    return rewrite(folder, replace(describe(folder), recommended=dict(settings)))
 
 
 def rewrite(folder: str | Path, description: Description) -> Description:

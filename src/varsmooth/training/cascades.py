@@ -6,7 +6,6 @@ votes.
 """
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,10 +75,10 @@ class ConfidentVotes:
 def ladder(about: Description) -> tuple[float, ...]:
     """Levels to choose from, in steps of √2 down from the largest that f was trained for.
 
-    An f for one level is tried above it too: from √2 σ_a.
+    An f for one level is tried above it too: from 2 σ_a.
     """
-    top = about.sigma_a if about.universal else math.sqrt(2) * about.sigma_a
-    return tuple(round(top * 2 ** (-k / 2), 3) for k in range(6 + about.universal))
+    top = about.sigma_a if about.universal else 2 * about.sigma_a
+    return tuple(round(top * 2 ** (-k / 2), 3) for k in range(7))
 
 
 @dataclass(frozen=True)
@@ -191,9 +190,9 @@ def best_single(found: Sequence[Rule]) -> Rule:
 def summary(found: Sequence[Rule], table: ConfidentVotes) -> list[str]:
     """The best single σ and the chosen cascades, a line each."""
     single = best_single(found)
-    lines = [
-        f"one σ = {table.levels[single.columns[0]]:g}: {single.accuracy:.3f}, {single.radius:.4f}"
-    ]
+    level = table.levels[single.columns[0]]
+    edge = " (the largest level tried)" * (level == max(table.levels))
+    lines = [f"one σ = {level:g}: {single.accuracy:.3f}, {single.radius:.4f}{edge}"]
     chosen = choose(found)
     for rule, alike in itertools.groupby(chosen, key=lambda pair: pair[1]):
         lams = [f"{lam:g}" for lam, _ in alike]
