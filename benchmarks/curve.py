@@ -23,6 +23,7 @@ from varsmooth.bounds import Floats, clopper_pearson_lower, clopper_pearson_uppe
 from varsmooth.certificates import Certificate
 from varsmooth.data import ImageDataset
 from varsmooth.evidence import LevelVotes
+from varsmooth.rounding import percent
 from varsmooth.runs.building import build, load_images
 from varsmooth.runs.certifying import TOGETHER, certify_dataset
 from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
@@ -255,7 +256,8 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _summary(case: Mapping[str, Any]) -> str:
-    curve = ", ".join(f"{100 * a:.1f}" for a in case["accuracy"])
+    n = case["images"]
+    curve = ", ".join(percent(round(a * n), n) for a in case["accuracy"])  # as reports round
     text = (
         f"{case['case']} ({case['precision']}): {case['images']:,} images, "
         f"{case['samples_mean']:,.0f} samples an image on average, {case['fewer']:.0f} times fewer "

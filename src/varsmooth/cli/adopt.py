@@ -73,7 +73,7 @@ def adopt(
         levels=",".join(f"{level:g}" for level in levels),
     )
     from varsmooth.data import load_source
-    from varsmooth.data.catalog import tuned_images, tuned_on
+    from varsmooth.data.catalog import left_to_certify, tuned_images, tuned_on
     from varsmooth.data.fitting import fitted, outputs_on
     from varsmooth.models.checkpoints import save
     from varsmooth.processes import choose_device
@@ -87,7 +87,7 @@ def adopt(
     shape = getattr(network, "image_shape", None) or unseen.shape
     chosen = fitted(tuned_images(tuned, unseen), g, names, shape)
     trial = Trial.of(network, chosen, levels, n, seed)
-    epoch = trial.epoch(source) if trial.guesses or trial.loss > 5 else None
+    epoch = trial.epoch(source) if trial.guesses or trial.suffers else None
     advice, outputs = trial.advice(epoch), outputs_on(chosen, g)
     if outputs != len(names):
         advice += f"; note that it has {outputs} outputs for {len(names)} classes"
@@ -119,7 +119,7 @@ def adopt(
         again = command(f"adopt {factory}", **where, split=split, out=f"{out}-checked")
         conclude(said, *first, f"{again}  # instead, once it is mended")
     else:
-        conclude(said, *first, *_certify(ready, source, factory, tuned.half))
+        conclude(said, *first, *_certify(ready, left_to_certify(source, tuned), factory))
 
 
 def _made(factory: str) -> "nn.Module":
@@ -133,18 +133,10 @@ def _made(factory: str) -> "nn.Module":
     return network
 
 
-def _certify(model: Path, source: Source, factory: str, half: bool) -> list[str]:
+def _certify(model: Path, left: dict[str, str | None], factory: str) -> list[str]:
     """The commands from a model that can be certified to its report and to a cascade."""
-    from varsmooth.data.catalog import unseen_split
-
     run = f"runs/{model.name}-certified"
-    certify = command(
-        f"certify --model {model}",
-        split=unseen_split(source),
-        subset="1::2" if half else None,
-        trust=factory,
-        out=run,
-    )
+    certify = command(f"certify --model {model}", **left, trust=factory, out=run)
     tune = command(f"tune {model} --goal cascade", trust=factory)
     return [certify, command(f"report {run}"), tune]
 
@@ -195,6 +187,11 @@ class Trial:
         plain, votes = self.metrics["plain_accuracy"], self.metrics["smoothed_accuracy"]
         return float(plain - votes[self.best])
 
+    @property
+    def suffers(self) -> bool:
+        """Whether that is more than 5 points."""
+        return self.loss > 5
+
     def _may_guess(self, correct: int) -> bool:
         import numpy as np
 
@@ -220,7 +217,7 @@ class Trial:
                 f"{len(self.images)} images; check its weights, its normalisation and the order of "
                 "its classes, or train it"
             )
-        if self.loss > 5:
+        if self.suffers:
             how = epoch or f"{self.images.name} has no training images"
             cost = f"noise of σ = {self.best} costs {self.loss:.0f} points of accuracy"
             return f"{cost}: fine-tune under noise ({how})"

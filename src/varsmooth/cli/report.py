@@ -48,7 +48,8 @@ def make(
     for run in runs:
         Run.open(run)
     names = [Path(run).resolve().name for run in runs]
-    names[3:] = [f"{len(runs) - 3}-more"] * (len(runs) > 3)
+    if len(names) > 3:
+        names = [*names[:2], f"{len(names) - 2}-more"]
     folder = out or Path("report", "-and-".join(names))
     if not (folder / "report.html").exists():
         check_unused(folder)

@@ -6,7 +6,6 @@ from varsmooth.cli.feedback import announce, check_here, command, conclude, held
 from varsmooth.errors import require
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import check_code
-from varsmooth.models.source import NAMES
 from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
 
 
@@ -29,15 +28,13 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
     from varsmooth.training import train_classifier
 
     out = train_classifier(config)
-    from varsmooth.data.catalog import unseen_split
+    from varsmooth.data.catalog import left_to_certify
 
     about = describe(out)
     part, trust = about.classifier, _trust(config)
-    split = None if about.dataset in NAMES else unseen_split(about.source)
     found = part.metrics[config.held_out_split] if part else {}
     votes = ", ".join(f"{value:g} % at σ = {s}" for s, value in found["smoothed_accuracy"].items())
-    half = "1::2" if about.tuned is not None and about.tuned.half else None
-    where = {"split": split, "subset": half, "trust": trust, "out": f"runs/{out.name}-certified"}
+    left = left_to_certify(about.source, about.tuned)
     augmentation = {
         "crop": None if config.crop == SelectorConfig.crop else config.crop,
         "flip": None if config.flip else "false",
@@ -48,7 +45,7 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
             f"without noise; majority vote {votes}",
             f"the classifier is in {out}",
         ],
-        command(f"certify --model {out}", **where),
+        command(f"certify --model {out}", **left, trust=trust, out=f"runs/{out.name}-certified"),
         command(f"tune {out} --goal cascade", trust=trust),
         command(f"train selector --classifier {out}", trust=trust, **augmentation, out=f"{out}-h"),
     )

@@ -50,14 +50,12 @@ class HeldOut(Source):
 
     def certify(self, model: str | Path, **settings: object) -> str:
         """The command that certifies the tuned model on images that tuning has not seen."""
-        from varsmooth.data.catalog import unseen_split
+        from varsmooth.data.catalog import left_to_certify
 
         about = describe(model)
-        own = unseen_split(self.filled(about.source))
         given = {"trust": self.trust, "data": self.data, "root": self.root, "resize": self.resize}
-        given["split"] = None if own == "test" else own
-        given["subset"] = "1::2" if about.tuned is not None and about.tuned.half else None
-        return command(f"certify --model {model}", **given, **settings)
+        left = left_to_certify(self.filled(about.source), about.tuned)
+        return command(f"certify --model {model}", **given, **left, **settings)
 
     def tuned(self, model: str) -> Tuned:
         """The images to choose settings on."""

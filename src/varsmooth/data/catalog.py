@@ -75,6 +75,13 @@ def tuned_on(source: Source, split: str, images: int) -> Tuned:
     return Tuned(str(source.absolute().data), split, images, half)
 
 
+def left_to_certify(source: Source, tuned: Tuned | None) -> dict[str, str | None]:
+    """The options that name the images which chose no settings; None where the default does."""
+    split = unseen_split(source)
+    half = tuned is not None and tuned.half
+    return {"split": None if split == "test" else split, "subset": "1::2" if half else None}
+
+
 def tuned_images(tuned: Tuned, images: ImageDataset) -> ImageDataset:
     """Those of a split that settings are chosen on."""
     return (images[::2] if tuned.half else images).few(tuned.images)

@@ -177,8 +177,8 @@ def describe(name_or_path: str | Path) -> Description:
 
 
 def recommend(folder: str | Path, settings: Mapping[str, Any]) -> Description:
-    """Write settings (any of sigma, lam, sigma_m, clip, levels) into the description of a model."""
-    return rewrite(folder, replace(describe(folder), recommended=dict(settings)))
+    """Write settings of yours (sigma, lam, sigma_m, clip, levels) into a model's description."""
+    return rewrite(folder, replace(describe(folder), recommended=dict(settings), tuned=None))
 
 
 def rewrite(folder: str | Path, description: Description) -> Description:
