@@ -6,14 +6,15 @@ An experiment is an `Experiment` in the file of its family, listed in `__main__`
   `size("what it counts", default)`; one instance for `cpu`, one for `paper`. Fields are options
   (`python -m reproduce clean --images 500 --lams 0,0.2`), and captions name every reduction.
 - **needs(scale)**: the models, as `Need("0.25", selector=True)`.
-- **run(context, scale) → Result**: figures, tables and claims, made of `context.run(name, make)`
-  and `context.fact(name, make)`. Both look in the evidence first. While an experiment runs, `make`
-  computes: ordinary evaluation runs in a shared store, resumed and never repeated. When a
-  committed result is judged again (`python -m reproduce claims`), its records stand for the
-  runs, and nothing is computed.
+- **run(context, scale) → Result**: figures, tables and claims, made of
+  `context.run(name, make, key)` and `context.fact(name, make)`. Both look in the evidence first.
+  While an experiment runs, `make` computes: ordinary evaluation runs in a shared store, resumed and
+  never repeated; nor is a run whose name and key the committed records have. When a committed
+  result is judged again (`python -m reproduce claims`), its records stand for the runs, and
+  nothing is computed.
 
-experiment: what an experiment is; context: models, images, runs and evidence; levels, replay: one
-table of votes serves every λ, D and clip; certification, selection: the certificates; attacks,
-robustness, universal: the attacks; ablation, memorisation, attainable: what each idea is worth;
-cascade: beyond the paper; verdicts: how claims are decided; plots; results: what is committed.
+harness: what an experiment is, and its models, images, runs and evidence; replay: one table of
+votes serves every λ, D and clip; certification, selection: the certificates; attacks, robustness,
+universal: the attacks; ablation, memorisation, attainable: what each idea is worth; cascade: beyond
+the paper; verdicts: how claims are decided; plots; results: what is committed.
 """

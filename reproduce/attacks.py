@@ -14,7 +14,7 @@ from varsmooth.report.figures import colours
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import PairedDifference, Share
 from varsmooth.report.tables import Cell, Table
-from varsmooth.runs.options import AttackOptions, ModelOptions
+from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions
 
 Clip = tuple[float, float] | None
 Kind = Literal["weak", "strong"]
@@ -144,14 +144,23 @@ class Attacks:
         self, method: str, need: Need, knob: str, model: Callable[[], ModelOptions]
     ) -> Point:
         name = f"{method}, {need.title}, {knob}, γ = {self.eps:g}, {self.kind} attack{self.suffix}"
-        found = self.context.run(name, lambda: self._run(name, method, model()))
-        return Point(method, need.level, knob, self.eps, found)
 
-    def _run(self, name: str, method: str, model: ModelOptions) -> Outcomes:
+        def make() -> Outcomes:
+            run = self.context.attack(name, model(), self._images(), self._settings(method))
+            return Outcomes.of(run.header, run.rows())
+
+        def key() -> str:
+            return self.context.key("attack", model(), self._images(), self._settings(method))
+
+        return Point(method, need.level, knob, self.eps, self.context.run(name, make, key))
+
+    def _images(self) -> DataOptions:
         count = self.scale.images if self.split == "test" else self.scale.choice
-        data = self.context.images(self.scale.data, self.split, count)
+        return self.context.images(self.scale.data, self.split, count)
+
+    def _settings(self, method: str) -> AttackOptions:
         strong, median = self.kind == "strong", method in (G_V_STAR, CLIPPED)
-        settings = AttackOptions(
+        return AttackOptions(
             eps=self.eps,
             kind=self.kind,
             steps=self.scale.steps,
@@ -162,8 +171,6 @@ class Attacks:
             n=self.scale.n,
             seed=self.scale.seed,
         )
-        found = self.context.attack(name, model, data, settings)
-        return Outcomes.of(found.header, found.rows())
 
     def chosen(self, run: Callable[["Attacks", float], Point], values: Sequence[float]) -> float:
         """The λ or σ_s that is most robust on held-out images."""

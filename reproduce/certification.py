@@ -91,7 +91,9 @@ def tradeoff(context: Context, scale: TradeoffScale) -> Result:
 
     def at(name: str, sigma_a: float, level: float) -> Outcomes:
         model = Certified(context, scale, sigma_a)
-        return context.run(name, lambda: outcomes(model.fixed_run(level)))
+        return context.run(
+            name, lambda: outcomes(model.fixed_run(level)), lambda: model.fixed_key(level)
+        )
 
     equal = [at(f"σ_s = σ_a = {sigma:g}", sigma, sigma) for sigma in scale.sigmas]
     title, levels = f"σ_a = {scale.swept:g}", sweep(scale, scale.swept)

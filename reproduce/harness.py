@@ -214,11 +214,16 @@ class Evidence:
 
     Filled while an experiment runs, and written beside its result. Read back, it is complete, and
     stands for the runs.
+
+    earlier: runs of the committed result, complete or not, which are not repeated.
+    kept: called after each run that was computed.
     """
 
     runs: dict[str, Outcomes] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     complete: bool = False
+    earlier: Mapping[str, Outcomes] = field(default_factory=dict)
+    kept: Callable[[], None] = lambda: None
 
     def of(self, kind: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
         """What is known under a name; computed if it is not known yet."""
@@ -253,10 +258,28 @@ class Context:
     precision: Precision = "float32"
     evidence: Evidence = field(default_factory=Evidence)
 
-    def run(self, name: str, make: Callable[[], Outcomes]) -> Outcomes:
-        """The outcomes of a run under the name that records, tables and legends know it by."""
-        found: Outcomes = self.evidence.of(self.evidence.runs, name, lambda: make().named(name))
-        return found
+    def run(
+        self, name: str, make: Callable[[], Outcomes], key: Callable[[], str] = str
+    ) -> Outcomes:
+        """The outcomes of a run under the name that records, tables and legends know it by.
+
+        key: a digest of all that its rows depend on. If the committed result has a run of this name
+        and key, its records stand for it.
+        """
+        evidence = self.evidence
+
+        def found() -> Outcomes:
+            wanted, earlier = key(), evidence.earlier.get(name)
+            if wanted and earlier is not None and earlier.header.get("key") == wanted:
+                return earlier
+            made = make()
+            return replace(made, header=made.header | {"name": name, "key": wanted})
+
+        new = name not in evidence.runs
+        outcomes: Outcomes = evidence.of(evidence.runs, name, found)
+        if new and outcomes is not evidence.earlier.get(name):
+            evidence.kept()
+        return outcomes
 
     def fact(self, name: str, make: Callable[[], Any]) -> Any:
         """A plain value that no record holds: numbers, lists of numbers, or None."""
@@ -390,36 +413,32 @@ class Context:
 
     def build(self, model: ModelOptions) -> BuiltModel:
         """The smoothed classifier of a run, on the device of its runs."""
-        return build(replace(model, precision=self.precision), choose_device(self.device))
+        return build(self._precise(model), choose_device(self.device))
 
     def certify(
         self, name: str, model: ModelOptions, data: DataOptions, settings: CertifyOptions
     ) -> Run:
         """An ordinary certification run; its votes are shared with all others."""
-        settings = replace(settings, vote_cache=self.votes)
-        model = replace(model, precision=self.precision)
         options = self._options("certify", name, model, data, settings)
-        return certify_dataset(model, data, settings, options)
+        settings = replace(settings, vote_cache=self.votes)
+        return certify_dataset(self._precise(model), data, settings, options)
 
     def predict(
         self, name: str, model: ModelOptions, data: DataOptions, settings: PredictOptions
     ) -> Run:
         """An ordinary prediction run; give it a seed."""
-        model = replace(model, precision=self.precision)
         options = self._options("predict", name, model, data, settings)
-        return predict_dataset(model, data, settings, options)
+        return predict_dataset(self._precise(model), data, settings, options)
 
     def attack(
         self, name: str, model: ModelOptions, data: DataOptions, settings: AttackOptions
     ) -> Run:
         """An ordinary attack run."""
-        model = replace(model, precision=self.precision)
         options = self._options("attack", name, model, data, settings)
-        return attack_dataset(model, data, settings, options)
+        return attack_dataset(self._precise(model), data, settings, options)
 
-    def _options(
-        self, verb: str, name: str, model: ModelOptions, data: DataOptions, settings: Any
-    ) -> RunOptions:
+    def key(self, verb: str, model: ModelOptions, data: DataOptions, settings: Any) -> str:
+        """A digest of all that the rows of a run depend on."""
         assert model.model is not None
         about = describe(model.model)
         steered = model.sigma is None  # else no selector has a say, and none need be there yet
@@ -430,13 +449,20 @@ class Context:
                 for part in (about.classifier, about.selector if steered else None)
             ],
             "recommended": _in_use(about.recommended, model) if steered else {},
-            "model": asdict(replace(model, model=None, trust=model.trust or [])),
+            "model": asdict(replace(self._precise(model), model=None, trust=model.trust or [])),
             "data": asdict(replace(data, root=None)),
             "settings": {k: v for k, v in asdict(settings).items() if k != "vote_cache"},
         }
         text = json.dumps(values, sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
-        folder = self.store / "runs" / f"{verb}-{digest}"
+        return f"{verb}-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+
+    def _precise(self, model: ModelOptions) -> ModelOptions:
+        return replace(model, precision=self.precision)
+
+    def _options(
+        self, verb: str, name: str, model: ModelOptions, data: DataOptions, settings: Any
+    ) -> RunOptions:
+        folder = self.store / "runs" / self.key(verb, model, data, settings)
         return RunOptions(folder, name, self.batch_size, self.device)  # type: ignore[arg-type]
 
 

@@ -324,7 +324,9 @@ class Certified:
     def g(self, level: float) -> Outcomes:
         """Conventional smoothing."""
         name = f"g, σ_a = {self.sigma_a:g}, σ_s = {level:.3g}"
-        return self.context.run(name, lambda: outcomes(self.fixed_run(level)))
+        return self.context.run(
+            name, lambda: outcomes(self.fixed_run(level)), lambda: self.fixed_key(level)
+        )
 
     def paper(
         self, lam: float, distance: float, clip: Clip = None, *, every_level: bool = False
@@ -350,15 +352,17 @@ class Certified:
         self, lam: float, what: str, clip: Clip, derive: Callable[[Replay], Outcomes]
     ) -> Outcomes:
         name = f"g_v*, σ_a = {self.sigma_a:g}, λ = {lam:g}, {what}" + ", clipped" * bool(clip)
-        return self.context.run(name, lambda: derive(self.replay(lam)))
+
+        def key() -> str:
+            model = self._selector_model(lam, self._levels_of_h(lam))
+            return f"{self._key(model)}, {what}, {clip}"
+
+        return self.context.run(name, lambda: derive(self.replay(lam)), key)
 
     def replay(self, lam: float) -> Replay:
         """The stored evidence of g_v* at one λ."""
         if lam not in self._replays:
-            levels = levels_between(
-                held_out_medians(self.context, self.scale, self.sigma_a, lam),
-                self.scale.percentiles,
-            )
+            levels = self._levels_of_h(lam)
             self._replays[lam] = Replay(self.table(levels), self.selector_run(lam, levels))
         return self._replays[lam]
 
@@ -376,17 +380,33 @@ class Certified:
 
     def fixed_run(self, level: float) -> Run:
         """f certified at one level: the baseline g, and votes for every other method."""
-        model = ModelOptions(self.context.model(Need.fixed(self.sigma_a)), sigma=level)
-        return self._certify(f"g, σ_s = {level:.3g}", model)
+        return self._certify(f"g, σ_s = {level:.3g}", self._fixed_model(level))
+
+    def fixed_key(self, level: float) -> str:
+        """A digest of all that this run depends on."""
+        return self._key(self._fixed_model(level))
+
+    def _fixed_model(self, level: float) -> ModelOptions:
+        return ModelOptions(self.context.model(Need.fixed(self.sigma_a)), sigma=level)
 
     def selector_run(self, lam: float, levels: Sequence[float]) -> Run:
         """The sound certificate of g_v* on the levels; its rows hold N_h samples of h."""
+        return self._certify(f"g_v*, λ = {lam:g}, sound", self._selector_model(lam, levels))
+
+    def _selector_model(self, lam: float, levels: Sequence[float]) -> ModelOptions:
         need = Need.fixed(self.sigma_a, selector=True)
-        model = selector_options(self.context, need, lam, levels)
-        return self._certify(f"g_v*, λ = {lam:g}, sound", model)
+        return selector_options(self.context, need, lam, levels)
+
+    def _levels_of_h(self, lam: float) -> tuple[float, ...]:
+        """Percentiles of what h chooses on held-out images."""
+        medians = held_out_medians(self.context, self.scale, self.sigma_a, lam)
+        return levels_between(medians, self.scale.percentiles)
 
     def _certify(self, name: str, model: ModelOptions) -> Run:
         return self.context.certify(name, model, self._images, self.scale.settings)
+
+    def _key(self, model: ModelOptions) -> str:
+        return self.context.key("certify", model, self._images, self.scale.settings)
 
     @property
     def _images(self) -> DataOptions:

@@ -28,11 +28,14 @@ from reproduce.harness import (
 from reproduce.plots import draw
 from reproduce.verdicts import RULES
 from varsmooth.errors import require
+from varsmooth.files import replace_file
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.report.figures import MISSING, have_matplotlib
 from varsmooth.report.outcomes import Outcomes
 
 CONFIG, CLAIMS, RECORDS, PAGE = "config.json", "claims.json", "records.csv.gz", "README.md"
+UNFINISHED = "unfinished.csv.gz"
+"""Records of an experiment that is still running; commit them to resume on another machine."""
 Config = dict[str, Any]
 
 
@@ -43,7 +46,11 @@ def run_experiment(
     context: Context,
     out: Path,
 ) -> Result:
-    """Run an experiment, or continue it, and write what it found."""
+    """Run an experiment, or continue it, and write what it found.
+
+    Runs that the folder holds already, from an unfinished or another, smaller result, are not
+    repeated.
+    """
     require(have_matplotlib(), MISSING)
     scale = resized(experiment.scales[scale_name], sizes)
     if isinstance(scale, VotingScale):
@@ -52,6 +59,11 @@ def run_experiment(
     if context.train is None:
         lacking = context.lack(needs)
         require(not lacking, f"{experiment.name}: {lacking}")
+    evidence = context.evidence
+    for name in (RECORDS, UNFINISHED):
+        if (out / name).is_file():
+            evidence.earlier = {**evidence.earlier, **read_records(out / name)}
+    evidence.kept = lambda: _write_records(out / UNFINISHED, evidence.runs)
     result = experiment.run(context, scale)
     words = ["python -m reproduce", experiment.name]
     words += [f"--{key.replace('_', '-')} {text}" for key, text in sizes.items()]
@@ -69,9 +81,14 @@ def run_experiment(
         "versions": {name: metadata.version(name) for name in ("varsmooth", "torch", "numpy")},
     }
     write_result(experiment, about, result, out)
-    if context.evidence.runs:
-        (out / RECORDS).write_bytes(compact_records(context.evidence.runs.values()))
+    if evidence.runs:
+        _write_records(out / RECORDS, evidence.runs)
+    (out / UNFINISHED).unlink(missing_ok=True)
     return result
+
+
+def _write_records(path: Path, runs: Mapping[str, Outcomes]) -> None:
+    replace_file(path, compact_records(runs.values()))
 
 
 def has_claims(folder: Path) -> bool:
@@ -180,7 +197,7 @@ def compact_records(runs: Iterable[Outcomes]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = ("id", "label", "prediction", "radius", "sigma", "eps")
-    writer.writerow(["run", "guarantee", *columns, "clean_prediction", "clean_sigma"])
+    writer.writerow(["run", "key", "guarantee", *columns, "clean_prediction", "clean_sigma"])
     for run in runs:
         values = zip(
             run.ids.tolist(),
@@ -195,7 +212,8 @@ def compact_records(runs: Iterable[Outcomes]) -> bytes:
         )
         for row in values:
             cells = ["" if cell != cell else cell for cell in row]  # NaN: not a column of this run
-            writer.writerow([run.name, run.guarantee or "", *cells])
+            key = run.header.get("key", "")
+            writer.writerow([run.name, key, run.guarantee or "", *cells])
     return gzip.compress(text.getvalue().encode(), mtime=0)
 
 
@@ -211,6 +229,7 @@ def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:
     kind = {key: bool(lines[0][key]) for key in ("guarantee", "eps")}
     header = {
         "name": name,
+        "key": lines[0].get("key", ""),
         "verb": "certify" if kind["guarantee"] else "attack" if kind["eps"] else "predict",
         "config": {},
         "dataset": {"name": "", "split": "test", "size": len(lines)},

@@ -28,7 +28,7 @@ from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import Interval, PairedDifference, Share, mean_interval
 from varsmooth.report.tables import Cell, Table
 from varsmooth.rounding import rounded
-from varsmooth.runs.options import PredictOptions
+from varsmooth.runs.options import DataOptions, ModelOptions, PredictOptions
 from varsmooth.runs.records import Run
 
 SHIFTS = tuple(0.25 * step for step in range(17))
@@ -293,21 +293,27 @@ def clean(context: Context, scale: CleanScale) -> Result:
 def voted(model: Certified, level: float) -> Outcomes:
     """g at one level, by plain majority."""
     name = f"g, σ_a = {model.sigma_a:g}, σ_s = {level:.3g}"
-    return model.context.run(name, lambda: majority(model.fixed_run(level)))
+    return model.context.run(
+        name,
+        lambda: majority(model.fixed_run(level)),
+        lambda: f"{model.fixed_key(level)}, majority",
+    )
 
 
 def learned_run(model: Certified, lam: float) -> Outcomes:
     """g_v: h evaluated once on x + ε, ε ~ N(0, σ_a² I); the level that it chose is voted on."""
     context, scale = model.context, model.scale
 
-    def make() -> Outcomes:
-        need = Need.fixed(model.sigma_a, selector=True)
-        options = context.g_v_options(need, lam)
+    def asked() -> tuple[ModelOptions, DataOptions, PredictOptions]:
+        options = context.g_v_options(Need.fixed(model.sigma_a, selector=True), lam)
         data = context.images(scale.data, "test", scale.images)
-        settings = PredictOptions(n=scale.n, alpha=None, seed=scale.seed)
-        return outcomes(context.predict(f"g_v, λ = {lam:g}", options, data, settings))
+        return options, data, PredictOptions(n=scale.n, alpha=None, seed=scale.seed)
 
-    return context.run(f"g_v, σ_a = {model.sigma_a:g}, λ = {lam:g}", make)
+    return context.run(
+        f"g_v, σ_a = {model.sigma_a:g}, λ = {lam:g}",
+        lambda: outcomes(context.predict(f"g_v, λ = {lam:g}", *asked())),
+        lambda: context.key("predict", *asked()),
+    )
 
 
 def majority(run: Run) -> Outcomes:

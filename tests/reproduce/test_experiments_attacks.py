@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 from reproduce.attacks import Arena, Attacks, AttackScale, Point
 from reproduce.harness import Context, Need
 from reproduce.robustness import Model, strong_claims
-from tests.reproduce.commands import results, run, sized
+from tests.reproduce.commands import lines_of, results, run, sized
 from tests.small_models import write_pair
 from varsmooth.data import load_dataset
 from varsmooth.models.checkpoints import load_checkpoint, save
@@ -87,6 +88,46 @@ def write_model(folder: Path, level: str, data: Path, seed: int) -> None:
         selector=Part("attention"),
     )
     save(folder, description, classifier=classifier, selector=selector)
+
+
+def test_records_stand_for_their_runs_on_another_machine(
+    tmp_path: Path, models: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger experiment repeats no run that its folder holds, finished or not."""
+    out, asked = tmp_path / "weak-attack", f"weak-attack {FIXED} --data {data} --models {models}"
+    attacked: list[str] = []
+    original = Context.attack
+
+    def attack(self: Context, name: str, *rest: Any) -> Any:
+        if len(attacked) == 3 and "σ_a = 0.12" in name:
+            raise KeyboardInterrupt
+        attacked.append(name)
+        return original(self, name, *rest)
+
+    monkeypatch.setattr(Context, "attack", attack)
+    assert run(f"{asked} --sigmas 0.25 --store {tmp_path / 'one'} --out {out}") == 0
+    of_one, lines = len(attacked), lines_of(out)
+    attacked.clear()
+    both = f"{asked} --sigmas 0.12,0.25 --out {out} --store"
+    assert run(both, tmp_path / "two") == 130
+    assert len(attacked) == 3
+    assert all("σ_a = 0.12" in name for name in attacked)
+    assert lines_of(out) == lines  # the committed result is as it was
+    attacked.append("the fourth may run now")
+    assert run(both, tmp_path / "three") == 0
+    later = attacked[4:]
+    assert later, "nothing was left to do"
+    assert not set(later) & set(attacked[:3])
+    assert all("σ_a = 0.12" in name for name in later)
+    assert not (out / "unfinished.csv.gz").exists()
+    whole = tmp_path / "whole"
+    assert run(f"{asked} --sigmas 0.12,0.25 --store {tmp_path / 'four'} --out {whole}") == 0
+    for path in whole.iterdir():
+        assert path.read_bytes() == (out / path.name).read_bytes(), path.name
+    attacked.clear()
+    fewer = asked.replace("--steps 2", "--steps 1")
+    assert run(f"{fewer} --sigmas 0.25 --store {tmp_path / 'five'} --out {out}") == 0
+    assert len(attacked) == of_one  # other settings, other runs
 
 
 class Found:
