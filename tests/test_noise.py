@@ -46,6 +46,21 @@ def test_more_draws_extend_fewer() -> None:
     assert torch.equal(tail.view(3, 8, 2, 4, 5), draws(noise, 40)[:, 2 * CHUNK :])
 
 
+@pytest.mark.parametrize("lattice", [False, True])
+@pytest.mark.parametrize("shape", [(3, 4, 4), (3, 8, 8), (2, 4, 5), (1, 1, 1)])
+def test_few_draws_are_the_first_of_their_whole_chunk(
+    shape: tuple[int, int, int], lattice: bool
+) -> None:
+    """Also where only a part of the chunk is drawn, because it consists of whole blocks."""
+    noise, like = NoiseStream.make(2, seed=1, lattice=lattice), torch.zeros(2, *shape)
+    whole = torch.empty(CHUNK, *(shape[i] for i in (1, 2, 0)))  # as the memory lies
+    whole = whole.to(torch.float64 if lattice else torch.float32)
+    torch.randn(whole.shape, generator=keyed_generator("cpu", 1, 0, "votes", 0), out=whole)
+    for n in range(1, CHUNK + 1):
+        (rows, epsilon), *_ = noise.batches(like, "votes", n)
+        assert torch.equal(epsilon[rows == 0], whole[:n].permute(0, 3, 1, 2))
+
+
 def test_everything_in_the_key_matters() -> None:
     base = NoiseStream.make(2, seed=1)
     variants = [
