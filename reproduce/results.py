@@ -299,7 +299,7 @@ def _others(results: Path) -> list[str]:
     """Where the same was asked of other selectors (`--variant`)."""
     names = sorted(page.parent.parent.name for page in results.glob(f"*/*/{PAGE}"))
     links = ", ".join(f"[{name}]({name}/{PAGE})" for name in dict.fromkeys(names))
-    return [f"The same with selectors other than the paper's: {links}."] if links else []
+    return [f"The same with other selectors: {links}."] if links else []
 
 
 def _experiment_page(

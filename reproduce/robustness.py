@@ -305,7 +305,7 @@ def unmoved_claim(arenas: Sequence[Arena]) -> Claim:
         "The weak attack does not affect h",
         "Fig. 6b",
         {each.title: averaged(-shift(point) for point in each.methods[G_V]) for each in arenas},
-        "minus how far the attack moves σ_s of g_v, relative to σ_s, mean over images and λ",
+        "minus how far the attack moves σ_s of g_v, in % of it, mean over images and λ",
         margin=UNMOVED,
     )
 
@@ -463,7 +463,7 @@ def strong_claims(models: Sequence[Model], own: str) -> list[Claim]:
             "It is harder to select σ_s under attack with a larger budget: σ_s moves further",
             "discussion, on Fig. 7",
             further,
-            f"how far the attack moves σ_s of g_v*, relative to σ_s, at γ = {eps[-1]:g} minus the "
+            f"how far the attack moves σ_s of g_v*, in % of it, at γ = {eps[-1]:g} minus the "
             f"same at {eps[0]:g}, mean over λ",
             moved(of_star),
         ),
