@@ -17,7 +17,7 @@ from torch import Tensor
 
 from reproduce.certification import TABLE_1
 from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, Verdict, size
-from reproduce.plots import Curve, Levels, plot_curves, plot_levels
+from reproduce.plots import ChosenLevels, Curve, plot_curves, plot_levels
 from reproduce.replay import CPU, Certified, CertifyScale, medians_of, outcomes
 from reproduce.verdicts import MARGIN, MeanDifference, judged
 from varsmooth.bounds import Floats
@@ -347,7 +347,9 @@ class Variants:
         for name in names:
             mine = [one for one in self.chosen if one.variant == name]
             lines.append(
-                Levels(name, [c.lam for c in mine], [c.mean for c in mine], [c.std for c in mine])
+                ChosenLevels(
+                    name, [c.lam for c in mine], [c.mean for c in mine], [c.std for c in mine]
+                )
             )
         return Figure(
             "variants",

@@ -27,9 +27,14 @@ from varsmooth.objectives import consistency_loss, radius_loss, variational_loss
 from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
-from varsmooth.training.cards import LAMBDAS, measure_classifier, measure_selector, measured_levels
 from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
 from varsmooth.training.loop import Logger, fit
+from varsmooth.training.measuring import (
+    LAMBDAS,
+    measure_classifier,
+    measure_selector,
+    measured_levels,
+)
 from varsmooth.training.state import already_trained, finished, seeded
 
 SUFFIX = ".safetensors"  # of a file of plain weights, which is no model
