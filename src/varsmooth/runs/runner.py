@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from varsmooth import __version__
 from varsmooth.data import Batch, ImageDataset
 from varsmooth.data.fitting import outputs_on
 from varsmooth.errors import VarsmoothError
@@ -198,7 +199,7 @@ def identity(g: SmoothedClassifier) -> dict[str, Any]:
 def environment(device: torch.device) -> dict[str, Any]:
     """What computed the rows."""
     return {
-        "varsmooth": metadata.version("varsmooth"),
+        "varsmooth": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
