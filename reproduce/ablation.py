@@ -20,14 +20,13 @@ from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, 
 from reproduce.plots import ChosenLevels, Curve, plot_curves, plot_levels
 from reproduce.replay import CPU, Certified, CertifyScale, medians_of, outcomes
 from reproduce.verdicts import MARGIN, MeanDifference, judged
-from varsmooth.bounds import Floats
+from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.models.descriptions import CONFIG, describe
 from varsmooth.models.networks import AttentionSelector
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import (
     PairedDifference,
     Share,
-    average_certified_radius,
     mean_interval,
 )
 from varsmooth.report.tables import Cell, Table

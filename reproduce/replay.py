@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from reproduce.harness import Context, Need, VotingScale, size
-from varsmooth.bounds import Floats
+from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.certificates import Certificate
 from varsmooth.certification import certify
 from varsmooth.data import ImageDataset
@@ -25,7 +25,6 @@ from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
 from varsmooth.progress import Progress
 from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.statistics import average_certified_radius
 from varsmooth.runs.building import load_images
 from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions
 from varsmooth.runs.records import Run
