@@ -96,7 +96,7 @@ class CascadeSelector(nn.Module):
         by_level = gate.confidence if isinstance(gate, SoftmaxGate) else None
         if isinstance(by_level, dict):
             unknown = [s for s in by_level if s not in rounded]
-            require(not unknown, f"the gate names the levels {unknown}, which are no stages")
+            require(not unknown, f"the gate names the levels {unknown}, which are not stages")
         self.stages = Stages(rounded, taus)
         self.gate = gate
 

@@ -9,7 +9,7 @@ from varsmooth.errors import require
 Reduction = Literal["mean", "sum"]
 
 CERTAINTY = 0.993
-"""The largest lower bound of p that 1000 equal votes give at α = 10⁻³: α^(1/1000)."""
+"""The largest lower bound of p that 1000 unanimous votes give at α = 10⁻³: α^(1/1000)."""
 
 
 def gaussian_kl(sigma_s: Tensor, sigma_t: Tensor | float, d: int = 1) -> Tensor:

@@ -234,8 +234,8 @@ def test_lists_are_separated_by_commas() -> None:
     ("python", "typed"),
     [
         (
-            "at alpha=0.001 no vote of n=5; use n ≥ 10",
-            "at --alpha 0.001 no vote of --n 5; use --n ≥ 10",
+            "at alpha=0.001 even n=5 votes; use n ≥ 10",
+            "at --alpha 0.001 even --n 5 votes; use --n ≥ 10",
         ),
         ("load it with trusted=['a.b:C']", "load it with --trust a.b:C"),
         ("try a lower learning_rate", "try a lower --learning-rate"),

@@ -23,13 +23,13 @@ Verb = Callable[..., None]
 
 COMMON = {
     "root": "the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)",
-    "resize": "cut each image to its central square and scale it to this many pixels a side; "
+    "resize": "crop each image to its central square and scale it to this many pixels per side; "
     "radii are then those of the scaled image",
     "trust": "import paths of your own networks that the model may load: package.module:Class,...",
     "device": "where to compute",
     "batch_size": "noisy images per forward pass; never changes the result",
     "name": "what tables and legends call the run (default: the folder's name)",
-    "seed": "of the noise",
+    "seed": "seed of the noise",
 }
 """What options mean that are the same for every verb, unless its docstring says more."""
 

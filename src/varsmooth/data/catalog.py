@@ -36,8 +36,8 @@ def load_dataset(
       A folder may have sub-folders, or `.npz` files, train, val, test. Without them `test` is the
       whole set, `val` a fixed fifth of each class and `train` the rest.
 
-    With `resize`, each image is cut to its central square and scaled to that many pixels a side;
-    photographs of different sizes need it.
+    With `resize`, each image is cropped to its central square and scaled to that many pixels per
+    side; photographs of different sizes need it.
 
     Examples:
         >>> sample = load_dataset("cifar10-sample")
@@ -58,7 +58,7 @@ def load_dataset(
         known = ", ".join(sorted(SUFFIXES))
         require(
             suffix in SUFFIXES,
-            f"{path} is of no known kind; use a folder of images, .npz, .npy or one of {known}",
+            f"{path} is not of a known kind; use a folder of images, .npz, .npy or one of {known}",
         )
         images = load_image(path, split)
     return images if resize is None else resized(images, resize)

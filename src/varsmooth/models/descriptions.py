@@ -168,7 +168,7 @@ def describe(name_or_path: str | Path) -> Description:
     path = find(name_or_path) / CONFIG
     about: Description = read_object(path, Description, FORMAT, "model")
     given = {entry.name for entry in fields(Settings)} & about.recommended.keys()
-    impossible = f"{path} recommends what cannot be"
+    impossible = f"{path} recommends impossible settings"
     with explained(OptionError, lambda error: f"{impossible}: {error}; copy it again"):
         Settings(**{name: about.recommended[name] for name in given})
     count = len(about.class_names)

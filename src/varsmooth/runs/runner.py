@@ -173,7 +173,7 @@ def _share(
             found = [f"{name}: {percent(k, counted)} %" for name, k in tally.items()]
             drawn += sum(row.get("samples", 0) for row in new)
             if drawn:
-                found.append(f"{drawn / counted:,.0f} samples an image")
+                found.append(f"{drawn / counted:,.0f} samples per image")
             progress.add(len(ids[block]), *found)
 
 
