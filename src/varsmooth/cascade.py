@@ -57,7 +57,7 @@ class CascadeSelector(nn.Module):
         thresholds: τ_j in [½, 1), one for each level. ½ throughout by default: then the true
             radius of every image is at least that of σ = s_1. Larger ones make an early stage
             more careful, which gains accuracy at small radii.
-        gate: turns votes into "pass" votes, see `Gate`; P(f = c and stay) takes the place of
+        gate: Turns votes into "pass" votes, see `Gate`; P(f = c and stay) takes the place of
             p_j(c) everywhere. `SoftmaxGate` is one.
     """
 

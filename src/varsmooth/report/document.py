@@ -52,10 +52,10 @@ def write_report(
     Without matplotlib there are no figures. Files of the same names are replaced.
 
     Args:
-        runs: certify, predict and attack runs; those that share images are compared
-        out: the folder
-        envelopes: sweeps of certify runs, each shown as the best of its runs at each radius
-        radii: where tables show certified accuracy
+        runs: Certify, predict and attack runs; those that share images are compared.
+        out: The folder.
+        envelopes: Sweeps of certify runs, each shown as the best of its runs at each radius.
+        radii: Where tables show certified accuracy.
 
     Returns:
         The page.
