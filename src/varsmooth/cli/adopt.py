@@ -156,7 +156,7 @@ class Trial:
         """n votes for each image at each level."""
         import time
 
-        from varsmooth.training.measuring import measure_classifier
+        from varsmooth.training.metrics import measure_classifier
 
         began = time.perf_counter()
         metrics, _ = measure_classifier(network, images, levels, n, seed)

@@ -220,7 +220,7 @@ def measure(
         levels: certify f at these levels alone and keep the rest of the card
     """
     images.announce(f"measure {model}", model, n, "measured")
-    from varsmooth.training.measuring import measure as measure_model
+    from varsmooth.training.metrics import measure as measure_model
 
     loaded, g, chosen = images.fit(model, Settings(sigma=describe(model).default_sigma))
     if loaded.selector is not None:

@@ -15,7 +15,7 @@ from varsmooth.files import check_unused, replace_file
 from varsmooth.models.descriptions import CONFIG, Part, describe
 from varsmooth.models.networks import build
 from varsmooth.training.configuration import AnyConfig, TrainingConfig, renamed
-from varsmooth.training.measuring import Metrics
+from varsmooth.training.metrics import Metrics
 
 STATE = "state.pt"
 

@@ -28,7 +28,7 @@ from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, 
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
 from varsmooth.training.loop import Logger, fit
-from varsmooth.training.measuring import (
+from varsmooth.training.metrics import (
     LAMBDAS,
     measure_classifier,
     measure_selector,
