@@ -22,7 +22,7 @@ from varsmooth.runs.options import (
     VerifyOptions,
 )
 from varsmooth.runs.records import Run
-from varsmooth.typed import Count, Device, Few
+from varsmooth.typed import Count, Device, Few, as_option
 
 
 def predict(
@@ -233,8 +233,7 @@ def _here(model: ModelOptions, data: DataOptions) -> DataOptions:
 
 def _changed(options: Any) -> list[str]:
     """The options that are not as they are by default, as they are typed."""
-    names = [o.name for o in fields(options) if getattr(options, o.name) != o.default]
-    return [f"--{name.replace('_', '-')}" for name in names]
+    return [as_option(o.name) for o in fields(options) if getattr(options, o.name) != o.default]
 
 
 def _announce(

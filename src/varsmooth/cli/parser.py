@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from varsmooth import __version__
 from varsmooth.errors import VarsmoothError, nearest
 from varsmooth.training.configuration import read_config
-from varsmooth.typed import OptionError, read
+from varsmooth.typed import OptionError, as_option, read
 
 PROG = "varsmooth"
 Verb = Callable[..., None]
@@ -66,7 +66,7 @@ class Option:
 
     @property
     def spelled(self) -> str:
-        return self.name.upper() if self.plain else "--" + self.name.replace("_", "-")
+        return self.name.upper() if self.plain else as_option(self.name)
 
     def value(self, given: Mapping[str, Any]) -> Any:
         """What was typed, as the type says."""

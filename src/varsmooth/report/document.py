@@ -21,6 +21,7 @@ from varsmooth.report.pages import templates
 from varsmooth.report.tables import Table
 from varsmooth.runs import options
 from varsmooth.runs.records import EXECUTION, PLACES
+from varsmooth.typed import as_option
 
 PAGE = "report.html"
 OPTIONS = {
@@ -194,7 +195,7 @@ def command_of(header: dict[str, Any]) -> str:
             value = config.get(field.name)
             where = field.name in EXECUTION and field.name not in ("model", "data", "root")
             if value is not None and value != field.default and not where:
-                words += [f"--{field.name.replace('_', '-')}", _word(value)]
+                words += [as_option(field.name), _word(value)]
     return " ".join([*map(shlex.quote, words), "--out RUN"])
 
 
