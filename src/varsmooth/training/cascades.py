@@ -140,7 +140,7 @@ def rules(table: ConfidentVotes, stages: int = 4) -> Iterator[Rule]:
                 for gate in range(len(table.confidences)):
                     taus = (*early, 0.5)
                     radius, answer = table.outcomes(columns, taus, gate)
-                    earned = np.where(answer == table.labels, np.maximum(radius, 0), 0)
+                    earned = np.where(answer == table.labels, radius, 0)
                     right = float((earned > 0).mean())
                     yield Rule(columns, taus, gate, right, average_certified_radius(earned))
 
