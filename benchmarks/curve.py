@@ -260,9 +260,9 @@ def _summary(case: Mapping[str, Any]) -> str:
     curve = ", ".join(percent(round(a * n), n) for a in case["accuracy"])  # as reports round
     text = (
         f"{case['case']} ({case['precision']}): {case['images']:,} images, "
-        f"{case['samples_mean']:,.0f} samples an image on average, {case['fewer']:.0f} times fewer "
-        f"than {case['n_max']:,}; a twentieth of the images took {100 * case['busiest']:.0f} % of "
-        f"them; certified accuracy {curve} % at these radii."
+        f"{case['samples_mean']:,.0f} samples per image on average, {case['fewer']:.0f} times "
+        f"fewer than {case['n_max']:,}; a twentieth of the images took "
+        f"{100 * case['busiest']:.0f} % of them; certified accuracy {curve} % at these radii."
     )
     if "lost" not in case:
         return text

@@ -17,17 +17,16 @@ from torch import Tensor
 
 from reproduce.certification import TABLE_1
 from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, Verdict, size
-from reproduce.plots import Curve, Levels, plot_curves, plot_levels
+from reproduce.plots import ChosenLevels, Curve, plot_curves, plot_levels
 from reproduce.replay import CPU, Certified, CertifyScale, medians_of, outcomes
 from reproduce.verdicts import MARGIN, MeanDifference, judged
-from varsmooth.bounds import Floats
+from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.models.descriptions import CONFIG, describe
 from varsmooth.models.networks import AttentionSelector
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import (
     PairedDifference,
     Share,
-    average_certified_radius,
     mean_interval,
 )
 from varsmooth.report.tables import Cell, Table
@@ -348,7 +347,9 @@ class Variants:
         for name in names:
             mine = [one for one in self.chosen if one.variant == name]
             lines.append(
-                Levels(name, [c.lam for c in mine], [c.mean for c in mine], [c.std for c in mine])
+                ChosenLevels(
+                    name, [c.lam for c in mine], [c.mean for c in mine], [c.std for c in mine]
+                )
             )
         return Figure(
             "variants",

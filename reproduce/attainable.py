@@ -28,7 +28,7 @@ from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
 
 @dataclass(frozen=True)
-class Table:
+class LossTable:
     """What f says about each image i at each level s of the grid.
 
     cross_entropy (2, N, levels): −log mean softmax[y] over each half of the draws;
@@ -61,7 +61,7 @@ def tabulate(
     at: float,
     draws: int = 32,
     seed: int = 0,
-) -> Table:
+) -> LossTable:
     """Evaluate f on every image at every level; `draws` noisy copies of each."""
     require(draws % 2 == 0, f"draws must be even, to be halved, not {draws}")
     device = next(classifier.parameters()).device
@@ -77,7 +77,7 @@ def tabulate(
             for x, _, ids in data.batches(100)
         ]
     stacked = torch.stack([torch.stack(half, dim=1) for half in halves])  # (2, N, levels)
-    return Table(torch.tensor(list(levels)), stacked, torch.cat(sure).cpu())
+    return LossTable(torch.tensor(list(levels)), stacked, torch.cat(sure).cpu())
 
 
 def _cross_entropy(
@@ -92,7 +92,7 @@ def _cross_entropy(
     return torch.cat(found)  # (N,)
 
 
-def attainable(table: Table, lam: float, sigma_t: float, bins: int = 10) -> Attainable:
+def attainable(table: LossTable, lam: float, sigma_t: float, bins: int = 10) -> Attainable:
     """The three selectors for one λ."""
     penalty = lam * gaussian_kl(table.levels, sigma_t)  # (levels,)
     choose, judge = (1 - lam) * table.cross_entropy + penalty  # each (N, levels)

@@ -17,13 +17,13 @@ from reproduce.harness import Claim, Context, Experiment, Figure, Result, size
 from reproduce.plots import Curve, plot_curves
 from reproduce.replay import outcomes
 from reproduce.verdicts import MARGIN, MeanDifference, judged
+from varsmooth.bounds import average_certified_radius
 from varsmooth.cascade import Stages, cascade_radii
 from varsmooth.defaults import ALPHA, N0
 from varsmooth.models.settings import TunedStages
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import (
     PairedDifference,
-    average_certified_radius,
     certified_accuracy,
     envelope,
     mean_interval,

@@ -24,12 +24,12 @@ from reproduce.cascade import RADII, least_regret, reach
 from reproduce.cascade_votes import CONFIDENCES, VoteScale, keep, kept
 from reproduce.harness import Claim, Context, Experiment, Result, size
 from varsmooth import FixedSelector, SmoothedClassifier
+from varsmooth.bounds import average_certified_radius
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.defaults import N0
 from varsmooth.files import replace_file
 from varsmooth.models.loading import load
 from varsmooth.report.statistics import (
-    average_certified_radius,
     certified_accuracy,
     envelope,
     mean_interval,

@@ -21,12 +21,11 @@ from reproduce.replay import (
 )
 from reproduce.verdicts import MeanDifference, judged
 from varsmooth import bounds
-from varsmooth.bounds import Floats
+from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.report.figures import colours
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import (
     PairedDifference,
-    average_certified_radius,
     certified_counts,
 )
 from varsmooth.report.summaries import certified_accuracy_table, round_radii

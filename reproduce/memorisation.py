@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reproduce.attainable import Table as Tabulated
-from reproduce.attainable import tabulate
+from reproduce.attainable import LossTable, tabulate
 from reproduce.certification import TABLE_2, relative_width
 from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, Scale, Verdict, size
 from varsmooth.bounds import Floats
@@ -214,7 +213,7 @@ class Observer:
     ) -> None:
         self.task, self.scale, self.sets, self.path = task, scale, sets, path
         self.seen: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-        self.tables: dict[str, Tabulated] = {}
+        self.tables: dict[str, LossTable] = {}
 
     def look(self, done: int) -> None:
         """Measure h after so many passes, unless that is on disk already."""
@@ -262,7 +261,7 @@ class Observer:
     def _of_best_constant(self, which: str, lam: float) -> Floats:
         """The objective of each image (n,) at the level that is best for the training images."""
 
-        def table(name: str) -> Tabulated:
+        def table(name: str) -> LossTable:
             if name not in self.tables:
                 sigma_a = self.task.learned.sigma_a
                 self.tables[name] = tabulate(

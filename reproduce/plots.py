@@ -192,7 +192,7 @@ def plot_points(axes: "Axes", series: Sequence[Points], xlabel: str, ylabel: str
 
 
 @dataclass(frozen=True)
-class Levels:
+class ChosenLevels:
     """What one selector chooses: mean and standard deviation of σ_s at each λ."""
 
     label: str
@@ -201,7 +201,7 @@ class Levels:
     spreads: Sequence[float]
 
 
-def plot_levels(axes: "Axes", lines: Sequence[Levels], target: float) -> None:
+def plot_levels(axes: "Axes", lines: Sequence[ChosenLevels], target: float) -> None:
     """Mean σ_s ± standard deviation over images against λ, and the level that λ → 1 aims at."""
     for k, (line, colour) in enumerate(zip(lines, colours(len(lines)), strict=True)):
         axes.errorbar(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from reproduce.harness import Context, Need, VotingScale, size
-from varsmooth.bounds import Floats
+from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.certificates import Certificate
 from varsmooth.certification import certify
 from varsmooth.data import ImageDataset
@@ -25,7 +25,6 @@ from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
 from varsmooth.progress import Progress
 from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.statistics import average_certified_radius
 from varsmooth.runs.building import load_images
 from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions
 from varsmooth.runs.records import Run
@@ -38,7 +37,7 @@ Derive = Callable[[Certificate, SelectorEvidence, Ledger], Certificate]
 
 
 @dataclass(frozen=True)
-class VoteTable:
+class VotesOnDemand:
     """The votes of f for an image at a level, drawn when they are asked for.
 
     The noise of an image does not depend on what else is computed, so these are the votes of a run
@@ -71,7 +70,7 @@ class VoteTable:
 class Replay:
     """What g_v* certifies at one λ: the votes of f, and a run of `certify` with samples of h."""
 
-    table: VoteTable
+    table: VotesOnDemand
     selector: Run
 
     @cached_property
@@ -370,13 +369,13 @@ class Certified:
     def _replays(self) -> dict[float, Replay]:
         return {}
 
-    def table(self, levels: tuple[float, ...]) -> VoteTable:
+    def table(self, levels: tuple[float, ...]) -> VotesOnDemand:
         """The votes of f on these levels."""
         context, need = self.context, Need.fixed(self.sigma_a)
         built = context.build(ModelOptions(context.model(need), sigma=levels[0]))
         g = RememberingClassifier(built.g, context.votes)
         images = load_images(self._images, built)
-        return VoteTable(g, images, levels, self.scale.settings, context.batch_size)
+        return VotesOnDemand(g, images, levels, self.scale.settings, context.batch_size)
 
     def fixed_run(self, level: float) -> Run:
         """f certified at one level: the baseline g, and votes for every other method."""

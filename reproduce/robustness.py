@@ -332,7 +332,7 @@ class StrongScale(FixedScale):
 
 
 @dataclass(frozen=True)
-class Model:
+class Arenas:
     """One σ_a: an arena for each γ; g_v and g at σ_s = σ_a under the weak attack at the largest."""
 
     arenas: Sequence[Arena]
@@ -366,7 +366,7 @@ def strong_attack(context: Context, scale: StrongScale) -> Result:
     return Result([figure], [table], strong_claims(models, own), [own])
 
 
-def model_of(context: Context, scale: StrongScale, sigma_a: float) -> Model:
+def model_of(context: Context, scale: StrongScale, sigma_a: float) -> Arenas:
     need = Need.fixed(sigma_a, selector=True)
     methods = {G_V: Attacks.g_v, G_V_STAR: Attacks.g_v_star}
     arenas = [
@@ -374,14 +374,14 @@ def model_of(context: Context, scale: StrongScale, sigma_a: float) -> Model:
     ]
     weak = Attacks(context, scale, scale.budgets[-1], "weak")
     points = [weak.g_v(need, lam) for lam in scale.lams_of(sigma_a)]
-    return Model(arenas, points, weak.g(need, sigma_a))
+    return Arenas(arenas, points, weak.g(need, sigma_a))
 
 
 def _named() -> dict[str, MeanDifference]:
     return {}
 
 
-def strong_claims(models: Sequence[Model], own: str) -> list[Claim]:
+def strong_claims(models: Sequence[Arenas], own: str) -> list[Claim]:
     """What the adaptive attack takes from g_v, from g and from g_v*."""
     drops, alone, excess, growth, cost = (_named() for _ in range(5))
     robuster, further, gentle, strict = (_named() for _ in range(4))

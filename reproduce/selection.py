@@ -23,6 +23,7 @@ from reproduce.replay import CPU, Certified, CertifyScale, outcomes, raw_samples
 from reproduce.verdicts import judged
 from varsmooth import bounds
 from varsmooth.bounds import Floats
+from varsmooth.evidence import SelectorEvidence
 from varsmooth.report.figures import colours
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import Interval, PairedDifference, Share, mean_interval
@@ -131,15 +132,10 @@ class BoundsScale(CertifyScale):
 
 def bounds_at(samples: Floats, distance: float, sigma_m: float, alpha_select: float) -> Floats:
     """h_ql, h_50 and h_qu of every image (n, 3); NaN where no sample is a bound."""
-    n = samples.shape[1]
-    lower, upper = bounds.order_statistics(n, distance, sigma_m, alpha_select / 2)
-    none = np.full(len(samples), np.nan)
-    columns = (
-        samples[:, lower - 1] if lower >= 1 else none,
-        samples[:, (n - 1) // 2],
-        samples[:, upper - 1] if upper <= n else none,
-    )
-    return np.stack(columns, axis=1)
+    seen = [SelectorEvidence(tuple(row), sigma_m) for row in samples.tolist()]
+    ends = np.array([one.median_range(distance, alpha_select) for one in seen])  # (n, 2)
+    ends[(ends == 0) | np.isinf(ends)] = np.nan
+    return np.insert(ends, 1, [one.median for one in seen], axis=1)
 
 
 def _mean_of(column: Floats) -> list[float | None]:

@@ -252,7 +252,7 @@ REPLACED_FROM = 0.37
 
 @dataclass(frozen=True, kw_only=True)
 class UniversalScale(FixedScale):
-    """h of f_u is told σ_a = ½ and trained toward σ_t = 1."""
+    """h of f_u has σ_a = ½ as input and is trained toward σ_t = 1."""
 
     eps: float = size("γ", 0.3)
     universal: float = size("σ_a′ of f_u", 1.0)
@@ -412,7 +412,7 @@ NARROW, FAR = 0.25, 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class ExtendedScale(AttackScale):
-    """h is told σ_a′/2 and trained toward σ_t = σ_a′."""
+    """h has σ_a′/2 as input and is trained toward σ_t = σ_a′."""
 
     sigmas: tuple[float, ...] = size("σ_a′", (0.25, 0.5, 1.0))
     budgets: tuple[float, ...] = size("γ", (0.1, 0.3, 0.5))

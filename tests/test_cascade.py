@@ -166,7 +166,7 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
         (lambda: CascadeSelector(0.5), "levels must be a list"),  # type: ignore[arg-type]
         (lambda: CascadeSelector([0.5], 0.6), "thresholds must be a list"),  # type: ignore[arg-type]
         (lambda: CascadeSelector([0.5], gate=0.4), "must be a function"),  # type: ignore[arg-type]
-        (lambda: CascadeSelector([0.5], gate=SoftmaxGate({0.25: 0.9})), "no stages"),
+        (lambda: CascadeSelector([0.5], gate=SoftmaxGate({0.25: 0.9})), "not stages"),
         (lambda: SoftmaxGate(1.5), "confidence"),
         (
             lambda: certify(cascade(SHARES, [0.5] * 3), point(0.5), method="conditional"),

@@ -100,25 +100,38 @@ def test_command_can_be_typed(page: str, words: list[str]) -> None:
         assert words[0] in ("make", "pip", "python", "export"), f"{page}: unknown command {words}"
 
 
-def sentences() -> str:
-    """Every string of the package, … where a value is put in."""
-    found = []
+def sentences() -> set[str]:
+    """Every string of the package, … where a value is put in, and its beginnings up to a “;”."""
+    found = set()
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
+            text = ""
             if isinstance(node, ast.JoinedStr):
                 parts = [v.value if isinstance(v, ast.Constant) else "…" for v in node.values]
-                found.append("".join(str(part) for part in parts))
+                text = "".join(str(part) for part in parts)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(node.value)
-    return "\n".join(found)
+                text = node.value
+            found |= {text, *(text[: end.start()] for end in re.finditer("; ", text))}
+    return found
 
 
 def test_errors_that_are_explained_exist() -> None:
+    """Whole sentences: a heading is not a part that another text happens to contain."""
     known = sentences()
     explained = re.findall(r"^### `(.+)`$", (DOCS / "faq.md").read_text(), re.MULTILINE)
     assert len(explained) > 20
     missing = [sentence for sentence in explained if sentence not in known]
     assert not missing, f"no error says this any more: {missing}"
+
+
+def test_files_that_are_named_exist() -> None:
+    """Paths of the repository in backticks: in the documentation, and in the guide beside it."""
+    folders = "benchmarks|docs|examples|reproduce|results|src|tests|tools"
+    named = re.compile(rf"`((?:{folders})/[\w./-]*)`")
+    pages = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
+    found = {(name_of(page), path) for page in pages for path in named.findall(page.read_text())}
+    assert len(found) > 20
+    assert not [one for one in found if "NAME" not in one[1] and not (ROOT / one[1]).exists()]
 
 
 def test_site_builds_without_warnings_and_asks_nobody(tmp_path: Path) -> None:

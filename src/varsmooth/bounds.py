@@ -92,6 +92,11 @@ def class_radius_with_runner_up(
     return radius
 
 
+def average_certified_radius(reach: ArrayLike) -> float:
+    """ACR: the mean over images of the radius where right and of 0 where not (≤ 0 in `reach`)."""
+    return float(np.maximum(np.asarray(reach, dtype=np.float64), 0.0).mean())
+
+
 def majority_p_value(top: int, runner_up: int) -> float:
     """Two-sided binomial test of `top` successes in top + runner_up fair coin tosses."""
     return float(binomtest(top, top + runner_up, 0.5).pvalue)
@@ -113,6 +118,7 @@ def fewest_votes_to_predict(a: float) -> int:
     return n
 
 
+@cache
 def order_statistics(n: int, distance: float, sigma_m: float, a: float) -> tuple[int, int]:
     """1-based indices (q_l, q_u) that bound a median under any shift of norm ≤ distance.
 

@@ -57,7 +57,7 @@ class CascadeSelector(nn.Module):
         thresholds: τ_j in [½, 1), one for each level. ½ throughout by default: then the true
             radius of every image is at least that of σ = s_1. Larger ones make an early stage
             more careful, which gains accuracy at small radii.
-        gate: turns votes into "pass" votes, see `Gate`; P(f = c and stay) takes the place of
+        gate: Turns votes into "pass" votes, see `Gate`; P(f = c and stay) takes the place of
             p_j(c) everywhere. `SoftmaxGate` is one.
     """
 
@@ -96,7 +96,7 @@ class CascadeSelector(nn.Module):
         by_level = gate.confidence if isinstance(gate, SoftmaxGate) else None
         if isinstance(by_level, dict):
             unknown = [s for s in by_level if s not in rounded]
-            require(not unknown, f"the gate names the levels {unknown}, which are no stages")
+            require(not unknown, f"the gate names the levels {unknown}, which are not stages")
         self.stages = Stages(rounded, taus)
         self.gate = gate
 

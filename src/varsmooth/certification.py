@@ -157,7 +157,8 @@ def _check_draws(ledger: Ledger, n: int, n0: int, n_select: int) -> None:
     a = ledger.alpha_class / 2 if ledger.runner_up else ledger.alpha_class
     fewest = bounds.fewest_votes_to_certify(a)
     require(
-        n >= fewest, f"at alpha={ledger.alpha:g} no vote of n={n} can certify; use n ≥ {fewest}"
+        n >= fewest,
+        f"at alpha={ledger.alpha:g} even n={n} unanimous votes certify nothing; use n ≥ {fewest}",
     )
 
 

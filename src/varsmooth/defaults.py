@@ -3,7 +3,7 @@
 from typing import Literal
 
 ABSTAIN = -1
-"""The prediction of a smoothed classifier that is not sure enough to answer."""
+"""The prediction where no class has a significant majority."""
 
 Guarantee = Literal["sound", "conditional", "heuristic"]
 
@@ -20,7 +20,7 @@ N_SELECT = 1001
 """Draws of h: behind its bounds, and in the median of a deployed selector. Odd."""
 
 ALPHA = 1e-3
-"""Probability, per image, that the radius is too large or the prediction wrong."""
+"""Maximum probability, per image, that the radius is too large or the prediction wrong."""
 
 ALPHA_SELECT = 1e-5
 """The part of ALPHA that is spent on the selector."""

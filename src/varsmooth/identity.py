@@ -26,8 +26,8 @@ def fingerprint(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) 
     are not part of its fingerprint: `describe` says them.
 
     Args:
-        module: a network, or a selector
-        tensors: the fingerprint of this module if it held these tensors (default: its own)
+        module: A network, or a selector.
+        tensors: The fingerprint of this module if it held these tensors (default: its own).
     """
     architecture = [
         [name, type(part).__qualname__, {} if hasattr(part, "describe") else _settings(part)]

@@ -9,7 +9,7 @@ from varsmooth.errors import require
 Reduction = Literal["mean", "sum"]
 
 CERTAINTY = 0.993
-"""The largest lower bound of p that 1000 equal votes give at α = 10⁻³: α^(1/1000)."""
+"""The largest lower bound of p that 1000 unanimous votes give at α = 10⁻³: α^(1/1000)."""
 
 
 def gaussian_kl(sigma_s: Tensor, sigma_t: Tensor | float, d: int = 1) -> Tensor:
@@ -76,12 +76,19 @@ def radius_loss(
 
 
 def consistency_loss(logits: Tensor, weight: float, entropy: float = 0.5) -> Tensor:
-    """Consistency of f over m noise copies of each image (Jeong & Shin 2020), per image (B,).
+    """Consistency of f over m noise copies of each image, per image (B,).
 
     η · mean_k KL(p̄ ‖ p_k) + entropy · H(p̄), with p_k = softmax of copy k and p̄ their mean:
     the first term makes the copies agree, the second makes the agreement confident.
 
-    logits (m, B, classes) with m ≥ 2; weight: η.
+    Args:
+        logits: Logits (m, B, classes) of the copies, m ≥ 2.
+        weight: η.
+        entropy: Weight of the second term.
+
+    References:
+        Jeong, Shin: Consistency Regularization for Certified Robustness of Smoothed Classifiers,
+            2020.
     """
     log_p = logits.log_softmax(dim=-1)  # (m, B, classes)
     mean = log_p.exp().mean(dim=0)  # (B, classes)

@@ -104,7 +104,8 @@ def _by_majority(sampler: Sampler, n: int, ledger: Ledger | None) -> list[Found]
     if ledger is not None:
         fewest = bounds.fewest_votes_to_predict(ledger.alpha_class)
         require(
-            n >= fewest, f"at alpha={ledger.alpha:g} even {n} equal votes abstain; use n ≥ {fewest}"
+            n >= fewest,
+            f"at alpha={ledger.alpha:g} even {n} unanimous votes abstain; use n ≥ {fewest}",
         )
     levels = sampler.chosen_levels()
     votes = sampler.counts(sampler.everyone, levels, n, "predict").tolist()
@@ -127,8 +128,8 @@ def _by_stages(sampler: Sampler, stages: Stages, n: int, ledger: Ledger | None) 
     if a is not None:
         require(
             bool(bounds.clopper_pearson_lower(n, n, a) >= max(stages.thresholds)),
-            f"even {n} equal votes do not reach the threshold {max(stages.thresholds):g} of this "
-            "cascade at such a small alpha; raise n",
+            f"even {n} unanimous votes do not reach the threshold {max(stages.thresholds):g} of "
+            "this cascade at such a small alpha; raise n",
         )
     found: dict[int, Found] = {}
     waiting = list(sampler.everyone)

@@ -144,7 +144,7 @@ def _choose(
     a = ledger.alpha_class
     require(
         bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(a)),
-        f"at alpha={ledger.alpha:g} no vote of n_max={n_max} can certify any radius; raise n_max",
+        f"at alpha={ledger.alpha:g} even n_max={n_max} unanimous votes certify nothing; raise it",
     )
     selector = sampler.g.selector
     if isinstance(selector, CascadeSelector):

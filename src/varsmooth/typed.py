@@ -62,6 +62,11 @@ class OptionError(VarsmoothError):
         self.name, self.problem = name, problem
 
 
+def as_option(name: str) -> str:
+    """An option as it is typed on the command line: `--n-select`."""
+    return "--" + name.replace("_", "-")
+
+
 class Typed:
     """Base of a dataclass whose fields are read as their types say when it is made."""
 

@@ -488,7 +488,7 @@ def test_a_run_is_browsed(verb: str, desk: Desk, pair: Path, tmp_path: Path) -> 
         evidence = desk.evidence({"folder": folder, "row": number}, Job())["evidence"]
         assert 'class="pixels"' in evidence
         charts = {
-            "certify": ("Entry distance", "Votes at σ", "What the selector h says"),
+            "certify": ("Entry distance", "Votes at σ", "Output of the selector h"),
             "predict": ("Votes of f on N noisy copies",),
             "attack": ("Votes before the attack", "Votes under attack"),
         }[verb]

@@ -228,7 +228,7 @@ def test_progress_and_result_round_alike(here: Path, capsys: pytest.CaptureFixtu
     assert run("certify --model own_models:smoothed --data named --n 50 --out x") == 0
     said = capsys.readouterr()
     assert "certify: 3/3 images" in said.err
-    assert "r ≥ 0: 66.6 %, 150 samples an image" in said.err
+    assert "r ≥ 0: 66.6 %, 150 samples per image" in said.err
     assert "certified accuracy 66.6 %" in said.out
 
 

@@ -99,7 +99,7 @@ def test_examples_work_as_printed(
     assert call.func is FUNCTIONS[words]
     model = call.keywords.get("model")
     models = [model.model if isinstance(model, ModelOptions) else model]
-    if words in ("tune", "measure", "models"):
+    if words.split()[0] in ("tune", "measure", "models") and call.args:
         models = list(call.args) if isinstance(call.args[0], str) else call.args[0]
     named = [name for name in models if name and "/" not in name and ":" not in name]
     assert set(named) <= set(released_names())
@@ -234,8 +234,8 @@ def test_lists_are_separated_by_commas() -> None:
     ("python", "typed"),
     [
         (
-            "at alpha=0.001 no vote of n=5; use n ≥ 10",
-            "at --alpha 0.001 no vote of --n 5; use --n ≥ 10",
+            "at alpha=0.001 even n=5 votes; use n ≥ 10",
+            "at --alpha 0.001 even --n 5 votes; use --n ≥ 10",
         ),
         ("load it with trusted=['a.b:C']", "load it with --trust a.b:C"),
         ("try a lower learning_rate", "try a lower --learning-rate"),

@@ -123,7 +123,7 @@ def test_folders_that_cannot_work(tmp_path: Path) -> None:
     with pytest.raises(VarsmoothError, match=r"neither a file.*cifar10, cifar10-sample"):
         load_dataset(tmp_path / "nowhere")
     (tmp_path / "model.pt").write_bytes(b"x")
-    with pytest.raises(VarsmoothError, match="no known kind"):
+    with pytest.raises(VarsmoothError, match="not of a known kind"):
         load_dataset(tmp_path / "model.pt")
 
 

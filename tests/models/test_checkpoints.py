@@ -128,7 +128,7 @@ def test_truncated_weights(folder: Path) -> None:
 
 def test_pickle_in_place_of_weights_is_never_run(folder: Path) -> None:
     torch.save({"classifier": OwnNetwork(2).state_dict()}, folder / "model.safetensors")
-    with pytest.raises(VarsmoothError, match="no safetensors file"):
+    with pytest.raises(VarsmoothError, match="not a safetensors file"):
         load_checkpoint(folder)
 
 

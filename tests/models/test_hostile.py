@@ -145,16 +145,16 @@ def test_a_header_that_claims_more_than_the_file(model: Path, tmp_path: Path) ->
     tensor = {"dtype": "F32", "shape": [10**6, 10**6], "data_offsets": [0, 4 * 10**12]}
     header = json.dumps({"classifier.x": tensor}).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
-    with pytest.raises(VarsmoothError, match="truncated or no safetensors"):
+    with pytest.raises(VarsmoothError, match="truncated or not a safetensors"):
         load_checkpoint(folder)
     for dtype, shape in (("F4", [0]), ("F8_E8M0", [0]), ("F16", [0, 2**62, 2**62])):
         tensor = {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]}
         header = json.dumps({"classifier.x": tensor}).encode()
         (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
-        with pytest.raises(VarsmoothError, match="truncated or no safetensors"):
+        with pytest.raises(VarsmoothError, match="truncated or not a safetensors"):
             load_checkpoint(folder)
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2**60) + b"{}")
-    with pytest.raises(VarsmoothError, match="truncated or no safetensors"):
+    with pytest.raises(VarsmoothError, match="truncated or not a safetensors"):
         load_checkpoint(folder)
 
 

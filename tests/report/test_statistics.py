@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, multinomial
 
+from varsmooth.bounds import average_certified_radius
 from varsmooth.report.pages import templates
 from varsmooth.report.statistics import (
     Interval,
     PairedDifference,
     Share,
-    average_certified_radius,
     certified_accuracy,
     envelope,
     false_certificates,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from reproduce.attainable import Table, attainable, tabulate
+from reproduce.attainable import LossTable, attainable, tabulate
 from varsmooth.data import load_dataset
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.networks import Conv4
@@ -12,8 +12,8 @@ from varsmooth.objectives import gaussian_kl
 LEVELS = torch.tensor([0.1, 0.2, 0.4])
 
 
-def table(per_image: torch.Tensor, confidence: torch.Tensor) -> Table:
-    return Table(LEVELS, per_image.expand(2, *per_image.shape), confidence)
+def table(per_image: torch.Tensor, confidence: torch.Tensor) -> LossTable:
+    return LossTable(LEVELS, per_image.expand(2, *per_image.shape), confidence)
 
 
 def test_images_that_all_agree_leave_nothing_to_gain() -> None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from reproduce.attacks import Arena, Attacks, AttackScale, Point
 from reproduce.harness import Context, Need
-from reproduce.robustness import Model, strong_claims
+from reproduce.robustness import Arenas, strong_claims
 from tests.reproduce.commands import lines_of, results, run, sized
 from tests.small_models import write_pair
 from varsmooth.data import load_dataset
@@ -276,7 +276,7 @@ def point(method: str, right: int, of: int = 8) -> Point:
 def test_what_any_smoothing_loses_to_the_strong_attack_is_no_fault_of_h() -> None:
     methods = {name: [point(name, right)] for name, right in (("g_v", 4), ("g_v*", 5))}
     at = Arena("σ_a = 0.25", point("g", 6), methods)
-    _, drop, less, *_ = strong_claims([Model([at], [point("g_v", 8)], point("g", 8))], "one h")
+    _, drop, less, *_ = strong_claims([Arenas([at], [point("g_v", 8)], point("g", 8))], "one h")
     assert drop.numbers == {"σ_a = 0.25": (8 - 4) / 8 - (8 - 6) / 8}
     assert less.numbers == {"σ_a = 0.25, γ = 0.3": 1 / 8}
 

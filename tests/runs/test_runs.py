@@ -450,7 +450,7 @@ def test_a_log_says_after_the_first_block_what_an_image_costs_and_how_long_it_ta
     words = "certify --model cifar10-0.25 --sigma 0.25 --subset :3 --n 40 --n0 10 --batch-size 10"
     assert run(words, "--out", tmp_path / "run") == 0
     first = next(line for line in capfd.readouterr().err.splitlines() if "images/s" in line)
-    assert re.search(r"\d/3 images, .* images/s, .* left; .*, 50 samples an image$", first), first
+    assert re.search(r"\d/3 images, .* images/s, .* left; .*, 50 samples per image$", first), first
 
 
 def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_the_samples_shown_are_the_mean_of_the_whole_run(
 ) -> None:
     assert run(AT, model, "--out", tmp_path) == 0
     drawn = [row["samples"] for row in Run.open(tmp_path).rows()]
-    assert f"{np.mean(drawn):,.0f} samples an image" in capsys.readouterr().err
+    assert f"{np.mean(drawn):,.0f} samples per image" in capsys.readouterr().err
     assert round(np.mean(drawn)) != round(np.mean(drawn[8:]))  # the last block's would differ
 
 

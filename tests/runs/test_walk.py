@@ -5,6 +5,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
 import varsmooth
 from tests.small_models import run
 from varsmooth.runs.records import Run
@@ -35,9 +37,10 @@ def files_of_an_image(words: str) -> set[str]:
     return found
 
 
-def test_an_image_passes_through_at_most_twenty_files(tmp_path: Path) -> None:
-    """With a selector that has a network of its own: the longest walk there is."""
-    words = "certify --model cifar10-0.25 --n 100 --n-select 61 --n-median 21 --subset 0:1"
+@pytest.mark.parametrize(("votes", "most"), [("--n 100", 20), ("--at 0 --n-max 200", 22)])
+def test_an_image_passes_through_few_files(votes: str, most: int, tmp_path: Path) -> None:
+    """With a selector that has a network of its own; votes that stop early add three files."""
+    words = f"certify --model cifar10-0.25 {votes} --n-select 61 --n-median 21 --subset 0:1"
     found = files_of_an_image(f"{words} --out {tmp_path}")
     assert {"smoothing.py", "certification.py", "runs/records.py"} <= found
-    assert len(found) <= 20, sorted(found)
+    assert len(found) <= most, sorted(found)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from varsmooth.app import drawings
-from varsmooth.bounds import Floats
+from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.certificates import Certificates
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
@@ -21,7 +21,7 @@ from varsmooth.evidence import stage_radii
 from varsmooth.report import figures, pages, statements
 from varsmooth.report.gallery import images_of
 from varsmooth.report.outcomes import Outcomes, outcome
-from varsmooth.report.statistics import average_certified_radius, reach
+from varsmooth.report.statistics import reach
 from varsmooth.runs.records import HEADER, Run
 
 EVERYTHING = "all"

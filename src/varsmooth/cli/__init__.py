@@ -1,7 +1,7 @@
 """The command line: every verb is a small typed function, its docstring is its help.
 
 A verb imports what it needs when it runs, so that `--help` is quick. Exit codes: 0 done,
-1 failed with a sentence, 2 wrong usage, 130 interrupted, 141 nobody reads the output any more.
+1 failed with a sentence, 2 wrong usage, 130 interrupted, 141 output closed by its reader.
 """
 
 import os
@@ -19,7 +19,7 @@ VERBS: Verbs = {
         {"fetch": data.fetch, "list": data.list_, "info": data.info},
     ),
     "models": Group(
-        "List the released models, show the cards of models: varsmooth models NAME...",
+        "List the released models, or show the cards of some: varsmooth models NAME...",
         {"show": models.show, "export": models.export},
         default="show",
     ),
@@ -35,7 +35,7 @@ VERBS: Verbs = {
     "attack": evaluate.attack,
     "verify": evaluate.verify,
     "report": Group(
-        "Make tables, figures and a page of runs: varsmooth report RUN...",
+        "Make a page with tables and figures from runs: varsmooth report RUN...",
         {
             "make": report.make,
             "export": report.export,
@@ -76,7 +76,7 @@ def exit_code(command: Callable[[], None]) -> int:
     except (VarsmoothError, OSError) as error:
         return _failed(as_typed(str(error), VERBS), 1)
     except MemoryError:
-        return _failed("the memory does not suffice; try a smaller --batch-size", 1)
+        return _failed("not enough memory; try a smaller --batch-size", 1)
     except SystemExit as request:  # argparse: 0 after --help, 2 after wrong usage
         return request.code if isinstance(request.code, int) else 1
     return 0

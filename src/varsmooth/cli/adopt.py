@@ -37,20 +37,20 @@ def adopt(
     seed: NonNegative = 0,
     device: Device = "auto",
 ) -> None:
-    """Check a classifier of your own on real images, say what smoothing gives, and save it.
+    """Check your own classifier on real images, show what smoothing achieves, and save it.
 
     The factory is a function or class package.module:name without arguments that returns an
     nn.Module; the working directory is searched. Images are (B,C,H,W) in [0,1], normalisation
-    belongs inside. What it prints: accuracy without noise, and at a few noise levels the accuracy
-    of the vote, the certified accuracy and the average radius, as the classifier is.
+    belongs inside. Nothing is trained: it prints the accuracy without noise and, at a few noise
+    levels, the accuracy of the vote, the certified accuracy and the average radius.
 
     examples:
       varsmooth adopt my_package.nets:make --data photos/ --out my_model
 
     Args:
-        factory: import path of what makes the classifier
+        factory: import path of the factory
         data: a name from `varsmooth data list`, or the path of your own images, labelled
-        out: folder for the model; it loads with --trust and the import path
+        out: folder for the model; to load it, give the import path to --trust
         split: images that the classifier was not trained on
         levels: noise levels to try (default: 0.06,0.12,0.25,0.5)
         images: how many images are used, spread over the split
@@ -156,7 +156,7 @@ class Trial:
         """n votes for each image at each level."""
         import time
 
-        from varsmooth.training.cards import measure_classifier
+        from varsmooth.training.metrics import measure_classifier
 
         began = time.perf_counter()
         metrics, _ = measure_classifier(network, images, levels, n, seed)

@@ -22,7 +22,7 @@ from varsmooth.runs.options import (
     VerifyOptions,
 )
 from varsmooth.runs.records import Run
-from varsmooth.typed import Count, Device, Few
+from varsmooth.typed import Count, Device, Few, as_option
 
 
 def predict(
@@ -136,10 +136,9 @@ def attack(
 ) -> None:
     """Attack every image, or look for a counterexample inside every certified radius of a run.
 
-    Images that are wrong, or abstained on, without any attack are left as they are.
-    With --against the smoothed classifier and the images are those of the certification run. A
-    `sound` certificate that is false makes the command fail (exit code 1); by its α a small
-    share of them may be.
+    Images that are wrong or abstained on without an attack are skipped. With --against the
+    smoothed classifier and the images are those of the certification run, and the command fails
+    (exit code 1) if it finds a `sound` certificate to be false; α allows a small share of these.
 
     examples:
       varsmooth attack --model cifar10-0.25 --eps 0.25,0.5 --steps 40 --out runs/strong
@@ -188,10 +187,10 @@ def verify(run: Path, /, *, settings: VerifyOptions) -> None:
     """Check that a run is complete and follows from its evidence, its model and its images.
 
     With --replay votes are drawn again from the recorded seed, and every count must be the same
-    (on the same kind of device, torch and platform; elsewhere what differs is resampled).
-    With --resample some images are repeated with fresh noise. Votes are compared by Fisher's
-    exact test, selector samples by Kolmogorov and Smirnov's; an alarm is a p-value below
-    0.001 / number of tests, so a faithful run fails with probability 0.001 at most.
+    (with the kind of device, torch and platform of the run; elsewhere images that differ are
+    resampled). With --resample some images are repeated with fresh noise. Votes are compared by
+    Fisher's exact test, selector samples by the Kolmogorov–Smirnov test; an alarm is a p-value
+    below 0.001 / number of tests, so a faithful run fails with probability at most 0.001.
 
     examples:
       varsmooth verify runs/dual
@@ -211,7 +210,7 @@ def verify(run: Path, /, *, settings: VerifyOptions) -> None:
     found = verify_run(run, **vars(settings))
     if found.problems:
         more = f"; and {len(found.problems) - 5} more" if len(found.problems) > 5 else ""
-        raise VarsmoothError(f"{run} is not right: {'; '.join(found.problems[:5])}{more}")
+        raise VarsmoothError(f"{run} fails verification: {'; '.join(found.problems[:5])}{more}")
     said = [f"{found.rows} rows, one for each image, follow from their evidence and settings"]
     if found.replayed:
         said.append(f"{found.replayed} images replayed from the recorded seed, in whole blocks")
@@ -234,8 +233,7 @@ def _here(model: ModelOptions, data: DataOptions) -> DataOptions:
 
 def _changed(options: Any) -> list[str]:
     """The options that are not as they are by default, as they are typed."""
-    names = [o.name for o in fields(options) if getattr(options, o.name) != o.default]
-    return [f"--{name.replace('_', '-')}" for name in names]
+    return [as_option(o.name) for o in fields(options) if getattr(options, o.name) != o.default]
 
 
 def _announce(

@@ -8,7 +8,7 @@ from typing import TextIO, TypeVar
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import callers_own, check_code, is_code
 from varsmooth.models.source import SAMPLE, Source
-from varsmooth.typed import Device
+from varsmooth.typed import Device, as_option
 
 S = TypeVar("S", bound=Source)
 
@@ -74,7 +74,7 @@ def command(words: str, **options: object) -> str:
     for name, value in options.items():
         if value is not None and value != []:
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            said += [f"--{name.replace('_', '-')}", shlex.quote(text)]
+            said += [as_option(name), shlex.quote(text)]
     return " ".join(said)
 
 

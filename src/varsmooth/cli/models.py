@@ -34,7 +34,7 @@ def show(names: list[str], /, log: bool = False) -> None:
 
     Args:
         names: released names or folders of models
-        log: show what each epoch of the training reported too
+        log: also show what each epoch of the training reported
     """
     for name in names:
         say(plain(card(name, describe(name), is_released(find(name)), log)))
@@ -46,9 +46,9 @@ def show(names: list[str], /, log: bool = False) -> None:
 def export(name: str, /, *, out: Path, licence: str | None = None) -> None:
     """Write a model into a folder that can be uploaded to the Hugging Face Hub.
 
-    Weights stay as they are, and so does the description, but of your folders it keeps the names,
-    not the paths. The card gets the header that the Hub reads. Load an uploaded model by
-    hf://owner/name wherever a model is asked for.
+    Weights are copied unchanged. In the description, absolute paths are cut to their last part.
+    The card gets the header that the Hub reads. Load an uploaded model as hf://owner/name
+    wherever a model is expected.
 
     examples:
       varsmooth models export cifar10-0.25 --out upload/cifar10-0.25
@@ -56,8 +56,7 @@ def export(name: str, /, *, out: Path, licence: str | None = None) -> None:
     Args:
         name: a released name or the folder of a model
         out: the new folder
-        licence: the licence you give it, as the Hub spells it (default: none is stated; of a
-            released model mit)
+        licence: its licence, as the Hub spells it (default: none; mit for a released model)
     """
     check_unused(out)
     folder = descriptions.own_copy(name, out, "export")
@@ -72,7 +71,7 @@ def export(name: str, /, *, out: Path, licence: str | None = None) -> None:
     say(f"{folder} holds {', '.join(sorted(path.name for path in folder.iterdir()))}")
     for part in (shared.classifier, shared.selector):
         if part is not None and ":" in part.network:
-            say(f"note: who loads it needs the code of {part.network}, and --trust {part.network}")
+            say(f"note: loading it needs the code of {part.network}, and --trust {part.network}")
     say(f"next: hf upload OWNER/{folder.resolve().name} {folder}")
 
 

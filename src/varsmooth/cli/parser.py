@@ -16,20 +16,20 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from varsmooth import __version__
 from varsmooth.errors import VarsmoothError, nearest
 from varsmooth.training.configuration import read_config
-from varsmooth.typed import OptionError, read
+from varsmooth.typed import OptionError, as_option, read
 
 PROG = "varsmooth"
 Verb = Callable[..., None]
 
 COMMON = {
     "root": "the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)",
-    "resize": "cut each image to its central square and scale it to this many pixels a side; "
+    "resize": "crop each image to its central square and scale it to this many pixels per side; "
     "radii are then those of the scaled image",
     "trust": "import paths of your own networks that the model may load: package.module:Class,...",
     "device": "where to compute",
     "batch_size": "noisy images per forward pass; never changes the result",
     "name": "what tables and legends call the run (default: the folder's name)",
-    "seed": "of the noise",
+    "seed": "seed of the noise",
 }
 """What options mean that are the same for every verb, unless its docstring says more."""
 
@@ -66,7 +66,7 @@ class Option:
 
     @property
     def spelled(self) -> str:
-        return self.name.upper() if self.plain else "--" + self.name.replace("_", "-")
+        return self.name.upper() if self.plain else as_option(self.name)
 
     def value(self, given: Mapping[str, Any]) -> Any:
         """What was typed, as the type says."""

@@ -22,10 +22,10 @@ def make(
     envelope: str | None = None,
     common: bool = False,
 ) -> None:
-    """Make one page, with its figures and tables, of certify, predict and attack runs.
+    """Make one page with figures and tables from certify, predict and attack runs.
 
-    Runs that share images are compared image by image: with the best single σ where one is given
-    (certify --sigma), otherwise with the first.
+    Runs that share images are compared image by image, each with the best single-σ run
+    (certify --sigma) or, if there is none, with the first run.
 
     examples:
       varsmooth report runs/dual
@@ -34,11 +34,11 @@ def make(
 
     Args:
         runs: folders of runs
-        out: the folder of the report (default: report/NAME, after the runs); files of the same
-            names are replaced
+        out: the folder of the report (default: report/NAME, named after the runs); its files are
+            replaced
         radii: where tables show certified accuracy (default: round numbers)
         envelope: "label=run1,run2,...": the best of a sweep at each radius as one curve, chosen
-            with hindsight; a run may be a pattern, several envelopes are separated by ;
+            with hindsight; a run may be a pattern; separate several envelopes by ;
         common: keep only the images that all certify runs share
     """
     if not runs:
@@ -76,7 +76,7 @@ def export(
 ) -> None:
     """Write the table of a run for other programs, one row per image.
 
-    csv and parquet keep every digit and leave the evidence in the run. tsv is the file that
+    csv and parquet keep every digit and omit the evidence. tsv is the file that
     Cohen's scripts read: idx, label, predict, radius (rounded down), correct, time.
 
     examples:
@@ -86,7 +86,7 @@ def export(
     Args:
         run: the folder of a run
         to: the format
-        out: the file (default: beside the run, with its name); one that is there is replaced
+        out: the file (default: beside the run, with its name); an existing one is replaced
     """
     Run.open(run)
     if out is not None:
@@ -100,7 +100,7 @@ def export(
 
 
 def import_tsv(file: Path, /, *, out: Path | None = None, settings: ImportOptions) -> None:
-    """Turn a tab-separated file of other scripts into a run, to compare it with one's own.
+    """Turn a tab-separated file from other scripts into a run, to compare with your own.
 
     Columns: idx, label, predict, radius, correct, time, and sigma where each image has its own.
     The run has no evidence, so it can be reported but not verified or recomputed.
@@ -124,7 +124,7 @@ def import_tsv(file: Path, /, *, out: Path | None = None, settings: ImportOption
 def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> None:
     """Compute the radii of a run at another alpha from its evidence, without sampling.
 
-    Noise levels that were not visited count as unknown, so the radii stay true.
+    Noise levels that were not visited count as unknown, so the radii stay valid.
 
     examples:
       varsmooth report recompute runs/dual --alpha 0.01

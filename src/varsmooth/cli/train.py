@@ -13,7 +13,7 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
     """Train a classifier f under Gaussian noise.
 
     A preset (varsmooth train presets) or a YAML file of yours sets the options; those given here
-    come first. Rerun the same command to resume, to the same weights.
+    take precedence. Rerun the same command to resume; the weights come out the same.
 
     examples:
       varsmooth train classifier cpu/f-0.25
@@ -52,10 +52,10 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
 
 
 def selector(preset: str | None = None, /, *, config: SelectorConfig) -> None:
-    """Train a selector h for a classifier f that stays as it is.
+    """Train a selector h for a frozen classifier f.
 
     A preset (varsmooth train presets) or a YAML file of yours sets the options; those given here
-    come first. Rerun the same command to resume, to the same weights.
+    take precedence. Rerun the same command to resume; the weights come out the same.
 
     examples:
       varsmooth train selector cpu/h-0.25

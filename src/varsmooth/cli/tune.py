@@ -94,7 +94,7 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
     """Choose λ, σ_m, clip and grid for a model and write them into its description.
 
     The choice is made on held-out images, never on test images. The best single σ for the same
-    goal is shown beside it, with a plain word if it is the better one.
+    goal is shown beside it; if it is at least as good, `tune` says so.
 
     examples:
       varsmooth tune runs/cpu/h-0.25
@@ -220,7 +220,7 @@ def measure(
         levels: certify f at these levels alone and keep the rest of the card
     """
     images.announce(f"measure {model}", model, n, "measured")
-    from varsmooth.training.cards import measure as measure_model
+    from varsmooth.training.metrics import measure as measure_model
 
     loaded, g, chosen = images.fit(model, Settings(sigma=describe(model).default_sigma))
     if loaded.selector is not None:

@@ -29,15 +29,16 @@ def load_dataset(
 ) -> ImageDataset:
     """A data set by name, or the user's own by path.
 
-    - `cifar10`: splits train (45,000), val (5,000 held out), test (10,000), from the data
-      directory `root` (default: $VARSMOOTH_DATA, else the platform's usual place);
-    - `cifar10-sample`: embedded in the package, splits test (1,000) and val (200);
-    - a folder of class sub-folders, a folder of images, an image, or a `.npz` / `.npy` file.
-      A folder may have sub-folders, or `.npz` files, train, val, test. Without them `test` is the
-      whole set, `val` a fixed fifth of each class and `train` the rest.
-
-    With `resize`, each image is cut to its central square and scaled to that many pixels a side;
-    photographs of different sizes need it.
+    Args:
+        name_or_path: `cifar10`; `cifar10-sample`, embedded in the package; or a folder of class
+            sub-folders, a folder of images, an image, or a `.npz` / `.npy` file.
+        split: Of `cifar10` train (45,000), val (5,000 held out) or test (10,000), of the sample
+            test (1,000) or val (200). A folder may have sub-folders, or `.npz` files, train, val,
+            test; without them `test` is the whole set, `val` a fixed fifth of each class and
+            `train` the rest.
+        root: The data directory (default: $VARSMOOTH_DATA, else the platform's usual place).
+        resize: Crop each image to its central square and scale it to this many pixels per side;
+            photographs of different sizes need it.
 
     Examples:
         >>> sample = load_dataset("cifar10-sample")
@@ -58,7 +59,7 @@ def load_dataset(
         known = ", ".join(sorted(SUFFIXES))
         require(
             suffix in SUFFIXES,
-            f"{path} is of no known kind; use a folder of images, .npz, .npy or one of {known}",
+            f"{path} is not of a known kind; use a folder of images, .npz, .npy or one of {known}",
         )
         images = load_image(path, split)
     return images if resize is None else resized(images, resize)

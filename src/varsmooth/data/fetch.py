@@ -141,7 +141,7 @@ def download(url: str, target: Path, sha256: str) -> Path:
     if file_sha256(part) != sha256:
         part.unlink()
         raise VarsmoothError(
-            f"{url} arrived with a wrong checksum and was thrown away; run the same command again"
+            f"{url} arrived with a wrong checksum and was discarded; run the same command again"
         )
     return part.replace(target)
 

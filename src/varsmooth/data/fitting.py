@@ -19,10 +19,10 @@ def fitted(
     """The images with labels in the model's numbering, or one sentence why they do not fit.
 
     Args:
-        images: what the model is to see
-        g: the model; it is shown one image
-        class_names: its classes, in the order of its outputs
-        image_shape: (channels, height, width) it was trained on, if known
+        images: What the model is to see.
+        g: The model; it is shown one image.
+        class_names: Its classes, in the order of its outputs.
+        image_shape: (channels, height, width) it was trained on, if known.
     """
     channels, height, width = images.shape
     if image_shape is not None:

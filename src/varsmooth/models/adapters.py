@@ -49,10 +49,12 @@ class NormalisedClassifier(nn.Module):
     """f(x) = network((scale · x − mean) / std) for images x (B,C,H,W) in [0,1] → logits.
 
     Args:
-        network: maps normalised images to logits, or to an object with `.logits`
-        mean, std: one number for each channel
-        scale: what the network's own pipeline makes of a white pixel, usually 1
-        class_names, image_shape: what is known of its training; certify and adopt use them
+        network: Maps normalised images to logits, or to an object with `.logits`.
+        mean: One number for each channel.
+        std: Likewise.
+        scale: What the network's own pipeline makes of a white pixel, usually 1.
+        class_names: Its classes, if known; certify and adopt use them.
+        image_shape: (channels, height, width) of its training images, if known.
     """
 
     mean: Tensor
@@ -83,8 +85,8 @@ def from_transformers(model: nn.Module, processor: Any) -> NormalisedClassifier:
     """An image classifier of `transformers` with the pixel range and scale of its processor.
 
     Args:
-        model: such as `AutoModelForImageClassification.from_pretrained(name)` returns
-        processor: such as `AutoImageProcessor.from_pretrained(name)` returns
+        model: What `AutoModelForImageClassification.from_pretrained(name)` returns.
+        processor: What `AutoImageProcessor.from_pretrained(name)` returns.
     """
     require(hasattr(model, "config"), "give the model first: from_transformers(model, processor)")
     channels = int(getattr(model.config, "num_channels", 3))

@@ -91,7 +91,7 @@ def load_weights(path: str | Path) -> dict[str, Tensor]:
     with explained(FileNotFoundError, missing):
         check_regular(path)
         content = path.read_bytes()
-    damaged = f"{path} is truncated or no safetensors file; copy it again"
+    damaged = f"{path} is truncated or not a safetensors file; copy it again"
     with explained(Exception, damaged):  # torch has many kinds: an unknown dtype is a KeyError
         return parse_tensors(content)
 

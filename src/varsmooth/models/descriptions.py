@@ -7,10 +7,10 @@ is one sentence and never an error further on.
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
+from varsmooth import __version__
 from varsmooth.errors import VarsmoothError, explained, nearest, require
 from varsmooth.files import replace_file
 from varsmooth.limits import check_limit, read_object
@@ -91,7 +91,7 @@ class Description(Typed):
     image_shape: tuple[int, int, int] | None = None
     classifier: Part | None = None
     selector: Part | None = None
-    version: str = field(default_factory=lambda: metadata.version("varsmooth"))
+    version: str = __version__
     format: int = FORMAT
     root: Path | None = None
     resize: int | None = None
@@ -160,7 +160,7 @@ def is_released(folder: Path) -> bool:
 
 
 def _released() -> Path:
-    return Path(str(resources.files("varsmooth"))) / "models" / "released"
+    return Path(__file__).parent / "released"
 
 
 def describe(name_or_path: str | Path) -> Description:
@@ -168,7 +168,7 @@ def describe(name_or_path: str | Path) -> Description:
     path = find(name_or_path) / CONFIG
     about: Description = read_object(path, Description, FORMAT, "model")
     given = {entry.name for entry in fields(Settings)} & about.recommended.keys()
-    impossible = f"{path} recommends what cannot be"
+    impossible = f"{path} recommends impossible settings"
     with explained(OptionError, lambda error: f"{impossible}: {error}; copy it again"):
         Settings(**{name: about.recommended[name] for name in given})
     count = len(about.class_names)

@@ -25,13 +25,13 @@ def load(
     range if it was trained for many).
 
     Args:
-        name_or_path: as for `varsmooth.models.checkpoints.load_checkpoint`
-        trusted: import paths of your own networks that the model may build
-        settings: take precedence over what the model recommends: sigma (one fixed level instead
+        name_or_path: As for `varsmooth.models.checkpoints.load_checkpoint`.
+        trusted: Import paths of your own networks that the model may build.
+        settings: Take precedence over what the model recommends: sigma (one fixed level instead
             of a selector), cascade ([1.0, 0.5, 0.25], "1.0:0.6,0.5,0.25" or "tuned") with
             gate, lam, sigma_a, sigma_m, clip, levels (0: no grid), n_median,
             protect=False (h evaluated once on x + ε, ε ~ N(0, σ_a² I)), lattice, precision; see
-            `varsmooth.models.settings.Settings`
+            `varsmooth.models.settings.Settings`.
 
     Returns:
         The smoothed classifier, in evaluation mode.

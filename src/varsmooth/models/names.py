@@ -64,6 +64,12 @@ def imported(path: str) -> Any:
         return resolve_name(path)
 
 
+def maker_of(network: str) -> Any:
+    """The class or function behind a registered name, or an import path of the user's own."""
+    check_network(network)
+    return resolve_name(NETWORKS[network]) if network in NETWORKS else imported(network)
+
+
 def callers_own(model: str | None) -> bool:
     """Whether only the caller may name this model: code to import, or an address to fetch."""
     return is_code(model) or str(model).startswith(PREFIX)

@@ -62,7 +62,7 @@ class Settings(Typed):
         n_median: draws of the selector for one deployed median, odd
         protect: false: the selector evaluated once, without median smoothing
         lattice: noise on the lattice of 8-bit images, exact in floating point
-        precision: of the classifier's activations: bfloat16 takes about half the time where the
+        precision: that of f's activations; bfloat16 takes about half the time where the
             processor has it (AVX-512 BF16, AMX, GPUs); deploy what was certified
     """
 

@@ -6,6 +6,7 @@ gallery: the images; document, pages and templates: the page; exchange: a run fo
 and at another α, and published results as runs.
 """
 
+from varsmooth.bounds import average_certified_radius as average_certified_radius
 from varsmooth.report.document import write_report as write_report
 from varsmooth.report.exchange import export as export
 from varsmooth.report.exchange import import_tsv as import_tsv
@@ -16,7 +17,6 @@ from varsmooth.report.outcomes import open_runs as open_runs
 from varsmooth.report.outcomes import shared_images as shared_images
 from varsmooth.report.statistics import PairedDifference as PairedDifference
 from varsmooth.report.statistics import Share as Share
-from varsmooth.report.statistics import average_certified_radius as average_certified_radius
 from varsmooth.report.statistics import certified_accuracy as certified_accuracy
 from varsmooth.report.statistics import envelope as envelope
 from varsmooth.report.statistics import reach as reach

@@ -21,6 +21,7 @@ from varsmooth.report.pages import templates
 from varsmooth.report.tables import Table
 from varsmooth.runs import options
 from varsmooth.runs.records import EXECUTION, PLACES
+from varsmooth.typed import as_option
 
 PAGE = "report.html"
 OPTIONS = {
@@ -52,10 +53,10 @@ def write_report(
     Without matplotlib there are no figures. Files of the same names are replaced.
 
     Args:
-        runs: certify, predict and attack runs; those that share images are compared
-        out: the folder
-        envelopes: sweeps of certify runs, each shown as the best of its runs at each radius
-        radii: where tables show certified accuracy
+        runs: Certify, predict and attack runs; those that share images are compared.
+        out: The folder.
+        envelopes: Sweeps of certify runs, each shown as the best of its runs at each radius.
+        radii: Where tables show certified accuracy.
 
     Returns:
         The page.
@@ -194,7 +195,7 @@ def command_of(header: dict[str, Any]) -> str:
             value = config.get(field.name)
             where = field.name in EXECUTION and field.name not in ("model", "data", "root")
             if value is not None and value != field.default and not where:
-                words += [f"--{field.name.replace('_', '-')}", _word(value)]
+                words += [as_option(field.name), _word(value)]
     return " ".join([*map(shlex.quote, words), "--out RUN"])
 
 

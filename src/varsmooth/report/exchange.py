@@ -142,9 +142,9 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
     """A new run from a tab-separated file; it has no evidence.
 
     Args:
-        file: the tab-separated file
-        out: the new folder, by default beside the file
-        settings: see `varsmooth.runs.options.ImportOptions`; sigma or guarantee must be given
+        file: The tab-separated file.
+        out: The new folder, by default beside the file.
+        settings: See `varsmooth.runs.options.ImportOptions`; sigma or guarantee must be given.
     """
     given = ImportOptions(**settings)
     sigma, alpha, n = given.sigma, given.alpha, given.n

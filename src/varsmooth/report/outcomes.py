@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from varsmooth.bounds import Floats
+from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.report import statistics
@@ -164,7 +164,7 @@ class Outcomes:
 
     @property
     def average_radius(self) -> float:
-        return statistics.average_certified_radius(self.reach)
+        return average_certified_radius(self.reach)
 
     def select(self, rows: Flags | NDArray[np.int64]) -> "Outcomes":
         """Some of the rows, by a mask or by position."""

@@ -77,11 +77,6 @@ def regret(reach: ArrayLike, best: ArrayLike, radii: ArrayLike) -> float:
     return float(np.max(certified_accuracy(best, radii) - certified_accuracy(reach, radii)))
 
 
-def average_certified_radius(reach: ArrayLike) -> float:
-    """ACR: the mean of the radius where right and of 0 where not."""
-    return float(np.maximum(np.asarray(reach, dtype=np.float64), 0.0).mean())
-
-
 @dataclass(frozen=True)
 class Share:
     """k of n images, with its exact (Clopper–Pearson) interval.

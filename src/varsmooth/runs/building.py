@@ -25,6 +25,7 @@ from varsmooth.runs.options import DataOptions, ModelOptions, recorded
 from varsmooth.runs.records import SEEN
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
+from varsmooth.typed import as_option
 
 
 @dataclass(frozen=True)
@@ -76,22 +77,18 @@ def stored_model(
     return replace(named, model=named.model if model is None else model, trust=trust)
 
 
-def _spelled(names: list[str]) -> str:
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
-
-
 def _own(options: ModelOptions, path: str) -> BuiltModel:
     """The user's own: what module:factory returns."""
     found = build_network(path)
     names = tuple(getattr(found, "class_names", ()))
-    used = list(options.of_selector())
+    used = [as_option(name) for name in options.of_selector()]
     if isinstance(found, SmoothedClassifier):
         given = {"sigma": options.sigma, "cascade": options.cascade, "lattice": options.lattice}
-        used += [name for name, value in given.items() if value]
-        require(not used, f"{path} comes with its own selector; leave out {_spelled(used)}")
+        used += [as_option(name) for name, value in given.items() if value]
+        require(not used, f"{path} comes with its own selector; leave out {', '.join(used)}")
         found.classifier = in_precision(found.classifier, options.precision)
         return BuiltModel(found, names)
-    require(not used, f"{path} has no selector; leave out {_spelled(used)} and give --sigma")
+    require(not used, f"{path} has no selector; leave out {', '.join(used)} and give --sigma")
     require(
         (options.sigma is None) != (options.cascade is None),
         f"{path} has no selector; choose a fixed noise level with --sigma, or --cascade",

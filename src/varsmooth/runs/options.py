@@ -94,7 +94,7 @@ class CertifyOptions(Typed):
         seed: seed of all noise; with the image's id it determines the result
         vote_cache: a folder of votes that runs share; another λ, clip or D then costs only the
             draws of the selector
-        at: radii, 0,0.25,0.5: the largest that can be certified, with as few votes as that needs
+        at: radii, as in 0,0.25,0.5: find the largest that can be certified, with few votes
         until: stop voting when n_max votes are predicted to add at most this share to the radius;
             with --at also when the next listed radius is out of reach
         n_max: most votes at a level with --at or --until (default: 100000)
@@ -161,7 +161,7 @@ class AttackOptions(Typed):
     """The attack: projected gradient descent in the ℓ2 ball.
 
     Args:
-        eps: ℓ2 budgets, 0.25,0.5,1
+        eps: ℓ2 budgets, as in 0.25,0.5,1
         kind: strong: through selector, noise and votes; weak: on f without noise (an f that takes
             σ gets the level chosen for the clean image)
         steps: gradient steps
@@ -190,15 +190,15 @@ class AttackOptions(Typed):
 
 @dataclass(frozen=True)
 class VerifyOptions(Typed):
-    """What is computed once more, and with what.
+    """What is recomputed, and how.
 
     Args:
-        replay: at least how many random images to draw again from the recorded seed, in whole
-            blocks as they were computed; or all
-        resample: how many random images to repeat with fresh noise
+        replay: number of random images to draw again from the recorded seed, rounded up to whole
+            blocks; or all
+        resample: number of random images to repeat with fresh noise
         model: where the model is now, if it was moved; needed if it is module:factory, because
-            code named by the run is never started
-        seed: of the fresh noise and the choice of images (default: fresh entropy)
+            code named by a run is never executed
+        seed: seed of the fresh noise and the choice of images (default: fresh entropy)
     """
 
     replay: NonNegative | Literal["all"] = 0
@@ -212,12 +212,12 @@ class VerifyOptions(Typed):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(Typed):
-    """What a file of other scripts does not say about itself.
+    """What the file does not say.
 
     Args:
-        sigma: the noise level, if it was one fixed level; the radii then are sound
+        sigma: the noise level, if it was one fixed level; the radii are then sound
         guarantee: what the radii mean, if it was not
-        alpha: the failure probability per image that was used, if it is known
+        alpha: the failure probability per image, if known
         n: votes per image, if known; with --alpha, radii that no vote can give are refused
         rounded: how the radii were rounded; from nearest, half a unit of the last digit is
             subtracted, so that none is too large

@@ -28,6 +28,7 @@ from varsmooth.typed import (
     OptionError,
     Positive,
     Probability,
+    as_option,
     fit,
 )
 
@@ -260,7 +261,7 @@ def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     now = json.loads(json.dumps(now))
     if there["verb"] != now["verb"]:
         return [f"{there['verb']} there, {now['verb']} now"]
-    found = _changed(_options(there), _options(now), "--")
+    found = _changed(_options(there), _options(now))
     prints, present = (header.get("fingerprints", {}) for header in (there, now))
     same_f = prints.get("classifier") == present.get("classifier")
     if prints != present and not (found and same_f):  # other options give another selector
@@ -281,10 +282,10 @@ def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
 
 def _options(header: Mapping[str, Any]) -> dict[str, Any]:
     config = header["config"].items()
-    return {name.replace("_", "-"): value for name, value in config if name not in EXECUTION}
+    return {as_option(name): value for name, value in config if name not in EXECUTION}
 
 
-def _changed(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> list[str]:
+def _changed(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Where two nested settings differ, each named by its last key."""
     found = []
     for name in sorted(there.keys() | now.keys()):

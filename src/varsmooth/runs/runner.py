@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from varsmooth import __version__
 from varsmooth.data import Batch, ImageDataset
 from varsmooth.data.fitting import outputs_on
 from varsmooth.errors import VarsmoothError
@@ -172,7 +173,7 @@ def _share(
             found = [f"{name}: {percent(k, counted)} %" for name, k in tally.items()]
             drawn += sum(row.get("samples", 0) for row in new)
             if drawn:
-                found.append(f"{drawn / counted:,.0f} samples an image")
+                found.append(f"{drawn / counted:,.0f} samples per image")
             progress.add(len(ids[block]), *found)
 
 
@@ -198,7 +199,7 @@ def identity(g: SmoothedClassifier) -> dict[str, Any]:
 def environment(device: torch.device) -> dict[str, Any]:
     """What computed the rows."""
     return {
-        "varsmooth": metadata.version("varsmooth"),
+        "varsmooth": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -70,8 +70,8 @@ def verify_run(folder: str | Path, **settings: Any) -> Verification:
     run raises one with probability ≤ 0.001.
 
     Args:
-        folder: the run
-        settings: see `varsmooth.runs.options.VerifyOptions`
+        folder: The run.
+        settings: See `varsmooth.runs.options.VerifyOptions`.
     """
     asked, run = VerifyOptions(**settings), Run.open(folder)
     verb = run.header["verb"]

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from varsmooth.bounds import Floats
+from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.cascade import Stages, cascade_radii, expected_quantiles, vote_quantiles
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, N0
@@ -140,9 +140,9 @@ def rules(table: ConfidentVotes, stages: int = 4) -> Iterator[Rule]:
                 for gate in range(len(table.confidences)):
                     taus = (*early, 0.5)
                     radius, answer = table.outcomes(columns, taus, gate)
-                    earned = np.where(answer == table.labels, np.maximum(radius, 0), 0)
-                    right, mean = float((earned > 0).mean()), float(earned.mean())
-                    yield Rule(columns, taus, gate, right, mean)
+                    earned = np.where(answer == table.labels, radius, 0)
+                    right = float((earned > 0).mean())
+                    yield Rule(columns, taus, gate, right, average_certified_radius(earned))
 
 
 def choose(found: Sequence[Rule], lams: Sequence[float] = LAMBDAS) -> list[tuple[float, Rule]]:

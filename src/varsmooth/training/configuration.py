@@ -58,14 +58,14 @@ class TrainingConfig(Source):
         batch_size: images per step, over all processes together
         learning_rate: the highest one; it rises linearly, then falls as a cosine
         warmup: share of the steps during which the learning rate rises
-        weight_decay: of every weight matrix and kernel
+        weight_decay: weight decay of every weight matrix and kernel
         muon: learning rate of convolution kernels, the angle by which Muon turns them in a step;
             0 trains them with AdamW like all other weights
         ema: share that the moving average of the weights keeps in each step; the finished model
             is this average, or the last weights if 0
-        precision: of the activations of f in training; bfloat16 is faster where the processor has
+        precision: that of f's activations in training; bfloat16 is faster where the processor has
             it (AVX-512 BF16, AMX). The finished model computes in float32
-        seed: decides everything random
+        seed: seed of everything random
         resume: continue from the state in the folder, if there is one
         device: where to compute
         devices: processes to train with; the batch is split among them
@@ -120,9 +120,9 @@ class ClassifierConfig(TrainingConfig):
             1 more of the small ones
         network: a registered name, or the import path `package.module:Class` of your own
         network_options: keyword arguments of the network
-        frozen: with network `denoised`, the model whose classifier stands behind the denoiser and
-            stays as it is: a released name, or a model folder with a registered network
-        initial: what weights to start from: a model folder, a released name or a .safetensors file
+        frozen: with network `denoised`, the model whose frozen classifier follows the denoiser: a
+            released name, or a model folder with a registered network
+        initial: weights to start from: a model folder, a released name or a .safetensors file
         label_smoothing: share of the target that is spread evenly over the classes
         consistency: weight η of the consistency loss over noise copies; 0 turns it off
         copies: noise copies of each image in a step
@@ -164,7 +164,7 @@ class SelectorConfig(TrainingConfig):
         selector_samples: samples of h in the median of gvstar; odd
         classifier_samples: draws of the soft smoothed classifier
         objective: variational is the paper's; radius rewards a large certified radius instead
-        reduction: of the KL over dimensions: mean, or sum as the formula is written
+        reduction: mean of the KL over dimensions, or sum as in the paper's formula
         network: a registered name, or the import path `package.module:Class` of your own
         network_options: keyword arguments of the network
     """
@@ -190,11 +190,11 @@ AnyConfig = ClassifierConfig | SelectorConfig
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(Typed):
-    """What is tried, and what for.
+    """What is tried, and for which goal.
 
     Args:
-        goal: of the selector: clean accuracy, accuracy certified soundly at a radius, or average
-            certified radius; cascade: the stages of a cascade, for every λ
+        goal: for the selector, clean accuracy, sound certified accuracy at a radius, or average
+            certified radius; cascade finds the stages of a cascade, for every λ
         radius: the radius of goal `certified`
         lams: values of λ to try (default: 0,0.1,0.2,0.3,0.4,0.5)
         sigma_ms: values of σ_m to try (default: half, once and twice the selector's σ_a)

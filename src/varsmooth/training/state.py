@@ -14,8 +14,8 @@ from varsmooth.errors import explained, require
 from varsmooth.files import check_unused, replace_file
 from varsmooth.models.descriptions import CONFIG, Part, describe
 from varsmooth.models.networks import build
-from varsmooth.training.cards import Metrics
 from varsmooth.training.configuration import AnyConfig, TrainingConfig, renamed
+from varsmooth.training.metrics import Metrics
 
 STATE = "state.pt"
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -20,16 +19,21 @@ from varsmooth.errors import VarsmoothError, explained, require
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
 from varsmooth.models.descriptions import Description, Tuned, describe
-from varsmooth.models.names import NETWORKS
+from varsmooth.models.names import maker_of
 from varsmooth.models.networks import ReadsClassifier
 from varsmooth.noise import NoiseStream, keyed_generator
 from varsmooth.objectives import consistency_loss, radius_loss, variational_loss
 from varsmooth.processes import Engine, launch, writing_to
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
-from varsmooth.training.cards import LAMBDAS, measure_classifier, measure_selector, measured_levels
 from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
 from varsmooth.training.loop import Logger, fit
+from varsmooth.training.metrics import (
+    LAMBDAS,
+    measure_classifier,
+    measure_selector,
+    measured_levels,
+)
 from varsmooth.training.state import already_trained, finished, seeded
 
 SUFFIX = ".safetensors"  # of a file of plain weights, which is no model
@@ -245,7 +249,7 @@ def _network_options(config: AnyConfig, data: ImageDataset, **more: Any) -> dict
     """What the data set says of a registered network that asks for it, then the user's word."""
     if ":" in config.network:
         return dict(config.network_options)
-    asked = inspect.signature(resolve_name(NETWORKS[config.network])).parameters
+    asked = inspect.signature(maker_of(config.network)).parameters
     found = {"classes": len(data.class_names), "channels": data.images.shape[3]}
     fitting = {name: value for name, value in found.items() if name in asked}
     return {**fitting, **more, **config.network_options}

@@ -206,4 +206,6 @@ def score_setting(
     entry = bounds.entry_distances(below, raw.shape[1], sigma_m, ALPHA_SELECT / 2, band)
     certified = np.maximum(entry, table.radii(candidates, columns)).min(axis=1)  # Theorem A
     earned = np.where(right, np.maximum(certified, 0), 0)
-    return float((earned >= radius).mean() if goal == "certified" else earned.mean())
+    if goal == "certified":
+        return float((earned >= radius).mean())
+    return bounds.average_certified_radius(earned)

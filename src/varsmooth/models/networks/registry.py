@@ -2,14 +2,13 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from pkgutil import resolve_name
 from typing import Any
 
 from torch import nn
 
 from varsmooth.errors import VarsmoothError, nearest, reason, require
 from varsmooth.limits import check_limit
-from varsmooth.models.names import NETWORKS, check_network, imported
+from varsmooth.models.names import maker_of
 
 
 def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
@@ -24,9 +23,7 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
         Linear(in_features=8, out_features=10, bias=True)
     """
     options = dict(options or {})
-    check_network(network)
-    named = NETWORKS.get(network)
-    maker: Callable[..., Any] = resolve_name(named) if named else imported(network)
+    maker: Callable[..., Any] = maker_of(network)
     require(callable(maker), f"{network} is not a class or function that makes a network")
     parameters = inspect.signature(maker).parameters
     if all(p.kind != p.VAR_KEYWORD for p in parameters.values()):  # no **kwargs that take any

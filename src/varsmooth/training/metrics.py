@@ -16,7 +16,7 @@ import torch
 from scipy.stats import spearmanr
 from torch import nn
 
-from varsmooth.bounds import Floats
+from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.data import ImageDataset
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.cards import RADII
@@ -77,7 +77,7 @@ def _certified(table: VoteTable) -> Metrics:
                 r: float(percent(int(((mine > 0) & (mine >= float(r))).sum()), len(mine)))
                 for r in RADII
             },
-            "average_radius": float(rounded(float(mine.mean()), 4)),
+            "average_radius": float(rounded(average_certified_radius(mine), 4)),
             "images": len(mine),
             "votes": table.n,
         }

@@ -15,7 +15,7 @@ from varsmooth.models.cards import card, overview, plain
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part, describe
 from varsmooth.models.networks import build
-from varsmooth.training.cards import (
+from varsmooth.training.metrics import (
     best_levels,
     measure,
     measure_classifier,
