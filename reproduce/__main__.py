@@ -92,8 +92,8 @@ def _add_places(verb: argparse.ArgumentParser) -> None:
         "--scale",
         choices=("cpu", "paper"),
         default="cpu",
-        help="cpu: released models, a subset of the images; paper: the paper's sizes, training "
-        "what is missing",
+        help="cpu: released models, a subset of the images; paper: all images and the paper's "
+        "sizes where it states them, training what is missing",
     )
     add("--out", type=Path, help="folder of the result (default: results/[VARIANT/]NAME)")
     add("--models", type=Path, help="folder of trained models (default: the released ones)")

@@ -281,7 +281,7 @@ def over_lams(
 ) -> MeanDifference:
     """A column of some points minus that of others, image by image, mean over the settings."""
     return averaged(
-        column(one).astype(int) - column(other) for one, other in zip(first, second, strict=True)
+        1 * column(one) - column(other) for one, other in zip(first, second, strict=True)
     )
 
 
@@ -320,12 +320,17 @@ def spread(points: Sequence[Point]) -> str:
     return f"selected σ_s differ between images by {100 * max(shares):.0f} % (sd/mean) at most"
 
 
+def shift(point: Point) -> Any:
+    """How far the attack moved σ_s relative to what it was, of every image (n,)."""
+    return np.abs(point.outcomes.sigmas / point.outcomes.clean_sigmas - 1)
+
+
 def moved(points: Sequence[Point]) -> str:
     """How far the attack moved the σ_s of an image that it had reason to attack, in words."""
     shares = []
-    for outcomes in (point.outcomes for point in points):
-        shift = np.abs(outcomes.sigmas / outcomes.clean_sigmas - 1)[outcomes.clean_correct]
-        shares.append(float(shift.mean()) if len(shift) else 0.0)
+    for point in points:
+        shifts = shift(point)[clean(point)]
+        shares.append(float(shifts.mean()) if len(shifts) else 0.0)
     return f"the attack moved σ_s by {100 * max(shares):.1f} % (mean over images) at most"
 
 
@@ -427,18 +432,21 @@ def chosen_claim(arenas: Sequence[Arena], method: str, source: str) -> Claim:
     )
 
 
-def dominance(arenas: Sequence[Arena], method: str) -> dict[str, PairedDifference]:
+def dominance(arenas: Sequence[Arena], method: str) -> list[dict[str, PairedDifference]]:
     """Clean and robust gains over g at σ_s = σ_a, where the smaller of both is largest."""
-    gaps = {}
-    for each in arenas:
-        point = dominating(each.methods[method], each.baseline)
-        title = f"{method}, {each.title}, γ = {each.eps:g}, {point.knob}"
-        gaps[f"{title}, clean"] = clean_gap(point, each.baseline)
-        gaps[f"{title}, robust"] = robust_gap(point, each.baseline)
-    return gaps
+    chosen = [(each, dominating(each.methods[method], each.baseline)) for each in arenas]
+    return [
+        {
+            f"{method}, {each.title}, γ = {each.eps:g}, {point.knob}, {what}": gap(
+                point, each.baseline
+            )
+            for each, point in chosen
+        }
+        for what, gap in (("clean", clean_gap), ("robust", robust_gap))
+    ]
 
 
-DOMINANCE = "the λ whose smaller gain, clean or robust, is largest, with hindsight, as in the paper"
+DOMINANCE = "the λ whose smaller gain, clean or robust, is largest, with hindsight"
 
 
 def against_best(arenas: Sequence[Arena], method: str) -> str:

@@ -45,13 +45,13 @@ SELECTORS = {"g_v*, the paper's h": None, "g_v*, h reads f": "confidence"}
 class CascadeScale(VoteScale):
     """Two tables of votes, wide and deep."""
 
-    deep_images: int = size("test images of the deep table", 250)
-    deep_n: int = size("votes N of the deep table", 10_000)
-    selector_images: int = size("test images of the selectors", 250)
-    held_out: int = size("held-out images", 500)
-    lams: tuple[float, ...] = size("λ", (0.0, 0.5, 1.0))
-    stages: int = size("stages, at most", 4)
-    frugal_draws: tuple[int, ...] = size("selection draws to choose from", (32, 64))
+    deep_images: int = size("test images of the deep table", 250, stated=False)
+    deep_n: int = size("votes N of the deep table", 10_000, stated=False)
+    selector_images: int = size("test images of the selectors", 250, stated=False)
+    held_out: int = size("held-out images", 500, stated=False)
+    lams: tuple[float, ...] = size("λ", (0.0, 0.5, 1.0), stated=False)
+    stages: int = size("stages, at most", 4, stated=False)
+    frugal_draws: tuple[int, ...] = size("selection draws to choose from", (32, 64), stated=False)
 
 
 # The rules, chosen on held-out images

@@ -32,14 +32,14 @@ SURE = 1e-6
 class CascadeAttackScale(VoteScale):
     """Certified and right test images, under attacks from each stage and from all."""
 
-    images: int = size("certified test images", 100)
-    lam: float = size("λ", 1.0)
-    inside: float = size("attack budget / R", 0.95)
-    beyond: tuple[float, ...] = size("attack budgets beyond R", (2.0,))
-    steps: int = size("PGD steps", 200)
-    restarts: int = size("restarts", 2)
-    samples: int = size("noisy copies of each stage and step", 4)
-    judges: int = size("votes that judge a point", 2000)
+    images: int = size("certified test images", 100, stated=False)
+    lam: float = size("λ", 1.0, stated=False)
+    inside: float = size("attack budget / R", 0.95, stated=False)
+    beyond: tuple[float, ...] = size("attack budgets beyond R", (2.0,), stated=False)
+    steps: int = size("PGD steps", 200, stated=False)
+    restarts: int = size("restarts", 2, stated=False)
+    samples: int = size("noisy copies of each stage and step", 4, stated=False)
+    judges: int = size("votes that judge a point", 2000, stated=False)
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,12 @@ BATCH = 128
 class GateScale(VoteScale):
     """How each classifier is fine-tuned, and the held-out images on which it votes."""
 
-    images: int = size("held-out images, half of them to choose on", 500)
-    n: int = size("votes N", 400)
-    levels: tuple[float, ...] = size("levels", (0.707, 0.5, 0.25, 0.125))
-    odds: tuple[float, ...] = size("odds of the gambler's loss", (1.5, 2.0, 4.0))
-    epochs: int = size("epochs of fine-tuning", 4)
-    learning_rate: float = size("learning rate", 1e-3)
+    images: int = size("held-out images, half of them to choose on", 500, stated=False)
+    n: int = size("votes N", 400, stated=False)
+    levels: tuple[float, ...] = size("levels", (0.707, 0.5, 0.25, 0.125), stated=False)
+    odds: tuple[float, ...] = size("odds of the gambler's loss", (1.5, 2.0, 4.0), stated=False)
+    epochs: int = size("epochs of fine-tuning", 4, stated=False)
+    learning_rate: float = size("learning rate", 1e-3, stated=False)
 
 
 # The classifiers

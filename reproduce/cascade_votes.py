@@ -34,10 +34,12 @@ BLOCK = 20
 class VoteScale(Scale):
     """One universal f, the levels at which it votes, and how often."""
 
-    sigmas: tuple[float, ...] = size("σ_a′", (1.0,))
-    images: int = size("test images", 1000)
-    n: int = size("votes N", 1000)
-    levels: tuple[float, ...] = size("levels", (0.707, 0.5, 0.354, 0.25, 0.177, 0.125))
+    sigmas: tuple[float, ...] = size("σ_a′", (1.0,), stated=False)
+    images: int = size("test images", 1000, stated=False)
+    n: int = size("votes N", 1000, stated=False)
+    levels: tuple[float, ...] = size(
+        "levels", (0.707, 0.5, 0.354, 0.25, 0.177, 0.125), stated=False
+    )
 
     @property
     def need(self) -> Need:

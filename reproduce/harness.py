@@ -109,6 +109,7 @@ class Claim:
     source: where the paper states it; "ours" if it does not.
     number: the one that matters most; measured: all of them, with intervals; numbers: the same by
     name, for whoever wants to compute with them.
+    difference: what minus what the numbers are, in words; empty if they are no differences.
     """
 
     statement: str
@@ -118,6 +119,7 @@ class Claim:
     verdict: Verdict
     why: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    difference: str = ""
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,7 @@ class CertifyScale(VotingScale):
 
     n: int = size("votes N", 1000)
     n0: int = size("selection draws n0", 100, stated=False)
-    n_select: int = size("selector draws N_h", 1001)
+    n_select: int = size("selector draws N_h", 1001, stated=False)
     alpha: float = size("α", 1e-3)
     alpha_select: float = size("α_h", 1e-5)
     multiples: tuple[float, ...] = size("swept σ_s / σ_a", FINE_MULTIPLES, stated=False)

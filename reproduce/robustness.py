@@ -33,11 +33,12 @@ from reproduce.attacks import (
     points_table,
     robust,
     robust_gap,
+    shift,
     spread,
 )
 from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, pair_needs, size
 from reproduce.plots import Points, plot_points
-from reproduce.verdicts import MARGIN, MeanDifference, judged, shown_gap
+from reproduce.verdicts import MARGIN, MeanDifference, judged
 from varsmooth.report.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -255,7 +256,12 @@ def weak_attack(context: Context, scale: WeakScale) -> Result:
         legend="upper left",
     )
     table = points_table("weak-attack", "g_v and g under PGD on f alone.", arenas)
-    claims = [weak_claim(arenas), chosen_claim(arenas, G_V, "Fig. 6b"), growth_claim(arenas)]
+    claims = [
+        weak_claim(arenas),
+        chosen_claim(arenas, G_V, "Fig. 6b"),
+        growth_claim(arenas),
+        unmoved_claim(arenas),
+    ]
     return Result([figure], [table], claims, [context.selectors_of_g_v(pair_needs(scale))])
 
 
@@ -286,6 +292,21 @@ def growth_claim(arenas: Sequence[Arena]) -> Claim:
         gaps if len(arenas) > 1 else {},
         "robust gain of g_v at the largest σ_a minus that at the smallest",
         "λ chosen with hindsight at both ends",
+    )
+
+
+UNMOVED = 0.01
+"""How far σ_s may move, relative to itself, where h counts as not affected."""
+
+
+def unmoved_claim(arenas: Sequence[Arena]) -> Claim:
+    """The weak attack does not know h; does h choose the same σ_s?"""
+    return judged(
+        "The weak attack does not affect h",
+        "Fig. 6b",
+        {each.title: averaged(-shift(point) for point in each.methods[G_V]) for each in arenas},
+        "minus how far the attack moves σ_s of g_v, in % of it, mean over images and λ",
+        margin=UNMOVED,
     )
 
 
@@ -362,7 +383,8 @@ def _named() -> dict[str, MeanDifference]:
 
 def strong_claims(models: Sequence[Arenas], own: str) -> list[Claim]:
     """What the adaptive attack takes from g_v, from g and from g_v*."""
-    drops, excess, growth, cost, alone = _named(), _named(), _named(), _named(), list[str]()
+    drops, alone, excess, growth, cost = (_named() for _ in range(5))
+    robuster, further, gentle, strict = (_named() for _ in range(4))
     for model in models:
         first, last = model.arenas[0], model.arenas[-1]
         strong = last.methods[G_V]
@@ -372,11 +394,20 @@ def strong_claims(models: Sequence[Arenas], own: str) -> list[Claim]:
             for weak, hard in zip(model.weak_g_v, strong, strict=True)
         ]
         drops[model.title] = averaged(drop - of_g for drop in of_g_v)
-        alone.append(shown_gap(averaged(of_g_v)))
-        excess |= {f"{model.title}, γ = {at.eps:g}": model.excess(at) for at in model.arenas}
+        alone[model.title] = averaged(of_g_v)
+        for at in model.arenas:
+            title, star = f"{model.title}, γ = {at.eps:g}", at.methods[G_V_STAR]
+            excess[title] = model.excess(at)
+            robuster[title] = over_lams(star, at.methods[G_V], robust)
+        star = last.methods[G_V_STAR]
         if first is not last:
             more = np.subtract(model.excess(last).values, model.excess(first).values)
             growth[model.title] = averaged([more])
+            further[model.title] = over_lams(star, first.methods[G_V_STAR], shift)
+        if len(star) > 1:
+            title = f"{model.title}, {star[0].knob} and {star[-1].knob}"
+            gentle[f"{title}, clean"] = over_lams(star[:1], star[-1:], clean)
+            strict[f"{title}, robust"] = over_lams(star[-1:], star[:1], robust)
         cost[model.title] = over_lams(first.methods[G_V], first.methods[G_V_STAR], clean)
     eps = [each.eps for each in models[0].arenas]
     of_g_v_points, of_star = (
@@ -385,20 +416,27 @@ def strong_claims(models: Sequence[Arenas], own: str) -> list[Claim]:
     )
     return [
         judged(
-            "Under the strong attack g_v loses the robustness that it has under the weak one, "
-            "because h is attacked",
+            "The robust accuracy of g_v drops from the weak to the strong attack",
+            "Fig. 7",
+            alone,
+            f"robust accuracy of g_v under the weak attack minus that under the strong one, γ = "
+            f"{eps[-1]:g}, mean over λ",
+            f"{spread(of_g_v_points)}; {moved(of_g_v_points)}",
+        ),
+        judged(
+            "g_v drops because h is attacked: it drops more than g",
             "Fig. 7",
             drops,
-            f"robust accuracy under the weak attack minus that under the strong one at γ = "
-            f"{eps[-1]:g}, of g_v (mean over λ) minus the same of g at σ_s = σ_a",
-            f"the drop of g_v alone: {', '.join(alone)}; {spread(of_g_v_points)}; "
-            f"{moved(of_g_v_points)}",
+            "drop from the weak to the strong attack of g_v (mean over λ) minus that of g at "
+            "σ_s = σ_a",
+            f"γ = {eps[-1]:g}; {moved(of_g_v_points)}",
         ),
         judged(
             "Under the strong attack g_v* drops less than g_v",
             "Fig. 7",
             excess,
-            "loss (clean − robust) of g_v minus that of g_v*, mean over λ",
+            "share of images that are right and that the attack makes wrong, of g_v minus that of "
+            "g_v*, mean over λ",
             f"of g_v*, {moved(of_star)}; {own}",
         ),
         judged(
@@ -408,11 +446,34 @@ def strong_claims(models: Sequence[Arenas], own: str) -> list[Claim]:
             f"what g_v loses more than g_v* at γ = {eps[-1]:g} minus the same at {eps[0]:g}",
         ),
         judged(
+            "Under the strong attack g_v* has better robust accuracy than g_v",
+            "Fig. 7",
+            robuster,
+            "robust accuracy of g_v* minus that of g_v, mean over λ",
+            own,
+        ),
+        judged(
             "Median smoothing costs a little clean accuracy",
             "Fig. 7",
             cost,
             "clean accuracy of g_v minus that of g_v*, mean over λ",
             own,
+        ),
+        judged(
+            "It is harder to select σ_s under attack with a larger budget: σ_s moves further",
+            "discussion, on Fig. 7",
+            further,
+            f"how far the attack moves σ_s of g_v*, in % of it, at γ = {eps[-1]:g} minus the "
+            f"same at {eps[0]:g}, mean over λ",
+            moved(of_star),
+        ),
+        judged(
+            "Smaller λ gives better clean accuracy, larger λ higher robustness",
+            "§3.1, on Fig. 7",
+            [gentle, strict],
+            "accuracy of g_v*: clean at the smallest λ minus that at the largest, robust at the "
+            "largest λ minus that at the smallest",
+            f"both must hold; γ = {eps[-1]:g}",
         ),
     ]
 

@@ -14,9 +14,9 @@ MARGIN = 0.02
 """What "not worse" allows in accuracy, unless a claim says otherwise: 2 points."""
 
 RULES = """\
-A claim is a set of differences between methods, paired by image. The intervals above decide it:
-95 % over images, for all differences of the claim together (Bonferroni). On the experiment pages
-each difference has its own 95 % interval.
+A claim is a set of differences between methods, paired by image, each taken so that above 0 speaks
+for the claim. The intervals above decide it: 95 % over images, for all differences of the claim
+together (Bonferroni). On the experiment pages each difference has its own 95 % interval.
 
 | verdict | when |
 |---|---|
@@ -28,7 +28,9 @@ each difference has its own 95 % interval.
 | untested | not run |
 
 A claim of *not worse* names its margin: confirmed if every interval lies above −margin, refuted if
-one lies below it. A claim with several parts gets the verdict of its weakest part.
+one lies below it, partly if one lies below it and another above. A claim with several parts gets
+the verdict of its weakest part, whose number is shown; its interval is for the differences of that
+part together.
 """
 
 
@@ -116,7 +118,7 @@ def images_needed(gaps: Iterable[Difference], margin: float | None = None) -> in
 def judged(
     statement: str,
     source: str,
-    gaps: Gaps,
+    gaps: Gaps | Sequence[Gaps],
     measured: str,
     why: str = "",
     margin: float | None = None,
@@ -125,26 +127,40 @@ def judged(
 ) -> Claim:
     """A claim that differences lie above 0, or with a margin, that none lies below −margin.
 
+    gaps: several of them are parts of the claim, which must all hold.
+    measured: what minus what, in words.
     digits: of differences that are not shares; by default they are shown in points.
     verdict: if it follows from more than these differences.
     """
-    verdict = verdict or verdict_of(gaps.values(), margin)
-    shown = "; ".join(f"{title}: {shown_gap(gap, digits)}" for title, gap in gaps.items())
+    parts = [gaps] if isinstance(gaps, Mapping) else list(gaps)
+    every = {title: gap for part in parts for title, gap in part.items()}
+    verdicts = [verdict_of(part.values(), margin) for part in parts]
+    verdict = verdict or weakest(verdicts)
+    shown = "; ".join(f"{title}: {shown_gap(gap, digits)}" for title, gap in every.items())
     unit = "" if digits is not None else ", points"
-    if margin is not None:
+    if margin:
         allowed = f"{100 * margin:g} points" if digits is None else f"{margin:g}"
         why = "; ".join(filter(None, (why, f"not worse: by at most {allowed}")))
+    deciding = [part for part, found in zip(parts, verdicts, strict=True) if found == verdict]
     number = "–"
-    if gaps:
-        title, gap = _clearest(gaps, margin, verdict)
-        number = f"{title}: {shown_gap(gap, digits, _level(list(gaps.values())))}"
-    if verdict == "undecided":
-        count = images_needed(gaps.values(), margin)
-        number += "; no difference seen" if count is None else f"; about {_round_up(count)} images"
-    numbers = {title: gap.value for title, gap in gaps.items()}
-    return Claim(
-        statement, source, number, f"{measured}{unit}: {shown or 'none'}", verdict, why, numbers
-    )
+    if every:
+        part = max(deciding or parts, key=lambda part: _still_needed(part, margin))
+        title, gap = _clearest(part, margin, verdict)
+        number = f"{title}: {shown_gap(gap, digits, _level(list(part.values())))}"
+        if verdict == "undecided":
+            count = images_needed(part.values(), margin)
+            more = "no difference seen" if count is None else f"about {_round_up(count)} images"
+            number += f"; {more}"
+    numbers = {title: gap.value for title, gap in every.items()}
+    long = f"{measured}{unit}: {shown or 'none'}"
+    return Claim(statement, source, number, long, verdict, why, numbers, measured)
+
+
+def _still_needed(part: Gaps, margin: float | None) -> float:
+    """The images that would decide a part, to find the part that needs most; 0 if it is decided."""
+    if verdict_of(part.values(), margin) != "undecided":
+        return 0
+    return images_needed(part.values(), margin) or math.inf
 
 
 def _clearest(gaps: Gaps, margin: float | None, verdict: Verdict) -> tuple[str, Difference]:
@@ -177,8 +193,19 @@ def _round_up(count: int) -> str:
 
 
 def shown_gap(gap: Difference, digits: int | None = None, level: float = LEVEL) -> str:
-    """`+1.2 [−0.4, +2.9]` points, or a plain difference with so many digits."""
+    """`+1.2 [−0.4, +2.9]` points, or a plain difference with so many digits.
+
+    More digits where an end that is not 0 would look like it.
+    """
     scale, digits = (100, 1) if digits is None else (1, digits)
-    value, (low, high) = gap.value, gap.interval(level)
-    shown = [f"{scale * number:+.{digits}f}".replace("-", "−") for number in (value, low, high)]
-    return f"{shown[0]} [{shown[1]}, {shown[2]}]"
+    value, low, high = (scale * number for number in (gap.value, *gap.interval(level)))
+    if low == high:
+        return f"{_signed(value, digits)}, the same on every image"
+    near = min(abs(low), abs(high))
+    if low * high > 0 and round(near, digits) == 0:
+        digits = math.ceil(-math.log10(near))
+    return f"{_signed(value, digits)} [{_signed(low, digits)}, {_signed(high, digits)}]"
+
+
+def _signed(number: float, digits: int) -> str:
+    return f"{number:+.{digits}f}".replace("-", "−")

@@ -106,7 +106,7 @@ def test_percentiles(tmp_path: Path) -> None:
 def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
     words = f"tradeoff {TINY} --swept 0.5 --sigmas 0.25,0.5"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
-    config, (sizes, _), lines = results(tmp_path)
+    config, (sizes, _, close), lines = results(tmp_path)
     assert {"tradeoff.png", "tradeoff.svg", "certified-accuracy.md"} <= {
         path.name for path in tmp_path.iterdir()
     }
@@ -128,6 +128,15 @@ def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
     }
     gap = np.mean(right["0.25"]) - np.mean(right["0.5"])
     assert sizes["numbers"]["r = 0, σ = 0.25 − 0.5"] == pytest.approx(gap)
+
+    def average(level: str) -> float:
+        mine = [line for line in lines if line["run"] == f"σ_a = 0.5, σ_s = {level}"]
+        return float(np.mean([radius_if_right(line) for line in mine]))
+
+    for title, found in close["numbers"].items():
+        _, _, at, _, end = title.split()
+        assert found == pytest.approx(average(at) - average(end))
+    assert len(close["numbers"]) == 2
 
 
 def test_a_second_time_nothing_is_computed(

@@ -173,7 +173,7 @@ STRONG = ("γ = 2", "strong attack")
 
 def test_weak_attack(tmp_path: Path, experiment: Laboratory) -> None:
     found = experiment(f"weak-attack {FIXED} --eps 2 --sigmas 0.25,0.5", tmp_path)
-    better, chosen, larger = found.claims
+    better, chosen, larger, unmoved = found.claims
     gains = []
     for sigma, knobs in (("0.25", ("0", "0.4")), ("0.5", ("0.2",))):
         base = found.robust("g", f"σ_a = {sigma}", f"σ_s = {sigma}", *WEAK)
@@ -183,6 +183,12 @@ def test_weak_attack(tmp_path: Path, experiment: Laboratory) -> None:
     assert list(better["numbers"].values()) == pytest.approx(gains)
     assert list(larger["numbers"].values()) == pytest.approx([gains[1] - gains[0]])
     assert chosen["verdict"] != "untested"
+    shifts = [
+        abs(float(line["sigma"]) / float(line["clean_sigma"]) - 1)
+        for line in found.lines
+        if line["run"] == ", ".join(("g_v", "σ_a = 0.5", "λ = 0.2", *WEAK))
+    ]
+    assert unmoved["numbers"]["σ_a = 0.5"] == pytest.approx(-np.mean(shifts))
     assert {"weak-attack.png", "weak-attack.svg", "weak-attack.md", "weak-attack.csv"} <= {
         path.name for path in tmp_path.iterdir()
     }
@@ -192,12 +198,12 @@ def test_weak_attack(tmp_path: Path, experiment: Laboratory) -> None:
 
 def test_one_model_cannot_show_a_trend(tmp_path: Path, experiment: Laboratory) -> None:
     found = experiment(f"weak-attack {FIXED} --eps 2 --sigmas 0.25", tmp_path)
-    assert found.claims[-1]["verdict"] == "untested"
+    assert found.claims[2]["verdict"] == "untested"
 
 
 def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
     found = experiment(f"strong-attack {FIXED} --budgets 0.5,2 --sigmas 0.25", tmp_path)
-    drop, less, larger, clean = found.claims
+    alone, drop, less, larger, better, clean, further, traded = found.claims
     title, lams = "σ_a = 0.25", ("0", "0.4")
 
     def lost(method: str, eps: str, lam: str) -> NDArray[np.int64]:
@@ -208,6 +214,7 @@ def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
     strong = [found.robust("g_v", title, f"λ = {lam}", *STRONG) for lam in lams]
     assert np.mean(weak) != np.mean(strong)
     of_g = [found.robust("g", title, "σ_s = 0.25", *kind).mean() for kind in (WEAK, STRONG)]
+    assert alone["numbers"][title] == pytest.approx(np.mean(weak) - np.mean(strong))
     drops = (np.mean(weak) - np.mean(strong)) - (of_g[0] - of_g[1])
     assert drop["numbers"][title] == pytest.approx(drops)
     excess = {
@@ -226,6 +233,26 @@ def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
         for lam in lams
     ]
     assert clean["numbers"][title] == pytest.approx(np.mean(cost))
+    star = [found.robust("g_v*", title, f"λ = {lam}", *STRONG) for lam in lams]
+    expected = np.mean(star) - np.mean(strong)
+    assert better["numbers"][f"{title}, γ = 2"] == pytest.approx(expected)
+    ends = [found.clean("g_v*", title, f"λ = {lam}", *STRONG).mean() for lam in lams]
+    assert traded["numbers"] == pytest.approx(
+        {
+            f"{title}, λ = 0 and λ = 0.4, clean": ends[0] - ends[1],
+            f"{title}, λ = 0 and λ = 0.4, robust": star[1].mean() - star[0].mean(),
+        }
+    )
+    shifts = {
+        eps: [
+            abs(float(line["sigma"]) / float(line["clean_sigma"]) - 1)
+            for line in found.lines
+            if line["run"].startswith(f"g_v*, {title}, ") and f"γ = {eps}, strong" in line["run"]
+        ]
+        for eps in ("0.5", "2")
+    }
+    moved = np.mean(shifts["2"]) - np.mean(shifts["0.5"])
+    assert further["numbers"][title] == pytest.approx(moved)
 
 
 def point(method: str, right: int, of: int = 8) -> Point:
@@ -249,7 +276,7 @@ def point(method: str, right: int, of: int = 8) -> Point:
 def test_what_any_smoothing_loses_to_the_strong_attack_is_no_fault_of_h() -> None:
     methods = {name: [point(name, right)] for name, right in (("g_v", 4), ("g_v*", 5))}
     at = Arena("σ_a = 0.25", point("g", 6), methods)
-    drop, less, *_ = strong_claims([Arenas([at], [point("g_v", 8)], point("g", 8))], "one h")
+    _, drop, less, *_ = strong_claims([Arenas([at], [point("g_v", 8)], point("g", 8))], "one h")
     assert drop.numbers == {"σ_a = 0.25": (8 - 4) / 8 - (8 - 6) / 8}
     assert less.numbers == {"σ_a = 0.25, γ = 0.3": 1 / 8}
 
@@ -257,7 +284,7 @@ def test_what_any_smoothing_loses_to_the_strong_attack_is_no_fault_of_h() -> Non
 def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
     words = f"clipping {FIXED} --eps 2 --held-out 5 --held-out-draws 11 --sigmas 0.25"
     found = experiment(words, tmp_path)
-    better, chosen, alike, centre, width = found.claims
+    better, chosen, effective, alike, centre, width = found.claims
     title = "σ_a = 0.25"
     about = (title, "σ_s = 0.25", *STRONG)
     base_clean, base = found.clean("g", *about), found.robust("g", *about)
@@ -275,6 +302,8 @@ def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
     clipped = found.robust("g_v*, clipped", title, "λ = 0.4", *STRONG)
     gap = PairedDifference.of(clipped, found.robust("g_v*", title, "λ = 0.4", *STRONG))
     assert alike["numbers"][f"{title}, λ = 0.4"] == pytest.approx(gap.value)
+    assert effective["numbers"] == alike["numbers"]
+    assert "7 not run" in centre["number"]  # Table 2 has eight rows
     thresholds = (tmp_path / "clip-thresholds.csv").read_text().splitlines()[1].split(",")
     low, high = map(float, thresholds[-2:])
     sigmas = [
@@ -300,11 +329,14 @@ def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
 def test_universal(tmp_path: Path, experiment: Laboratory) -> None:
     words = f"universal {FIXED} --eps 2 --universal-lams 0,0.5 --levels 0.25 --sigmas 0.25,0.5"
     found = experiment(words, tmp_path)
-    same, selector, replaced = found.claims
+    same, selector, growth, replaced = found.claims
+    gains = []
     for sigma in ("0.25", "0.5"):
         one = found.robust("g", "σ_a′ = 1", f"σ_s = {sigma}", *STRONG)
         other = found.robust("g", f"σ_a = {sigma}", f"σ_s = {sigma}", *STRONG)
-        assert same["numbers"][f"σ_a = {sigma}"] == pytest.approx(one.mean() - other.mean())
+        gains.append(one.mean() - other.mean())
+        assert same["numbers"][f"σ_a = {sigma}, robust"] == pytest.approx(gains[-1])
+    assert growth["numbers"]["g, σ_a = 0.5 − 0.25"] == pytest.approx(gains[1] - gains[0])
     assert [sum(f"σ_a = {s}," in title for title in selector["numbers"]) for s in (0.25, 0.5)] == [
         2,
         2,

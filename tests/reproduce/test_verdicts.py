@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from reproduce.verdicts import MeanDifference, images_needed, judged, verdict_of, weakest
+from reproduce.verdicts import (
+    MeanDifference,
+    images_needed,
+    judged,
+    shown_gap,
+    verdict_of,
+    weakest,
+)
 from varsmooth.report.statistics import PairedDifference
 
 CLEAR, UNCLEAR = PairedDifference(30, 5, 100), PairedDifference(6, 4, 100)
@@ -78,3 +85,21 @@ def test_two_that_never_differ_do_not_hide_how_many_images_the_others_need() -> 
     assert images_needed([never]) is None
     assert images_needed([never, unclear]) == images_needed([unclear, unclear])
     assert "no difference seen" in judged("a", "b", {"c": never}, "d").number
+
+
+def test_the_weakest_part_gives_the_verdict_and_the_number() -> None:
+    claim = judged("s", "Fig. 0", [{"a": CLEAR}, {"b": UNCLEAR}], "one minus the other")
+    assert claim.verdict == "undecided"
+    assert claim.number.startswith("b: +2.0 [")
+    assert claim.numbers == {"a": 0.25, "b": 0.02}
+    alone = judged("s", "Fig. 0", {"b": UNCLEAR}, "one minus the other")
+    assert claim.number == alone.number  # the interval is of its part, not of all parts together
+    assert judged("s", "Fig. 0", [{"a": CLEAR}, {"b": AGAINST}], "d").verdict == "refuted"
+    assert judged("s", "Fig. 0", [], "d").number == "–"
+
+
+def test_a_number_says_what_it_is_and_never_looks_like_zero_where_it_is_not() -> None:
+    assert judged("s", "Fig. 0", {"a": CLEAR}, "g minus g_v").difference == "g minus g_v"
+    tiny = MeanDifference([1e-4 + 1e-6 * (-1) ** k for k in range(100)])
+    assert shown_gap(tiny) == "+0.010 [+0.010, +0.010]"
+    assert shown_gap(MeanDifference([0.0] * 9)) == "+0.0, the same on every image"

@@ -25,7 +25,7 @@ STRONG = ("cpu/strong", "cpu/strong-consistency")
 """The two halves of the classifier that is trained as well as two cores can."""
 
 WIDE = ("cpu/h-0.25-wide", "cpu/hv-0.25-wide")
-"""Selectors with the spread of the paper's."""
+"""Selectors whose σ spreads over the clip ranges of the paper's Table 2."""
 
 OTHERS = ("cpu/h-strong", *WIDE, "cpu/f-clean", "cpu/denoiser")
 

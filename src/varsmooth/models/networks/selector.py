@@ -27,6 +27,9 @@ def positive_level(raw: Tensor, sigma_a: Tensor, above: float = RANGE) -> Tensor
 class AttentionSelector(nn.Module):
     """The paper's h: convolution → + encodings of σ_a and λ → self-attention → convolutions → σ_s.
 
+    The paper fixes the order up to the self-attention. Ours: all sizes, the convolutions after it,
+    the second use of σ_a and λ before the output, and the range of the output.
+
     Noisy images (B, channels, H, W), sigma_a (B,), lam (B,) → σ_s (B,).
     The first convolution has stride 2 and its output is pooled once, so that attention sees 8×8
     tokens for 32×32 images; h then costs about a third of conv4.
