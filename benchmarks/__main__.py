@@ -18,7 +18,7 @@ from benchmarks import (
     fixed,
     memory,
     precision,
-    processes,
+    scaling,
     stopping,
     training,
 )
@@ -46,7 +46,7 @@ def measure(quick: bool = False, only: tuple[str, ...] = PARTS) -> Results:
         "stopping": lambda: stopping.run(20 if quick else 400),
         "memory": lambda: memory.run(memory.QUICK if quick else memory.FULL),
         "training": lambda: training.run(training.QUICK if quick else training.FULL),
-        "processes": lambda: processes.run(processes.QUICK if quick else processes.FULL),
+        "processes": lambda: scaling.run(scaling.QUICK if quick else scaling.FULL),
         "cost": lambda: cost.run(cost.QUICK if quick else cost.FULL),
     }
     results: Results = {"processor": processor(), "threads": 1, "torch": torch.__version__}

@@ -14,7 +14,8 @@ An experiment is an `Experiment` in the file of its family, listed in `__main__`
   nothing is computed.
 
 harness: what an experiment is, and its models, images, runs and evidence; replay: one table of
-votes serves every λ, D and clip; certification, selection: the certificates; attacks, robustness,
-universal: the attacks; ablation, memorisation, attainable: what each idea is worth; cascade: beyond
-the paper; verdicts: how claims are decided; plots; results: what is committed.
+votes serves every λ, D and clip; certified, selection: the certificates; arenas, robustness,
+universal: the attacks; ablation, memorisation, attainable: what each idea is worth; cascade_rules,
+cascade_votes, cascade_attack, cascade_gate: beyond the paper; verdicts: how claims are decided;
+plots; committed: the folder of a result.
 """

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.ablation import ABLATION
-from reproduce.cascade import CASCADE
 from reproduce.cascade_attack import CASCADE_ATTACK
 from reproduce.cascade_gate import CASCADE_GATE
-from reproduce.certification import CERTIFIED, TRADEOFF
+from reproduce.cascade_rules import CASCADE
+from reproduce.certified import CERTIFIED, TRADEOFF
+from reproduce.committed import has_claims, judge_again, run_experiment, write_pages
 from reproduce.harness import Context, Experiment
 from reproduce.memorisation import MEMORISATION
-from reproduce.results import has_claims, judge_again, run_experiment, write_pages
 from reproduce.robustness import ATTACK_CONVERGENCE, STRONG_ATTACK, WEAK_ATTACK
 from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
 from reproduce.universal import CLIPPING, UNIVERSAL, UNIVERSAL_EXTENDED

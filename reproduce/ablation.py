@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reproduce.certification import TABLE_1
+from reproduce.certified import TABLE_1
 from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, Verdict, size
 from reproduce.plots import ChosenLevels, Curve, plot_curves, plot_levels
 from reproduce.replay import CPU, Certified, CertifyScale, medians_of, outcomes

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from reproduce.cascade import RADII, least_regret, reach
+from reproduce.cascade_rules import RADII, least_regret, reach
 from reproduce.cascade_votes import CONFIDENCES, VoteScale, keep, kept
 from reproduce.harness import Claim, Context, Experiment, Result, size
 from varsmooth import FixedSelector, SmoothedClassifier

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from reproduce.attainable import LossTable, tabulate
-from reproduce.certification import TABLE_2, relative_width
+from reproduce.certified import TABLE_2, relative_width
 from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, Scale, Verdict, size
 from varsmooth.bounds import Floats
 from varsmooth.data import ImageDataset, load_dataset

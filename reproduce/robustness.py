@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reproduce.attacks import (
+from reproduce.arenas import (
     CPU,
     FIXED_CPU,
     G_V,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reproduce.attacks import (
+from reproduce.arenas import (
     CLIPPED,
     COLOURS,
     CPU,
@@ -36,7 +36,7 @@ from reproduce.attacks import (
     robust,
     robust_gap,
 )
-from reproduce.certification import (
+from reproduce.certified import (
     CLIP_CAPTION,
     CLIP_COLUMNS,
     TABLE_2,

@@ -18,7 +18,7 @@ from benchmarks import (
     fixed,
     memory,
     precision,
-    processes,
+    scaling,
     stopping,
     training,
 )
@@ -78,7 +78,7 @@ def test_every_part_runs_and_fills_its_table(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_other_processes() -> None:
     assert [row["n"] for row in memory.run(memory.QUICK)] == [20, 200]
-    assert processes.run(processes.QUICK)["ratio"]["median"] > 0
+    assert scaling.run(scaling.QUICK)["ratio"]["median"] > 0
 
 
 def test_parts_can_be_run_alone() -> None:

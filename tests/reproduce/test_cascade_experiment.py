@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from reproduce.__main__ import main
-from reproduce.cascade import CASCADE, CascadeScale, limits
+from reproduce.cascade_rules import CASCADE, CascadeScale, limits
 from reproduce.cascade_votes import at_equal_total, certify_with, votes_of
+from reproduce.committed import judge_again
 from reproduce.harness import Context
-from reproduce.results import judge_again
 from varsmooth import certify, load, load_dataset
 from varsmooth.models.settings import TunedStages
 from varsmooth.training.cascades import ConfidentVotes

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
-from reproduce.attacks import Arena, Attacks, AttackScale, Point
+from reproduce.arenas import Arena, Attacks, AttackScale, Point
 from reproduce.harness import Context, Need
 from reproduce.robustness import Arenas, strong_claims
 from tests.reproduce.commands import lines_of, results, run, sized
