@@ -67,7 +67,7 @@ class MemorisationScale(Scale):
     def training(self) -> dict[str, Any]:
         """What the training of f and h has in common: these images, as they are."""
         return {
-            "subset": self.subset,
+            "images": self.subset,
             "data": self.data,
             "train_split": self.train_split,
             "batch_size": min(64, self.subset),

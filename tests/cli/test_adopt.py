@@ -81,7 +81,7 @@ def test_adopt_measures_saves_and_says_what_is_next(
     assert about.classifier is not None
     assert about.classifier.metrics["val"]["smoothed_accuracy"]["0.1"] == 100
     assert "photos, not trained under noise here; default: σ_a" in card("mine", about)
-    loaded = load_checkpoint("mine", trusted=["zoo_of_nets:make"])
+    loaded = load_checkpoint("mine", trust=["zoo_of_nets:make"])
     assert type(loaded.classifier).__name__ == "Bright"
 
 

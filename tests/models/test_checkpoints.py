@@ -179,7 +179,7 @@ def test_own_network_is_imported_only_when_trusted(tmp_path: Path) -> None:
     save(tmp_path, describes(classifier=Part(path, {"size": 4})), classifier=OwnNetwork(4))
     with pytest.raises(VarsmoothError, match="if you trust"):
         load_checkpoint(tmp_path)
-    assert type(load_checkpoint(tmp_path, trusted=[path]).classifier).__name__ == "OwnNetwork"
+    assert type(load_checkpoint(tmp_path, trust=[path]).classifier).__name__ == "OwnNetwork"
 
 
 def test_nothing_to_save(tmp_path: Path) -> None:

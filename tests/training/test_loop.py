@@ -479,16 +479,16 @@ def test_fabric_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         train_classifier(classifier_config(tmp_path, devices=2))
 
 
-def test_a_subset_is_the_same_images_in_every_epoch(tmp_path: Path) -> None:
+def test_some_images_are_the_same_ones_in_every_epoch(tmp_path: Path) -> None:
     data = load_dataset("cifar10-sample", "val")
-    config = classifier_config(tmp_path, subset=8, batch_size=4)
+    config = classifier_config(tmp_path, images=8, batch_size=4)
     batches = Batches(data, config, Engine(torch.device("cpu")))
     epochs = [torch.cat([ids for _, _, ids in batches.of_epoch(epoch)]) for epoch in range(3)]
     step = len(data) // 8
     assert all(sorted(ids.tolist()) == data.ids[: 8 * step : step].tolist() for ids in epochs)
     assert epochs[0].tolist() != epochs[1].tolist()
-    with pytest.raises(VarsmoothError, match="subset cannot be 99999"):
-        Batches(data, classifier_config(tmp_path, subset=99_999), Engine(torch.device("cpu")))
+    with pytest.raises(VarsmoothError, match="images cannot be 99999"):
+        Batches(data, classifier_config(tmp_path, images=99_999), Engine(torch.device("cpu")))
 
 
 def test_fewer_images_than_processes_are_refused(tmp_path: Path) -> None:

@@ -250,7 +250,6 @@ def as_typed(sentence: str, verbs: Verbs) -> str:
     groups = (v.verbs.values() if isinstance(v, Group) else [v] for v in verbs.values())
     each = (option for group in groups for verb in group for option in options_of(verb))
     spelled = {option.name: option.spelled for option in each}
-    spelled["trusted"] = spelled["trust"]
 
     def option(found: re.Match[str]) -> str:
         if found[1] not in spelled:  # of another library's sentence

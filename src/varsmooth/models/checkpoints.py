@@ -66,19 +66,19 @@ def save(
     return about
 
 
-def load_checkpoint(name_or_path: str | Path, trusted: Collection[str] = ()) -> Checkpoint:
+def load_checkpoint(name_or_path: str | Path, trust: Collection[str] = ()) -> Checkpoint:
     """A released model by name, or any model by the path of its folder.
 
     Args:
         name_or_path: The name or the folder.
-        trusted: Import paths `package.module:Class` that the caller vouches for; networks that are
+        trust: Import paths `package.module:Class` that the caller vouches for; networks that are
             not registered here are built only from these.
     """
     folder = find(name_or_path)
     description = describe(folder)
     tensors = load_weights(folder / WEIGHTS)
-    classifier = _module(folder, "classifier", description.classifier, tensors, trusted)
-    selector = _module(folder, "selector", description.selector, tensors, trusted)
+    classifier = _module(folder, "classifier", description.classifier, tensors, trust)
+    selector = _module(folder, "selector", description.selector, tensors, trust)
     if isinstance(selector, ReadsClassifier) and classifier is not None:
         selector.attach(classifier)
     return Checkpoint(description, classifier, selector)
@@ -101,15 +101,15 @@ def _module(
     name: str,
     part: Part | None,
     tensors: Mapping[str, Tensor],
-    trusted: Collection[str],
+    trust: Collection[str],
 ) -> nn.Module | None:
     """The network of one part with its weights, or None if the model has no such part."""
     if part is None:
         return None
     require(
-        ":" not in part.network or part.network in trusted,
+        ":" not in part.network or part.network in trust,
         f"{folder} asks to import {part.network}; if you trust that code, "
-        f"load it with trusted=[{part.network!r}]",
+        f"load it with trust=[{part.network!r}]",
     )
     mine = [key for key in tensors if key.startswith(f"{name}.")]
     found = {key.removeprefix(f"{name}."): tensors[key] for key in mine}

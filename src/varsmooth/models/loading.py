@@ -16,7 +16,7 @@ from varsmooth.smoothing import Selector, SmoothedClassifier
 
 
 def load(
-    name_or_path: str | Path, *, trusted: Collection[str] = (), **settings: Any
+    name_or_path: str | Path, *, trust: Collection[str] = (), **settings: Any
 ) -> SmoothedClassifier:
     """A released model by name, or a model by the path of its folder, as a smoothed classifier.
 
@@ -26,7 +26,7 @@ def load(
 
     Args:
         name_or_path: As for `varsmooth.models.checkpoints.load_checkpoint`.
-        trusted: Import paths of your own networks that the model may build.
+        trust: Import paths of your own networks that the model may build.
         settings: Take precedence over what the model recommends: sigma (one fixed level instead
             of a selector), cascade ([1.0, 0.5, 0.25], "1.0:0.6,0.5,0.25" or "tuned") with
             gate, lam, sigma_a, sigma_m, clip, levels (0: no grid), n_median,
@@ -36,12 +36,12 @@ def load(
     Returns:
         The smoothed classifier, in evaluation mode.
     """
-    known = [*(field.name for field in fields(Settings)), "trusted"]
+    known = [*(field.name for field in fields(Settings)), "trust"]
     for name in settings:
         require(name in known, f"load has no setting {name!r}{nearest(name, known)}")
     if isinstance(levels := settings.get("cascade"), list | tuple):
         settings["cascade"] = ",".join(map(str, levels))
-    return smoothed(load_checkpoint(name_or_path, trusted), Settings(**settings))
+    return smoothed(load_checkpoint(name_or_path, trust), Settings(**settings))
 
 
 def smoothed(model: Checkpoint, settings: Settings) -> SmoothedClassifier:

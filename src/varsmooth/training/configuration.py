@@ -36,6 +36,7 @@ FORMER = {
     "data_root": "root",
     "accelerator": "device",
     "trusted": "trust",
+    "subset": "images",
 }
 """Names that stored states and files of users may still use."""
 
@@ -52,7 +53,7 @@ class TrainingConfig(Source):
         held_out_images: how many of its images are used for that
         crop: largest shift of a training image, in pixels
         flip: mirror half of the training images
-        subset: train on this many images, evenly spaced over the split; by default on all
+        images: how many training images are used, evenly spaced over the split; by default all
         epochs: passes over the training set
         images_per_epoch: images in one pass; by default all
         batch_size: images per step, over all processes together
@@ -81,7 +82,7 @@ class TrainingConfig(Source):
     held_out_images: Count = 1000
     crop: NonNegative = 4
     flip: bool = True
-    subset: Count | None = None
+    images: Count | None = None
     epochs: Count = 30
     images_per_epoch: Count | None = None
     batch_size: Count = 128

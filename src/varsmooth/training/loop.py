@@ -97,7 +97,7 @@ def fit(
 
 def suited(config: TrainingConfig, images: int, engine: Engine) -> TrainingConfig:
     """The configuration with batches that leave out little of a short epoch."""
-    most = min(images, config.subset or images, config.images_per_epoch or images)
+    most = min(images, config.images or images, config.images_per_epoch or images)
     require(most >= config.devices, f"{most} images are too few for {config.devices} processes")
     steps = -(-most // config.batch_size)
     size = most // steps // config.devices * config.devices
@@ -197,8 +197,8 @@ class Batches:
     """The training images of this process, shuffled and augmented anew in every epoch."""
 
     def __init__(self, data: ImageDataset, config: TrainingConfig, engine: Engine) -> None:
-        if config.subset is not None:
-            data = evenly_spaced(data, config.subset)
+        if config.images is not None:
+            data = evenly_spaced(data, config.images)
         self.steps = min(config.images_per_epoch or len(data), len(data)) // config.batch_size
         self.config, self.engine = config, engine
         self.pixels = torch.from_numpy(np.require(data.images, requirements="W"))  # (N,H,W,C)
@@ -239,7 +239,7 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, crop: int, flip: b
 
 def evenly_spaced(data: ImageDataset, count: int) -> ImageDataset:
     """`count` images of a data set, the same ones whenever it is asked."""
-    require(count <= len(data), f"{data.name} has {len(data)} images, so subset cannot be {count}")
+    require(count <= len(data), f"{data.name} has {len(data)} images, so images cannot be {count}")
     step = len(data) // count
     return data[: step * count : step]
 

@@ -196,7 +196,7 @@ def _tuned(initial: str | None) -> Tuned | None:
 
 
 def _train_selector(config: SelectorConfig, loggers: tuple[Logger, ...], engine: Engine) -> None:
-    model = load_checkpoint(config.classifier, trusted=config.trust)
+    model = load_checkpoint(config.classifier, config.trust)
     if model.classifier is None:
         raise VarsmoothError(f"{config.classifier} holds no classifier")
     about, classifier = model.description, model.classifier.to(engine.device)
