@@ -16,6 +16,8 @@ API: Any = varsmooth  # mypy would notice most of these mistakes
 NETWORK: Any = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
 G, X = API.SmoothedClassifier(NETWORK, API.FixedSelector(0.25)), torch.full((1, 3, 4, 4), 0.5)
 SIGMA, SAMPLE = API.FixedSelector(0.25), API.load_dataset("cifar10-sample")
+CHANNELS = API.SmoothedClassifier(nn.Sequential(nn.Conv2d(3, 2, 4), nn.Flatten()), SIGMA)
+CONDITIONAL = API.load("cifar10-universal-0.25", sigma=0.25).classifier
 
 
 def smooth(selector: Any) -> Any:
@@ -68,6 +70,11 @@ def smooth(selector: Any) -> Any:
         ),
         (lambda: API.predict(G, X, ids=torch.tensor([0.5])), "ids must be whole numbers"),
         (lambda: API.predict(G, X, ids=7), "ids must be whole numbers"),
+        (lambda: API.predict(CHANNELS, torch.rand(1, 8, 8, 3)), "x.permute(0, 3, 1, 2)"),
+        (
+            lambda: API.pgd(CONDITIONAL, X, torch.zeros(len(X), dtype=torch.long), 0.1),
+            "takes σ as an input; attack the SmoothedClassifier around it, or fix a level",
+        ),
         (lambda: API.load(5), "name_or_path must be text, or a path, not 5"),
         (lambda: API.load_dataset(["a"]), "name_or_path must be text, or a path, not ['a']"),
         (

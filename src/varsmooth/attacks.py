@@ -63,6 +63,11 @@ def pgd(
         f"y must be a tensor of {len(x)} class indices, one for each image",
     )
     check_ids(ids, len(x))
+    require(
+        not getattr(model, "conditional", False),
+        "this classifier takes σ as an input; attack the SmoothedClassifier around it, or fix a "
+        "level, as in pgd(lambda z: g.logits(z, torch.full((len(z),), 0.25)), ...)",
+    )
     noise = NoiseStream.make(len(x), seed, ids, getattr(model, "lattice", False))
     sign = -1.0 if targeted else 1.0
     noisy = samples > 1 or isinstance(model, SmoothedClassifier)

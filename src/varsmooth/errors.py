@@ -95,7 +95,10 @@ def check_ids(ids: "Sequence[int] | Tensor | None", batch: int) -> None:
     with explained(TypeError, "ids must be whole numbers, one for each image"):
         listed = [index(i) for i in ids]
     require(len(listed) == batch, f"there are {batch} images but {len(listed)} ids; give one each")
-    require(len(set(listed)) == batch, "two images have the same id and would share their noise")
+    require(
+        len(set(listed)) == batch,
+        "two images have the same id and would share their noise; give each its own",
+    )
 
 
 def check_sigma(name: str, sigma: float) -> float:
@@ -121,4 +124,5 @@ def answer(name: str, function: Callable[..., Any], x: "Tensor", *more: Any) -> 
             f"{channels} channel{'s' * (channels > 1)}: "
             + reason(error)
             + "; most need float32, which x.float() gives" * (str(x.dtype) == "torch.float64")
+            + "; channels come first: x.permute(0, 3, 1, 2)" * (channels > 4 > width)
         ) from error

@@ -427,7 +427,7 @@ def test_the_first_view_shows_a_radius() -> None:
 
 def test_images_that_the_model_cannot_read_are_refused_at_once(pair: Path, tmp_path: Path) -> None:
     Image.new("L", (32, 32)).save(tmp_path / "grey.png")
-    with pytest.raises(VarsmoothError, match="with 3 channels, but grey"):
+    with pytest.raises(VarsmoothError, match="on colour images, but those of grey"):
         Desk(str(pair), data=str(tmp_path / "grey.png"))
 
 

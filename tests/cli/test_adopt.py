@@ -39,6 +39,9 @@ def needs(width):
 def number():
     return 3
 
+def weightless():
+    return nn.Flatten()
+
 def bare():
     from transformers import ResNetConfig, ResNetForImageClassification
     sizes = {"embedding_size": 4, "hidden_sizes": [4, 4], "depths": [1, 1]}
@@ -50,6 +53,7 @@ def bare():
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "zoo_of_nets.py").write_text(NETS)
+    (tmp_path / "broken_net.py").write_text("def make(:\n")
     rng = np.random.default_rng(0)
     for name, base in (("bright", 150), ("dark", 60)):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -159,9 +163,13 @@ def test_what_cannot_be_trained_on_is_adopted_whole(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("zoo_of_nets:nothing --data photos", "cannot be imported"),
+        ("zoo_of_nets:mkae --data photos", "has no attribute 'mkae'; did you mean make?"),
+        ("broken_net:make --data photos", "broken_net:make cannot be imported: "),
+        ("zoo_of_nets:weightless --data photos", "certify --model zoo_of_nets:weightless --sigma"),
+        ("zoo_of_nets:make --data photos/dark/0.png", "0.png is one image; adopt measures on"),
+        ("zoo_of_nets:make --data photos/dark", "photos/dark has no labels; adopt measures on"),
         ("zoo_of_nets.py:make --data photos", "name its module: zoo_of_nets:make"),
-        ("zoo_of_nets:needs --data photos", "cannot be built without arguments: needs()"),
+        ("zoo_of_nets:needs --data photos", "cannot be built: it raised TypeError: needs()"),
         ("zoo_of_nets:number --data photos", "must return an nn.Module, not int"),
         ("zoo_of_nets --data photos", "package.module:name"),
         ("zoo_of_nets:make --data photos --n 9", "certify nothing; at least 10 are needed"),

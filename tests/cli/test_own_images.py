@@ -212,7 +212,7 @@ def test_odd_images_are_one_sentence(here: Path, capsys: pytest.CaptureFixture[s
     Image.new("L", (32, 32)).save("grey.png")
     assert run("predict grey.png --model cifar10-0.25") == 1
     said = capsys.readouterr().err
-    assert "trained on images with 3 channels, but grey.png has 1" in said
+    assert "trained on colour images, but those of grey.png are grey" in said
     (here / "photos" / "dark").rename(here / "one")
     assert run(f"{TRAIN} --data photos --resize 8") == 1
     assert "photos has one class; a classifier" in capsys.readouterr().err

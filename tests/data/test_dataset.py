@@ -112,7 +112,7 @@ def test_read_only_and_mapped_images_are_served_without_a_warning() -> None:
         ({"images": np.zeros((10, 4, 5, 3), np.float32)}, "uint8"),
         ({"images": np.zeros((10, 4, 5), np.uint8)}, "uint8 images of shape"),
         ({"labels": np.zeros(9, np.int64)}, "10 images but labels"),
-        ({"labels": np.full(10, 3)}, "classes 0 to 2"),
+        ({"labels": np.full(10, 3)}, "classes from 0 to 2"),
         ({"labels": np.full(10, -1)}, "from -1"),
         ({"ids": np.zeros(10, np.int64)}, "share their noise"),
         ({"ids": np.arange(9)}, "one id for each image"),

@@ -265,7 +265,8 @@ def test_grey_arrays_need_no_axis_of_channels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
-        ({"images": IMAGES / 255}, r"float64; data sets are uint8.*astype\('uint8'\)"),
+        ({"images": IMAGES / 255}, r"float64; .* save \(images \* 255\)\.round\(\)\.astype"),
+        ({"images": IMAGES * 1.0}, r"float64; .* save images\.round\(\)\.astype\('uint8'\)"),
         ({"images": IMAGES[0]}, "1 or 3 channels"),
         ({"images": np.zeros((2, 5, 5, 5), np.uint8)}, "1 or 3 channels"),
         ({"images": IMAGES[:0]}, "no image"),

@@ -19,8 +19,10 @@ from varsmooth import (
     load,
     load_dataset,
     predict,
+    sequential,
 )
 from varsmooth.identity import fingerprint
+from varsmooth.runs import certifying
 from varsmooth.runs.attacking import find_adversarial
 from varsmooth.runs.building import build
 from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions, recorded
@@ -398,7 +400,7 @@ def test_images_that_the_model_cannot_read(
 ) -> None:
     np.savez(tmp_path / "grey.npz", images=np.zeros((2, 32, 32, 1), np.uint8))
     assert run(f"predict --model {model} --data {tmp_path}/grey.npz") == 1
-    assert "images with 3 channels, but grey has 1" in capsys.readouterr().err
+    assert "trained on colour images, but those of grey are grey" in capsys.readouterr().err
     labels = np.array([3, 12])
     np.savez(tmp_path / "many.npz", images=np.zeros((2, 32, 32, 3), np.uint8), labels=labels)
     assert run(f"predict --model {model} --data {tmp_path}/many.npz") == 1
@@ -456,3 +458,24 @@ def test_a_log_says_after_the_first_block_what_an_image_costs_and_how_long_it_ta
 def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
     assert run("certify --model nope --subset :3", "--out", tmp_path / "run") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_an_interruption_says_what_is_saved(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A block that votes together is recorded whole; the images of half a block are done again."""
+    original, calls = sequential.certify_at, list[int]()
+
+    def certify_at(*given: Any, **asked: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*given, **asked)
+
+    monkeypatch.setattr(certifying, "certify_at", certify_at)
+    monkeypatch.setattr(certifying, "TOGETHER", 4)
+    words = f"certify --model {model} --sigma 0.25 --at 0 --n-max 64 --subset :8 --out"
+    assert run(words, tmp_path / "r") == 130
+    assert "saved: 4 of 8 images; those in work will be done again" in capsys.readouterr().err
+    assert run(words, tmp_path / "r") == 0
+    assert "resuming: 4 of 8 images are there" in capsys.readouterr().err

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from varsmooth.data import ImageDataset
 
 
+LABELLED = "adopt measures on labelled images: a folder with a sub-folder per class, or an .npz"
+
+
 def adopt(
     factory: str,
     /,
@@ -73,16 +76,24 @@ def adopt(
         levels=",".join(f"{level:g}" for level in levels),
     )
     from varsmooth.data import load_source
-    from varsmooth.data.catalog import left_to_certify, tuned_images, tuned_on
+    from varsmooth.data.catalog import has_own, left_to_certify, tuned_images, tuned_on
     from varsmooth.data.fitting import fitted, outputs_on
+    from varsmooth.data.folders import SUFFIXES
     from varsmooth.models.checkpoints import save
     from varsmooth.processes import choose_device
     from varsmooth.selectors import FixedSelector
     from varsmooth.smoothing import SmoothedClassifier
 
     network = _made(factory).to(choose_device(device)).eval()
+    require(
+        bool(network.state_dict()),
+        f"{factory} makes a network without weights, so there is no model to save; certify it as "
+        f"it is: varsmooth certify --model {factory} --sigma 0.25 --data {data} --out runs/own",
+    )
     g = SmoothedClassifier(network, FixedSelector(levels[0]))
+    require(Path(data).suffix.lower() not in SUFFIXES, f"{data} is one image; {LABELLED}")
     unseen, tuned = load_source(source, split), tuned_on(source, split, images)
+    require(unseen.labels is not None, f"{data} has no labels; {LABELLED}")
     names = tuple(getattr(network, "class_names", ())) or unseen.class_names
     shape = getattr(network, "image_shape", None) or unseen.shape
     chosen = fitted(tuned_images(tuned, unseen), g, names, shape)
@@ -105,6 +116,12 @@ def adopt(
         plain("\n".join(accuracy_table(trial.metrics))),
         f"{advice}; saved in {out}",
     ]
+    if not has_own(split, source):
+        said.append(
+            f"if the classifier was trained on all of {data}, it has seen these images: its "
+            f"accuracy and radii are then too large; train it on load_dataset({data!r}, 'train'"
+            + (")" if resize is None else f", resize={resize})")
+        )
     ready = Path(f"{out}-noise") if epoch else out
     where = {"data": data, "root": root, "resize": resize}
     sigma = "0.25" if trial.guesses else trial.best  # guesses choose no level

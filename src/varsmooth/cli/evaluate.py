@@ -212,6 +212,8 @@ def verify(run: Path, /, *, settings: VerifyOptions) -> None:
         more = f"; and {len(found.problems) - 5} more" if len(found.problems) > 5 else ""
         raise VarsmoothError(f"{run} fails verification: {'; '.join(found.problems[:5])}{more}")
     said = [f"{found.rows} rows, one for each image, follow from their evidence and settings"]
+    if not found.unchecked:
+        said.append("model and images are those of the run")
     if found.replayed:
         said.append(f"{found.replayed} images replayed from the recorded seed, in whole blocks")
     if found.p_values:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from varsmooth.cli.feedback import announce, check_here, command, conclude
 from varsmooth.errors import require
 from varsmooth.files import check_unused
-from varsmooth.models.cards import CARD, has_card, plain, write_card
+from varsmooth.models.cards import CARD, card, has_card, plain, write_card
 from varsmooth.models.descriptions import (
     CONFIG,
     Tuned,
@@ -227,7 +227,8 @@ def measure(
         loaded.selector.to(g.device)
     measured = measure_model(loaded, chosen, n, n_select, images.seed, levels)
     folder = own_copy(model, images.out, "measured")
-    text = write_card(folder, rewrite(folder, measured))
-    shown = plain(text.partition("<details>")[0])
+    about = rewrite(folder, measured)
+    write_card(folder, about)
+    shown = plain(card(folder.name, about, log=False))
     written = f"written into {folder / CONFIG} and {folder / CARD}"
     conclude([shown, written], f"varsmooth models {folder}")

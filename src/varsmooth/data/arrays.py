@@ -64,11 +64,12 @@ def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
 
 
 def _channels_last(path: Path, images: NDArray[Any]) -> NDArray[np.uint8]:
-    require(
-        images.dtype == np.uint8,
-        f"the images of {path} are {images.dtype}; data sets are uint8 from 0 to 255, "
-        "for floats in [0,1] save (images * 255).round().astype('uint8')",
-    )
+    if images.dtype != np.uint8:
+        scaled = "images" if images.size > 0 and images.max() > 1 else "(images * 255)"
+        raise VarsmoothError(
+            f"the images of {path} are {images.dtype}; data sets are uint8 from 0 to 255, "
+            f"save {scaled}.round().astype('uint8')"
+        )
     if images.ndim == 3 and images.shape[2] not in (1, 3):  # grey; else one image without its N
         images = images[..., None]
     require(

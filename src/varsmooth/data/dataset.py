@@ -73,13 +73,14 @@ class ImageDataset:
         if self.labels is not None:
             require(
                 self.labels.shape == (n,),
-                f"{self.name} has {n} images but labels of shape {self.labels.shape}",
+                f"{self.name} has {n} images but labels of shape {self.labels.shape}; give one "
+                "label for each image",
             )
             low, high = int(self.labels.min()), int(self.labels.max())
             require(
                 low >= 0 and high < len(self.class_names),
-                f"the labels of {self.name} go from {low} to {high}, "
-                f"but it has the classes 0 to {len(self.class_names) - 1}",
+                f"the labels of {self.name} go from {low} to {high}; number its "
+                f"{len(self.class_names)} classes from 0 to {len(self.class_names) - 1}",
             )
 
     @property

@@ -29,14 +29,14 @@ def fitted(
         size = f"{image_shape[2]}×{image_shape[1]}"
         square = image_shape[1] == image_shape[2]
         require(
+            channels == image_shape[0],
+            f"the model was trained on {_kind(image_shape[0])} images, but those of {images.name} "
+            f"are {_kind(channels)}; convert them",
+        )
+        require(
             (height, width) == image_shape[1:],
             f"the model was trained on images of {size} pixels, but {images.name} has "
             f"{width}×{height}; scale to {size}" + f" with resize={image_shape[1]}" * square,
-        )
-        require(
-            channels == image_shape[0],
-            f"the model was trained on images with {image_shape[0]} channels, but {images.name} "
-            f"has {channels}; convert them to {'grey' if image_shape[0] == 1 else 'colour'}",
         )
     images = renumbered(images, class_names)
     outputs = outputs_on(images, g)
@@ -47,6 +47,10 @@ def fitted(
         "its images need another model",
     )
     return images
+
+
+def _kind(channels: int) -> str:
+    return {1: "grey", 3: "colour"}.get(channels, f"{channels}-channel")
 
 
 def outputs_on(images: ImageDataset, g: SmoothedClassifier) -> int:

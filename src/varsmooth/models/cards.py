@@ -26,10 +26,9 @@ CITATION = """\
 are varsmooth's own (docs/concepts/certificate.md in its repository)."""
 
 
-def write_card(folder: Path, about: Description) -> str:
-    """Write the card into the folder of its model; returns its text."""
-    (folder / CARD).write_text(text := _card_in(folder, about), encoding="utf-8")
-    return text
+def write_card(folder: Path, about: Description) -> None:
+    """Write the card into the folder of its model."""
+    (folder / CARD).write_text(_card_in(folder, about), encoding="utf-8")
 
 
 def has_card(folder: Path, about: Description) -> bool:

@@ -7,6 +7,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
+from types import ModuleType
 from typing import Any
 
 from varsmooth.errors import VarsmoothError, explained, nearest, reason, require
@@ -59,9 +60,17 @@ def imported(path: str) -> Any:
     check_code(path)
     if os.getcwd() not in sys.path:  # as `python -m` does
         sys.path.insert(0, os.getcwd())
-    odd = (ImportError, AttributeError, ValueError)
-    with explained(odd, lambda error: f"{path} cannot be imported: {reason(error)}"):
+    with explained(Exception, lambda error: f"{path} cannot be imported: {_why(error)}"):
         return resolve_name(path)
+
+
+def _why(error: Exception) -> str:
+    """What a module of the user's raised; of a name that it does not have, the nearest one."""
+    module = getattr(error, "obj", None)  # of an AttributeError
+    if not isinstance(module, ModuleType):
+        return reason(error)
+    own = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__]
+    return reason(error) + (nearest(str(getattr(error, "name", "")), own) if own else "")
 
 
 def maker_of(network: str) -> Any:

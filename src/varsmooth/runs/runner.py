@@ -11,7 +11,8 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -159,7 +160,10 @@ def _share(
         print(f"note: {note}; a vote for any other output counts as wrong", file=sys.stderr)
     if shown and done:
         print(f"resuming: {total - left:,} of {total:,} images are there", file=sys.stderr)
-    with Progress(total, label, total - left, shown) as progress:
+    with (
+        Progress(total, label, total - left, shown) as progress,
+        saying_what_is_saved(progress, shown),
+    ):
         for block in todo:
             batch = setup.images.batch(block)
             setup = replace(setup, undecided=partial(progress.wait, len(batch.ids)))
@@ -175,6 +179,18 @@ def _share(
             if drawn:
                 found.append(f"{drawn / counted:,.0f} samples per image")
             progress.add(len(ids[block]), *found)
+
+
+@contextmanager
+def saying_what_is_saved(progress: Progress, shown: bool) -> Iterator[None]:
+    """A block is recorded when all of its images are done, so an interruption loses some."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if shown:
+            saved = f"saved: {progress.count:,} of {progress.total:,} images"
+            print(f"\n{saved}; those in work will be done again", file=sys.stderr)
+        raise
 
 
 def labels_of(batch: Batch | ImageDataset) -> list[int | None]:

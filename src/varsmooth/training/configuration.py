@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from varsmooth.defaults import N_SELECT
 from varsmooth.errors import explained, nearest, require
 from varsmooth.models.names import CLASSIFIERS, SELECTORS, check_network
 from varsmooth.models.settings import Precision
@@ -212,7 +213,7 @@ class TuneOptions(Typed):
     sigma_ms: list[Positive] | None = None
     levels: Few = 9
     n: Count = 500
-    n_select: Count = 301
+    n_select: Count = N_SELECT
     unclipped: Share = 0.9
     batch_size: Count | None = None
 
