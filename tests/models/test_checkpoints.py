@@ -174,6 +174,13 @@ def test_newer_format_and_surplus_entries(folder: Path) -> None:
         load_checkpoint(folder)
 
 
+def test_a_misspelled_folder_is_told_from_those_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "my_model").mkdir()
+    (tmp_path / "my_model" / "config.json").touch()
+    with pytest.raises(VarsmoothError, match="did you mean .*/my_model?"):
+        load_checkpoint(tmp_path / "my_modle")
+
+
 def test_own_network_is_imported_only_when_trusted(tmp_path: Path) -> None:
     path = f"{__name__}:OwnNetwork"
     save(tmp_path, describes(classifier=Part(path, {"size": 4})), classifier=OwnNetwork(4))
