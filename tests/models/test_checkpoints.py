@@ -177,7 +177,7 @@ def test_newer_format_and_surplus_entries(folder: Path) -> None:
 def test_a_misspelled_folder_is_told_from_those_beside_it(tmp_path: Path) -> None:
     (tmp_path / "my_model").mkdir()
     (tmp_path / "my_model" / "config.json").touch()
-    with pytest.raises(VarsmoothError, match="did you mean .*/my_model?"):
+    with pytest.raises(VarsmoothError, match=r"did you mean .*/my_model\?"):
         load_checkpoint(tmp_path / "my_modle")
 
 
