@@ -77,6 +77,8 @@ def test_adopt_measures_saves_and_says_what_is_next(
         in text
     )
     assert "outputs for" not in text
+    assert "trained on all of photos, it has seen these images" in text
+    assert "train it on load_dataset('photos', 'train')" in text
     about = describe("mine")
     assert about.image_shape == (3, 8, 8)
     assert about.class_names == ("bright", "dark")

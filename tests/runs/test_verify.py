@@ -52,6 +52,7 @@ def test_verify_accepts_a_faithful_run(certified: Path, capsys: pytest.CaptureFi
     assert run(f"verify {certified} --resample 5 --seed 3") == 0
     out = capsys.readouterr().out
     assert "9 rows, one for each image, follow from their evidence" in out
+    assert "model and images are those of the run" in out
     assert "5 images repeated with fresh noise" in out
 
 
@@ -290,7 +291,9 @@ def test_without_its_code_the_rest_of_a_run_is_checked(
     header["config"]["data"] = str(tmp_path / "nowhere")
     (tmp_path / "run" / "run.json").write_text(json.dumps(header))
     assert run(f"verify {tmp_path}/run") == 0
-    assert "NOT CHECKED: the images" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "NOT CHECKED: the images" in out
+    assert "images are those of the run" not in out
 
 
 def test_a_changed_architecture_is_another_model(

@@ -127,7 +127,10 @@ def test_measure_writes_description_and_card(
     before = (folder / "model.safetensors").read_bytes()
     options = ["--split", "test", "--images", "12", "--n", "16", "--n-select", "3"]
     assert main(["measure", str(folder), *options]) == 0
-    assert "Accuracy of f without noise" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "Accuracy of f without noise" in told
+    assert "Selector h" in told, "what was measured of h is shown too"
+    assert "epoch" not in told
     found = describe(folder)
     assert found.classifier is not None
     assert found.selector is not None

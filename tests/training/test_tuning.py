@@ -11,10 +11,12 @@ from varsmooth import LearnedSelector, MedianSelector, SmoothedClassifier, Varsm
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset
 from varsmooth.data.cifar10 import CLASS_NAMES
+from varsmooth.defaults import N_SELECT
 from varsmooth.models.cards import card, write_card
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import Description, Part, describe, recommend
 from varsmooth.models.networks import build
+from varsmooth.training.configuration import TuneOptions
 from varsmooth.training.tuning import sample_selector, score_setting, tabulate_votes, tune
 
 
@@ -153,3 +155,8 @@ def test_the_command_writes_its_choice(tmp_path: Path, capsys: pytest.CaptureFix
     page.write_text("mine")
     assert main(command) == 0
     assert page.read_text() == "mine"
+
+
+def test_h_is_judged_at_the_draws_that_certify_takes() -> None:
+    """With fewer its entry distances are smaller, and one σ would win too often."""
+    assert TuneOptions().n_select == N_SELECT
