@@ -159,6 +159,22 @@ def test_predict_answers_or_abstains() -> None:
     assert predict(g, x, n=200, alpha=None, seed=1)[2].prediction in (0, 1)
 
 
+@pytest.mark.parametrize("n", [1, 16, 50, 200])
+def test_a_plain_majority_stops_when_it_is_decided(n: int) -> None:
+    """The answer is that of all n votes, ties included, though few are cast."""
+    g = fixed(Linear(), 0.25)
+    x = torch.cat([point(0.5, 0.5, copies=300), point(0.9, 0.5)])
+    found = predict(g, x, n=n, alpha=None, seed=1)
+    every = g.votes(x, n, noise=g.noise(len(x), seed=1), purpose="predict")
+    assert found.prediction.tolist() == every.argmax(dim=1).tolist()
+    assert bool((found.counts <= every).all())
+    assert [one.samples for one in found] == found.counts.sum(dim=1).tolist()
+    assert n == 1 or bool((every[:, 0] == every[:, 1]).any())  # a tie is among them
+    if n == 200:
+        assert found[300].samples == 112  # the first whole chunks beyond n/2
+        assert max(one.samples for one in found) == 200
+
+
 def test_predict_takes_fresh_entropy_unless_seeded() -> None:
     g, x = fixed(Linear(), 0.25), point(0.5, 0.5, copies=20)
     assert not torch.equal(predict(g, x).counts, predict(g, x).counts)

@@ -1,10 +1,12 @@
 """predict: the deployed answer of a smoothed classifier, or ABSTAIN."""
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from varsmooth import bounds
@@ -13,6 +15,7 @@ from varsmooth.certificates import Prediction, Predictions
 from varsmooth.defaults import ABSTAIN, ALPHA, ALPHA_SELECT, N
 from varsmooth.errors import check_counts, require
 from varsmooth.evidence import Ledger, LevelVotes
+from varsmooth.noise import CHUNK
 from varsmooth.sampling import Ids, Sampler, image_by_image
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier, check_smoothed
@@ -49,7 +52,8 @@ def predict(
         x: Images (B,C,H,W) in [0,1].
         n: Votes, at each stage of a cascade.
         alpha: Probability of a wrong answer; None is the plain rule on the frequencies of the
-            votes, without a guarantee. A majority vote then never abstains.
+            votes, without a guarantee. A majority vote then never abstains, and ends as soon as
+            the rest of the n votes cannot change the answer: `counts` are those that were cast.
         alpha_select: The part of α for the deployed median.
         seed: None takes fresh entropy. A seed that an attacker can know voids the guarantee.
         ids: Names of the images' noise streams; 0, 1, … by default.
@@ -108,13 +112,41 @@ def _by_majority(sampler: Sampler, n: int, ledger: Ledger | None) -> list[Found]
             f"at alpha={ledger.alpha:g} even {n} unanimous votes abstain; use n ≥ {fewest}",
         )
     levels = sampler.chosen_levels()
-    votes = sampler.counts(sampler.everyone, levels, n, "predict").tolist()
+    if ledger is None:
+        votes = _until_decided(sampler, levels, n)
+    else:
+        votes = sampler.counts(sampler.everyone, levels, n, "predict")
     found: list[Found] = []
-    for level, counts in zip(levels, votes, strict=True):
+    for level, counts in zip(levels, votes.tolist(), strict=True):
         top, runner_up = sorted([*counts, 0], reverse=True)[:2]
         sure = ledger is None or bounds.majority_p_value(top, runner_up) <= ledger.alpha_class
-        found.append((counts.index(top) if sure else ABSTAIN, level, counts, n))
+        found.append((counts.index(top) if sure else ABSTAIN, level, counts, sum(counts)))
     return found
+
+
+def _until_decided(sampler: Sampler, levels: Sequence[float], n: int) -> Tensor:
+    """The first of n votes of each image, until the rest cannot change their majority.
+
+    (B, classes). No majority is decided before n/2 votes; then each eighth of n is looked at.
+    """
+    waiting, done, total = list(sampler.everyone), 0, torch.empty(0)
+    end = _whole_chunks(n // 2 + 1)
+    while waiting:
+        end = min(end, n)
+        cast = sampler.counts(waiting, [levels[i] for i in waiting], end, "predict", done)
+        if done == 0:
+            total = torch.zeros_like(cast)
+        total[waiting] += cast
+        top, runner_up = total[waiting].topk(2, dim=1).values.T
+        open_still = (top - runner_up <= n - end).tolist()
+        waiting = [i for i, is_open in zip(waiting, open_still, strict=True) if is_open and end < n]
+        done, end = end, end + _whole_chunks(n / 8)
+    return total
+
+
+def _whole_chunks(n: float) -> int:
+    """n rounded up to whole chunks of noise, between which voting can pause."""
+    return -(-math.ceil(n) // CHUNK) * CHUNK
 
 
 def _by_stages(sampler: Sampler, stages: Stages, n: int, ledger: Ledger | None) -> list[Found]:

@@ -205,7 +205,7 @@ def test_photographs_of_ones_own(
     assert run(f"{words} --resize 32 --alpha null") == 0
     out = capsys.readouterr().out
     assert out.startswith("photo.png  ")
-    assert "of 50 votes" in out
+    assert "of 48 votes" in out or "of 50 votes" in out  # the last two may decide nothing
 
 
 def test_class_folders_get_the_numbers_of_the_model(
@@ -249,7 +249,7 @@ def test_attacks(model: Path, tmp_path: Path) -> None:
         assert row["norm"] == pytest.approx(distance, rel=1e-9)
         (answer,) = predict(g, found[None], n=40, alpha=None, seed=0, ids=[row["id"]])
         assert (list(answer.counts), answer.sigma) == (row["counts"], row["sigma"])
-        assert sum(row["clean_counts"]) == 40
+        assert 20 < sum(row["clean_counts"]) <= 40  # until the majority is decided
         assert row["label"] is None
         # Unlabelled images are driven away from what the classifier says of them.
         said = row["clean_prediction"]

@@ -188,7 +188,7 @@ def search_run(
     """Attack every certified image of a run within its radius, and test what was found.
 
     A violation is an x' closer than the radius with p(class | x') < ½. The search is the strong
-    attack at radius·(1 − 1e-6). A point where fewer than half of n votes name the class is
+    attack at radius·(1 − 1e-6). A point where fewer than half of the votes name the class is
     looked at again with fresh noise: first, the levels that the true median can have there, by its
     confidence interval from 10n + 1 draws of h (a selector without a grid: the level it chooses);
     then, 10n votes at each of them. Only if all of these speak against p ≥ ½ at a total of 1e-6 is
@@ -249,7 +249,7 @@ class Searching(Attacking):
             if isinstance(setup.g.selector, CascadeSelector):  # must answer another class
                 suspect = after[i].prediction not in (claim.prediction, ABSTAIN)
             else:
-                suspect = 2 * after[i].counts[claim.prediction] < self.settings.n
+                suspect = 2 * after[i].counts[claim.prediction] < after[i].samples
             suspect = suspect and norm < radii[i]
             violated = suspect and self._confirmed(setup, found[i : i + 1], claim)
             row = attack_row(labels[chosen[i]], radii[i] * SHRINK, claim, after[i], norm)
