@@ -127,8 +127,10 @@ def run(asked: argparse.Namespace) -> None:
         batch_size=asked.batch_size,
         device=asked.device,
     )
-    out = asked.out or Path("results") / (asked.variant or "") / asked.name
-    result = run_experiment(EXPERIMENTS[asked.name], asked.scale, sizes_of(asked), context, out)
+    results = Path("results") if asked.out is None else asked.out.parent
+    out = asked.out or results / (asked.variant or "") / asked.name
+    experiment = EXPERIMENTS[asked.name]
+    result = run_experiment(experiment, asked.scale, sizes_of(asked), context, out, results)
     for claim in result.claims:
         print(f"{claim.verdict}: {claim.statement} ({claim.source})\n  {claim.measured}")
     print(f"figures, tables, records and claims are in {out}")

@@ -45,11 +45,12 @@ def run_experiment(
     sizes: Mapping[str, str],
     context: Context,
     out: Path,
+    results: Path,
 ) -> Result:
     """Run an experiment, or continue it, and write what it found.
 
-    Runs that the folder holds already, from an unfinished or another, smaller result, are not
-    repeated.
+    Runs that a result in the folder `results` holds already, be it unfinished, smaller or of
+    another experiment, are not repeated.
     """
     require(have_matplotlib(), MISSING)
     scale = resized(experiment.scales[scale_name], sizes)
@@ -60,9 +61,7 @@ def run_experiment(
         lacking = context.lack(needs)
         require(not lacking, f"{experiment.name}: {lacking}")
     evidence = context.evidence
-    for name in (RECORDS, UNFINISHED):
-        if (out / name).is_file():
-            evidence.earlier = {**evidence.earlier, **read_records(out / name)}
+    evidence.earlier = earlier_runs(results)
     evidence.kept = lambda: _write_records(out / UNFINISHED, evidence.runs)
     result = experiment.run(context, scale)
     words = ["python -m reproduce", experiment.name]
@@ -223,6 +222,18 @@ def read_records(path: Path) -> dict[str, Outcomes]:
     for line in csv.DictReader(io.StringIO(gzip.decompress(path.read_bytes()).decode())):
         lines.setdefault(line["run"], []).append(line)
     return {name: _outcomes(name, each) for name, each in lines.items()}
+
+
+def earlier_runs(results: Path) -> dict[tuple[str, str], Outcomes]:
+    """The runs of every result in a folder, by name and key; runs without a key stand for none."""
+    depths = [f"{depth}{name}" for name in (RECORDS, UNFINISHED) for depth in ("*/", "*/*/")]
+    paths = [path for depth in depths for path in sorted(results.glob(depth))]
+    return {
+        (name, key): run
+        for path in paths
+        for name, run in read_records(path).items()
+        if (key := run.header["key"])
+    }
 
 
 def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:

@@ -93,7 +93,7 @@ def write_model(folder: Path, level: str, data: Path, seed: int) -> None:
 def test_records_stand_for_their_runs_on_another_machine(
     tmp_path: Path, models: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A larger experiment repeats no run that its folder holds, finished or not."""
+    """An experiment repeats no run that a result beside it holds, finished or not."""
     out, asked = tmp_path / "weak-attack", f"weak-attack {FIXED} --data {data} --models {models}"
     attacked: list[str] = []
     original = Context.attack
@@ -120,10 +120,15 @@ def test_records_stand_for_their_runs_on_another_machine(
     assert not set(later) & set(attacked[:3])
     assert all("σ_a = 0.12" in name for name in later)
     assert not (out / "unfinished.csv.gz").exists()
-    whole = tmp_path / "whole"
+    whole = tmp_path / "apart" / "whole"
     assert run(f"{asked} --sigmas 0.12,0.25 --store {tmp_path / 'four'} --out {whole}") == 0
     for path in whole.iterdir():
         assert path.read_bytes() == (out / path.name).read_bytes(), path.name
+    attacked.clear()
+    strong = f"{asked.replace('weak', 'strong')} --sigmas 0.25 --budgets 0.3"
+    assert run(f"{strong} --store {tmp_path / 'six'} --out {tmp_path / 'strong-attack'}") == 0
+    assert attacked  # the strong ones
+    assert not [name for name in attacked if "weak attack" in name]
     attacked.clear()
     fewer = asked.replace("--steps 2", "--steps 1")
     assert run(f"{fewer} --sigmas 0.25 --store {tmp_path / 'five'} --out {out}") == 0
