@@ -218,22 +218,26 @@ def compact_records(runs: Iterable[Outcomes]) -> bytes:
 
 def read_records(path: Path) -> dict[str, Outcomes]:
     """Compact records as runs by name."""
-    lines: dict[str, list[dict[str, str]]] = {}
-    for line in csv.DictReader(io.StringIO(gzip.decompress(path.read_bytes()).decode())):
-        lines.setdefault(line["run"], []).append(line)
-    return {name: _outcomes(name, each) for name, each in lines.items()}
+    return {name: _outcomes(name, each) for name, each in _lines(path).items()}
 
 
 def earlier_runs(results: Path) -> dict[tuple[str, str], Outcomes]:
     """The runs of every result in a folder, by name and key; runs without a key stand for none."""
-    depths = [f"{depth}{name}" for name in (RECORDS, UNFINISHED) for depth in ("*/", "*/*/")]
-    paths = [path for depth in depths for path in sorted(results.glob(depth))]
+    places = [f"{depth}{name}" for name in (RECORDS, UNFINISHED) for depth in ("*/", "*/*/")]
     return {
-        (name, key): run
-        for path in paths
-        for name, run in read_records(path).items()
-        if (key := run.header["key"])
+        (name, key): _outcomes(name, each)
+        for place in places
+        for path in sorted(results.glob(place))
+        for name, each in _lines(path).items()
+        if (key := each[0].get("key"))
     }
+
+
+def _lines(path: Path) -> dict[str, list[dict[str, str]]]:
+    lines: dict[str, list[dict[str, str]]] = {}
+    for line in csv.DictReader(io.StringIO(gzip.decompress(path.read_bytes()).decode())):
+        lines.setdefault(line["run"], []).append(line)
+    return lines
 
 
 def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:
