@@ -221,11 +221,11 @@ def read_records(path: Path) -> dict[str, Outcomes]:
     return {name: _outcomes(name, each) for name, each in _lines(path).items()}
 
 
-def earlier_runs(results: Path) -> dict[tuple[str, str], Outcomes]:
-    """The runs of every result in a folder, by name and key; runs without a key stand for none."""
+def earlier_runs(results: Path) -> dict[str, Outcomes]:
+    """The runs of every result in a folder, by key; runs without a key stand for none."""
     places = [f"{depth}{name}" for name in (RECORDS, UNFINISHED) for depth in ("*/", "*/*/")]
     return {
-        (name, key): _outcomes(name, each)
+        key: _outcomes(name, each)
         for place in places
         for path in sorted(results.glob(place))
         for name, each in _lines(path).items()

@@ -217,14 +217,14 @@ class Evidence:
     Filled while an experiment runs, and written beside its result. Read back, it is complete, and
     stands for the runs.
 
-    earlier: runs of committed results, complete or not, by name and key; they are not repeated.
+    earlier: runs of committed results, complete or not, by key; they are not repeated.
     kept: called after each run that was computed.
     """
 
     runs: dict[str, Outcomes] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     complete: bool = False
-    earlier: Mapping[tuple[str, str], Outcomes] = field(default_factory=dict)
+    earlier: Mapping[str, Outcomes] = field(default_factory=dict)
     kept: Callable[[], None] = lambda: None
 
     def of(self, kind: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
@@ -265,18 +265,17 @@ class Context:
     ) -> Outcomes:
         """The outcomes of a run under the name that records, tables and legends know it by.
 
-        key: a digest of all that its rows depend on. If a committed result has a run of this name
-        and key, its records stand for it.
+        key: a digest of all that its rows depend on. If a committed result has a run with this key,
+        under whatever name, its records stand for it.
         """
         evidence, computed = self.evidence, False
 
         def found() -> Outcomes:
             nonlocal computed
             wanted = key()
-            if wanted and (name, wanted) in evidence.earlier:
-                return evidence.earlier[name, wanted]
-            computed, made = True, make()
-            return replace(made, header=made.header | {"name": name, "key": wanted})
+            computed = not wanted or wanted not in evidence.earlier
+            rows = make() if computed else evidence.earlier[wanted]
+            return replace(rows, header=rows.header | {"name": name, "key": wanted})
 
         outcomes: Outcomes = evidence.of(evidence.runs, name, found)
         if computed:

@@ -265,11 +265,18 @@ def selector_options(
     )
 
 
+def samples_of_h(
+    context: Context, scale: CertifyScale, model: ModelOptions, data: DataOptions, draws: int
+) -> Run:
+    """A run whose rows hold samples of h; votes are a formality, so they are few."""
+    few = CertifyOptions(n=10, n0=1, n_select=draws, seed=scale.seed)
+    return context.certify("samples of h", model, data, few)
+
+
 def medians_of(context: Context, scale: CertifyScale, model: ModelOptions) -> Floats:
-    """The median of h for each held-out image (n,); votes are a formality, so they are few."""
+    """The median of h for each held-out image (n,)."""
     data = context.images(scale.data, "val", scale.held_out)
-    few = CertifyOptions(n=10, n0=1, n_select=scale.held_out_draws, seed=scale.seed)
-    found = context.certify("h on held-out images", model, data, few)
+    found = samples_of_h(context, scale, model, data, scale.held_out_draws)
     medians: Floats = np.median(raw_samples(found), axis=1)
     return medians
 
@@ -391,6 +398,11 @@ class Certified:
     def selector_run(self, lam: float, levels: Sequence[float]) -> Run:
         """The sound certificate of g_v* on the levels; its rows hold N_h samples of h."""
         return self._certify(f"g_v*, λ = {lam:g}, sound", self._selector_model(lam, levels))
+
+    def samples_run(self, lam: float) -> Run:
+        """N_h samples of h at one λ, before any snapping."""
+        model = self._selector_model(lam, [self.sigma_a])
+        return samples_of_h(self.context, self.scale, model, self._images, self.scale.n_select)
 
     def _selector_model(self, lam: float, levels: Sequence[float]) -> ModelOptions:
         need = Need.fixed(self.sigma_a, selector=True)

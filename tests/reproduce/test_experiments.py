@@ -27,8 +27,9 @@ from varsmooth.runs.records import Run
 from varsmooth.runs.vote_cache import VoteStore
 from varsmooth.selectors import Grid, NoiseSelector
 
+PREDICTED = "--data cifar10-sample --images 6 --n 60"
 TINY = (
-    "--data cifar10-sample --images 6 --n 60 --n0 20 --n-select 61 --alpha 0.05 "
+    f"{PREDICTED} --n0 20 --n-select 61 --alpha 0.05 "
     "--alpha-select 0.01 --multiples 0.5,1,1.5 --percentiles 0,50,100 --held-out 5 "
     "--held-out-draws 11 --choice 3"
 )
@@ -159,8 +160,8 @@ def test_a_committed_result_is_judged_again_from_its_records(
     tmp_path: Path, models: Path, store: Path
 ) -> None:
     """Without models, data or runs: figures, tables and claims are the same bytes."""
-    for name in ("certified", "selector-bounds", "clean"):
-        words = f"{name} {TINY} --sigmas 0.25"
+    for name, sizes in (("certified", TINY), ("selector-bounds", TINY), ("clean", PREDICTED)):
+        words = f"{name} {sizes} --sigmas 0.25"
         assert run(words, "--models", models, "--store", store, "--out", tmp_path / name) == 0
     written = {path: path.read_bytes() for path in tmp_path.glob("*/*")}
     assert run("claims --results", tmp_path) == 0
@@ -283,7 +284,7 @@ def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:
 
 
 def test_clean(tmp_path: Path, models: Path, store: Path) -> None:
-    words = f"clean {TINY} --lams 0,0.4 --sigmas 0.25"
+    words = f"clean {PREDICTED} --lams 0,0.4 --sigmas 0.25"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
     _, (claim,), lines = results(tmp_path)
     g = load(models / "h-0.25", lam=0.4, protect=False)
@@ -294,12 +295,16 @@ def test_clean(tmp_path: Path, models: Path, store: Path) -> None:
     assert labels is not None
     with torch.no_grad():
         chosen = g.selector(images, g.noise(6, 0, ids))
-        votes = g.votes(images, 60, sigma=chosen, noise=g.noise(6, 0, ids))
         level = torch.full((6,), float(chosen.double().mean()))
-        fixed = g.votes(images, 60, sigma=level, noise=g.noise(6, 0, ids))
+        votes, fixed = (
+            g.votes(images, 60, sigma=sigma, noise=g.noise(6, 0, ids), purpose="predict")
+            for sigma in (chosen, level)
+        )
     mine = [line for line in lines if line["run"] == "g_v, σ_a = 0.25, λ = 0.4"]
     assert [float(line["sigma"]) for line in mine] == pytest.approx(chosen.tolist(), rel=1e-6)
     assert [int(line["prediction"]) for line in mine] == votes.argmax(dim=1).tolist()
+    mine = [line for line in lines if line["run"] == "g beside g_v, σ_a = 0.25, λ = 0.4"]
+    assert [int(line["prediction"]) for line in mine] == fixed.argmax(dim=1).tolist()
     right, other = (v.argmax(dim=1).eq(labels).double().mean() for v in (votes, fixed))
     assert claim["numbers"]["σ_a = 0.25, λ = 0.4"] == pytest.approx(float(right - other))
 
@@ -353,7 +358,7 @@ def test_other_released_selectors(
 ) -> None:
     """`--variant`: their h, the same f, and results beside the paper's."""
     monkeypatch.chdir(tmp_path)
-    words = f"clean {TINY} --lams 0 --sigmas 0.25"
+    words = f"clean {PREDICTED} --lams 0 --sigmas 0.25"
     assert run(words) == 0
     assert run("claims") == 0
     assert "other selectors" not in Path("results/README.md").read_text()
