@@ -1,12 +1,15 @@
-"""Certificates for another D, clip or method from stored evidence, without sampling.
+"""Certificates at any σ_s, λ, D or clip from one table of votes and samples of h.
 
 `certify` draws the votes at a level and the samples of h from noise streams of their own. So the
-votes at each level and one run of the selector hold every draw that it would take at any λ, D or
-clip on these levels, and the certificate follows by `Certificate.derive`, as it does there.
+votes at some levels and the samples at one λ hold every draw that it would take at any D or clip on
+these levels, and the certificate follows by `Certificate.derive`, as it does there.
 
-g_v* at one λ needs votes of f only where its selector chooses. Its table of votes has the
-percentiles of σ_s on held-out images as levels, so that neighbouring levels differ by a fraction
-of the spread of h, however small that is, and every D, clip and method is replayed from it.
+g_v* at one λ needs votes of f only where its selector chooses. Its levels are percentiles of σ_s on
+held-out images, so that neighbouring levels differ by a fraction of the spread of h, however small
+that is.
+
+An image whose class, by the selection draws, is not its label gets no votes. It counts as wrong
+whatever they would say, and is recorded as an abstention.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,10 +21,9 @@ import numpy as np
 
 from reproduce.harness import Context, Need, VotingScale, size
 from varsmooth.bounds import Floats, average_certified_radius
-from varsmooth.certificates import Certificate
-from varsmooth.certification import certify
+from varsmooth.certificates import GUARANTEES, Certificate
 from varsmooth.data import ImageDataset
-from varsmooth.errors import require
+from varsmooth.defaults import ABSTAIN
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
 from varsmooth.progress import Progress
 from varsmooth.report.outcomes import Outcomes
@@ -29,11 +31,12 @@ from varsmooth.runs.building import load_images
 from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions
 from varsmooth.runs.records import Run
 from varsmooth.runs.vote_cache import RememberingClassifier
-from varsmooth.selectors import FixedSelector, Grid
+from varsmooth.sampling import Sampler
+from varsmooth.selectors import Grid
 
 Clip = tuple[float, float] | None
-Derive = Callable[[Certificate, SelectorEvidence, Ledger], Certificate]
-"""From the original, its samples of h on the levels of the replay, and the ledger."""
+Derived = tuple[float, Certificate | None]
+"""The level in use, and what is certified there; nothing where the class is not the label."""
 
 
 @dataclass(frozen=True)
@@ -46,24 +49,67 @@ class VotesOnDemand:
 
     g: RememberingClassifier
     images: ImageDataset
-    levels: tuple[float, ...]
     settings: CertifyOptions
     batch_size: int
 
-    def at(self, level: float, image: int) -> LevelVotes:
-        """The votes for the image with this id, with the class that other draws chose."""
-        if (level, image) not in self._found:
-            self.g.selector = FixedSelector(level)
+    def at(self, level: float, image: int, class_at: float | None = None) -> LevelVotes | None:
+        """The votes for the image with this id; None if its class is not its label.
+
+        class_at: the level whose selection draws choose the class; by default the same.
+        """
+        asked = (level, image, class_at or level)
+        if asked not in self._found:
             (row,) = np.flatnonzero(self.images.ids == image)
-            x = self.images.batch([int(row)]).images.to(next(self.g.parameters()).device)
-            asked = {name: getattr(self.settings, name) for name in ("n", "n0", "alpha", "seed")}
-            (found,) = certify(self.g, x, ids=[image], batch_size=self.batch_size, **asked)
-            self._found[level, image] = found.votes[0]
-        return self._found[level, image]
+            x, labels, _ = self.images.batch([int(row)])
+            assert labels is not None
+            noise = self.g.noise(1, self.settings.seed, [image])
+            sampler = Sampler(self.g, x.to(self.g.device), noise, self.batch_size)
+            (candidate,) = sampler.candidates([0], [class_at or level], self.settings.n0)
+            found = None
+            if candidate == int(labels[0]):
+                found = sampler.votes({0: (level, candidate)}, self.settings.n)[0]
+            self._found[asked] = found
+        return self._found[asked]
 
     @cached_property
-    def _found(self) -> dict[tuple[float, int], LevelVotes]:
+    def _found(self) -> dict[tuple[float, int, float], LevelVotes | None]:
         return {}
+
+    def everywhere(self, levels: Sequence[float], image: int) -> list[LevelVotes] | None:
+        """The votes at each level; None if the class of one is not the label."""
+        votes = []
+        for level in levels:
+            if (found := self.at(level, image)) is None:
+                return None
+            votes.append(found)
+        return votes
+
+    def fixed(self, level: float) -> Outcomes:
+        """Conventional smoothing: Cohen's certificate at one level."""
+        ledger = Ledger.of("fixed", self.settings.alpha)
+
+        def derive(image: int) -> Derived:
+            votes = self.everywhere([level], image)
+            return level, _derived("fixed", ledger, votes, None, level, image)
+
+        return self.outcomes("fixed", f"g at σ_s = {level:.3g}", derive)
+
+    def outcomes(self, method: Method, what: str, derive: Callable[[int], Derived]) -> Outcomes:
+        """A row for every image."""
+        rows, images = [], self.images
+        assert images.labels is not None
+        with Progress(len(images), what) as progress:
+            for image, label in zip(images.ids.tolist(), images.labels.tolist(), strict=True):
+                level, found = derive(image)
+                row = {"id": image, "label": label, "sigma": level}
+                row |= {"prediction": ABSTAIN, "radius": 0.0, "guarantee": GUARANTEES[method]}
+                if found is not None:
+                    row |= {"prediction": found.prediction, "radius": found.radius}
+                rows.append(row)
+                progress.add(1)
+        dataset = {"name": images.name, "split": images.split, "size": len(images)}
+        header = {"name": what, "verb": "certify", "config": {}, "dataset": dataset}
+        return Outcomes.of(header, rows)
 
 
 @dataclass(frozen=True)
@@ -74,36 +120,33 @@ class Replay:
     selector: Run
 
     @cached_property
-    def originals(self) -> list[Certificate]:
-        found = [self.selector.certificate(row) for row in self.selector.rows()]
-        require(
-            all(c.selector is not None and c.selector.levels == self.table.levels for c in found),
-            "the selector's run is on other levels than the votes",
-        )
-        return found
+    def originals(self) -> dict[int, Certificate]:
+        return {row["id"]: self.selector.certificate(row) for row in self.selector.rows()}
 
     def paper(self, distance: float, clip: Clip = None, *, every_level: bool = False) -> Outcomes:
         """The paper's scenario (i) at D: the worst of three levels, or of every level between."""
+        ledger = self._ledger("paper")
 
-        def derive(original: Certificate, seen: SelectorEvidence, ledger: Ledger) -> Certificate:
-            seen = replace(seen, distance=distance)
+        def derive(image: int) -> Derived:
+            seen = replace(self._seen(image, clip), distance=distance)
             levels = seen.levels_between(ledger, every_index=False)
             if every_level and levels:
                 levels = [s for s in seen.levels or () if levels[0] <= s <= levels[-1]]
-            votes = [self.table.at(level, original.id) for level in levels]
-            return _derived("paper", ledger, votes, seen, seen.median_level, original)
+            level, votes = seen.median_level, self.table.everywhere(levels, image)
+            return level, _derived("paper", ledger, votes, seen, level, image)
 
-        return self._replayed("paper", clip, derive)
+        return self.table.outcomes("paper", f"three levels at D = {distance:g}", derive)
 
     def conditional(self, clip: Clip = None) -> Outcomes:
         """Scenario (ii), no attack on h: Cohen's certificate at the median of the N_h samples."""
+        ledger = self._ledger("conditional")
 
-        def derive(original: Certificate, seen: SelectorEvidence, ledger: Ledger) -> Certificate:
-            level = seen.median_level
-            votes = [self.table.at(level, original.id)]
-            return _derived("conditional", ledger, votes, None, level, original)
+        def derive(image: int) -> Derived:
+            level = self._seen(image, clip).median_level
+            votes = self.table.everywhere([level], image)
+            return level, _derived("conditional", ledger, votes, None, level, image)
 
-        return self._replayed("conditional", clip, derive)
+        return self.table.outcomes("conditional", "no attack on h", derive)
 
     def sound(self, clip: Clip = None, *, spent_as_paper: bool = False) -> Outcomes:
         """The exhaustive certificate: Theorem A over every level of the clipped grid.
@@ -111,22 +154,32 @@ class Replay:
         spent_as_paper: with the paper's spending, to compare with it: α for the votes and α_h
         besides, and no band for the deployed median.
         """
+        ledger = self._ledger("sound")
+        if spent_as_paper:
+            ledger = replace(ledger, alpha_class=ledger.alpha, alpha_deploy=0.0, n_deploy=0)
 
-        def derive(original: Certificate, seen: SelectorEvidence, ledger: Ledger) -> Certificate:
-            levels = seen.levels or ()
-            level = min(max(original.sigma, levels[0]), levels[-1])
-            candidate = self.table.at(level, original.id).candidate
-            if spent_as_paper:
-                ledger = replace(ledger, alpha_class=ledger.alpha, alpha_deploy=0.0, n_deploy=0)
+        def derive(image: int) -> Derived:
+            seen = self._seen(image, clip)
+            assert seen.levels is not None
+            level = min(max(self.originals[image].sigma, seen.levels[0]), seen.levels[-1])
             votes, least = list[LevelVotes](), np.inf
             for distance, s in seen.levels_by_distance(ledger):
                 if distance >= least:
                     break  # the rest cannot lower the minimum
-                votes.append(replace(self.table.at(s, original.id), candidate=candidate))
-                least = min(least, max(distance, votes[-1].radius(ledger)))
-            return _derived("sound", ledger, votes, seen, level, original)
+                if (found := self.table.at(s, image, class_at=level)) is None:
+                    return level, None
+                votes.append(found)
+                least = min(least, max(distance, found.radius(ledger)))
+            return level, _derived("sound", ledger, votes, seen, level, image)
 
-        return self._replayed("sound", clip, derive)
+        return self.table.outcomes("sound", "every level", derive)
+
+    def _seen(self, image: int, clip: Clip) -> SelectorEvidence:
+        """The samples of h for an image, on the levels inside the clip."""
+        seen = self.originals[image].selector
+        assert seen is not None
+        assert seen.levels is not None
+        return replace(seen, clip=clip, levels=Grid.make(seen.levels, clip).levels)
 
     def _ledger(self, method: Method) -> Ledger:
         """How `certify` divides α for this method."""
@@ -134,45 +187,19 @@ class Replay:
         deployed = drawn if config["band"] else 0
         return Ledger.of(method, config["alpha"], config["alpha_select"], deployed)
 
-    def _replayed(self, method: Method, clip: Clip, derive: Derive) -> Outcomes:
-        levels = Grid.make(self.table.levels, clip).levels
-        ledger = self._ledger(method)
-        labels = {row["id"]: row["label"] for row in self.selector.rows()}
-        found = []
-        with Progress(len(self.originals), f"{method} from stored samples of h") as progress:
-            for original in self.originals:
-                assert original.selector is not None
-                seen = replace(original.selector, clip=clip, levels=levels)
-                found.append(derive(original, seen, ledger))
-                progress.add(1)
-        rows = [
-            {
-                "id": c.id,
-                "label": labels[c.id],
-                "prediction": c.prediction,
-                "radius": c.radius,
-                "guarantee": c.guarantee,
-                "sigma": c.sigma,
-            }
-            for c in found
-        ]
-        return Outcomes.of(self.selector.header, rows)
-
 
 def _derived(
     method: Method,
     ledger: Ledger,
-    votes: Sequence[LevelVotes],
+    votes: Sequence[LevelVotes] | None,
     seen: SelectorEvidence | None,
     sigma: float,
-    original: Certificate,
-) -> Certificate:
-    facts: dict[str, Any] = {
-        "id": original.id,
-        "seed": original.seed,
-        "settings": {},
-        "fingerprints": {},
-    }
+    image: int,
+) -> Certificate | None:
+    """The certificate that follows from the votes, if there are any."""
+    if votes is None:
+        return None
+    facts: dict[str, Any] = {"id": image, "seed": 0, "settings": {}, "fingerprints": {}}
     return Certificate.derive(method, ledger, votes, seen, sigma=sigma, **facts)
 
 
@@ -265,18 +292,15 @@ def selector_options(
     )
 
 
-def samples_of_h(
-    context: Context, scale: CertifyScale, model: ModelOptions, data: DataOptions, draws: int
-) -> Run:
-    """A run whose rows hold samples of h; votes are a formality, so they are few."""
-    few = CertifyOptions(n=10, n0=1, n_select=draws, seed=scale.seed)
-    return context.certify("samples of h", model, data, few)
+FEW = 10
+"""Votes of a run whose samples of h are what matters: as many as `certify` accepts."""
 
 
 def medians_of(context: Context, scale: CertifyScale, model: ModelOptions) -> Floats:
     """The median of h for each held-out image (n,)."""
     data = context.images(scale.data, "val", scale.held_out)
-    found = samples_of_h(context, scale, model, data, scale.held_out_draws)
+    few = CertifyOptions(n=FEW, n0=1, n_select=scale.held_out_draws, seed=scale.seed)
+    found = context.certify("h on held-out images", model, data, few)
     medians: Floats = np.median(raw_samples(found), axis=1)
     return medians
 
@@ -310,7 +334,7 @@ def clip_of(
 class Certified:
     """Everything that is certified on the model of one σ_a: g at each level, g_v* at each λ.
 
-    Only votes at each level and samples of h at each λ are drawn; the rest is replayed.
+    Only votes at each level and samples of h at each λ are drawn; the rest follows from them.
     """
 
     context: Context
@@ -329,10 +353,16 @@ class Certified:
 
     def g(self, level: float) -> Outcomes:
         """Conventional smoothing."""
-        name = f"g, σ_a = {self.sigma_a:g}, σ_s = {level:.3g}"
-        return self.context.run(
-            name, lambda: outcomes(self.fixed_run(level)), lambda: self.fixed_key(level)
-        )
+        return self.fixed(f"g, σ_a = {self.sigma_a:g}, σ_s = {level:.3g}", level)
+
+    def fixed(self, name: str, level: float) -> Outcomes:
+        """The same under another name."""
+        network = self.context.model
+
+        def key() -> str:
+            return self._key(ModelOptions(network(Need.fixed(self.sigma_a)), sigma=level))
+
+        return self.context.run(name, lambda: self.table.fixed(level), key)
 
     def paper(
         self, lam: float, distance: float, clip: Clip = None, *, every_level: bool = False
@@ -366,43 +396,28 @@ class Certified:
         return self.context.run(name, lambda: derive(self.replay(lam)), key)
 
     def replay(self, lam: float) -> Replay:
-        """The stored evidence of g_v* at one λ."""
+        """The evidence of g_v* at one λ."""
         if lam not in self._replays:
-            levels = self._levels_of_h(lam)
-            self._replays[lam] = Replay(self.table(levels), self.selector_run(lam, levels))
+            self._replays[lam] = Replay(self.table, self.samples_run(lam, self._levels_of_h(lam)))
         return self._replays[lam]
 
     @cached_property
     def _replays(self) -> dict[float, Replay]:
         return {}
 
-    def table(self, levels: tuple[float, ...]) -> VotesOnDemand:
-        """The votes of f on these levels."""
+    @cached_property
+    def table(self) -> VotesOnDemand:
+        """The votes of f."""
         context, need = self.context, Need.fixed(self.sigma_a)
-        built = context.build(ModelOptions(context.model(need), sigma=levels[0]))
+        built = context.build(ModelOptions(context.model(need), sigma=self.sigma_a))
         g = RememberingClassifier(built.g, context.votes)
         images = load_images(self._images, built)
-        return VotesOnDemand(g, images, levels, self.scale.settings, context.batch_size)
+        return VotesOnDemand(g, images, self.scale.settings, context.batch_size)
 
-    def fixed_run(self, level: float) -> Run:
-        """f certified at one level: the baseline g, and votes for every other method."""
-        return self._certify(f"g, σ_s = {level:.3g}", self._fixed_model(level))
-
-    def fixed_key(self, level: float) -> str:
-        """A digest of all that this run depends on."""
-        return self._key(self._fixed_model(level))
-
-    def _fixed_model(self, level: float) -> ModelOptions:
-        return ModelOptions(self.context.model(Need.fixed(self.sigma_a)), sigma=level)
-
-    def selector_run(self, lam: float, levels: Sequence[float]) -> Run:
-        """The sound certificate of g_v* on the levels; its rows hold N_h samples of h."""
-        return self._certify(f"g_v*, λ = {lam:g}, sound", self._selector_model(lam, levels))
-
-    def samples_run(self, lam: float) -> Run:
-        """N_h samples of h at one λ, before any snapping."""
-        model = self._selector_model(lam, [self.sigma_a])
-        return samples_of_h(self.context, self.scale, model, self._images, self.scale.n_select)
+    def samples_run(self, lam: float, levels: Sequence[float]) -> Run:
+        """N_h samples of h at one λ, before any snapping; the levels say where to certify."""
+        model, few = self._selector_model(lam, levels), replace(self.scale.settings, n=FEW)
+        return self.context.certify(f"samples of h, λ = {lam:g}", model, self._images, few)
 
     def _selector_model(self, lam: float, levels: Sequence[float]) -> ModelOptions:
         need = Need.fixed(self.sigma_a, selector=True)
@@ -412,9 +427,6 @@ class Certified:
         """Percentiles of what h chooses on held-out images."""
         medians = held_out_medians(self.context, self.scale, self.sigma_a, lam)
         return levels_between(medians, self.scale.percentiles)
-
-    def _certify(self, name: str, model: ModelOptions) -> Run:
-        return self.context.certify(name, model, self._images, self.scale.settings)
 
     def _key(self, model: ModelOptions) -> str:
         return self.context.key("certify", model, self._images, self.scale.settings)
@@ -436,7 +448,7 @@ class Certified:
                 return average_certified_radius(run.reach)
 
             lam = max(lams, key=lambda lam: average(held_out.replay(lam).conditional()))
-            level = max(self.levels, key=lambda s: average(outcomes(held_out.fixed_run(s))))
+            level = max(self.levels, key=lambda s: average(held_out.table.fixed(s)))
             return [lam, level]
 
         lam, level = self.context.fact(f"chosen on val, σ_a = {self.sigma_a:g}", make)

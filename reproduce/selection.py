@@ -150,7 +150,7 @@ def mean_bounds(model: Certified, scale: BoundsScale, lam: float) -> Floats:
     name = f"σ_a = {model.sigma_a:g}, λ = {lam:g}"
 
     def make() -> list[list[list[float | None]]]:
-        run = model.samples_run(lam)
+        run = model.samples_run(lam, [model.sigma_a])
         samples, sigma_m = raw_samples(run), run.header["selector"]["sigma_m"]
         each = [bounds_at(samples, d, sigma_m, scale.alpha_select) for d in scale.distances]
         return [[_mean_of(column) for column in part.T] for part in each]

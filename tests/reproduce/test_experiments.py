@@ -20,9 +20,11 @@ from reproduce.replay import (
 )
 from tests.reproduce.commands import results, run, sized
 from tests.small_models import write_pair
+from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.loading import load
 from varsmooth.report.outcomes import Outcomes
+from varsmooth.runs.options import ModelOptions
 from varsmooth.runs.records import Run
 from varsmooth.runs.vote_cache import VoteStore
 from varsmooth.selectors import Grid, NoiseSelector
@@ -190,7 +192,7 @@ def test_replays_are_what_certify_gives(
     need = Need.fixed(0.25, selector=True)
     levels = Grid.make([0.15, 0.2, 0.22, 0.24, 0.26, 0.28, 0.3, 0.36], None).levels
     certified = Certified(context, tiny, 0.25)
-    replay = Replay(certified.table(levels), certified.selector_run(0.2, levels))
+    replay = Replay(certified.table, certified.samples_run(0.2, levels))
     model = replace(selector_options(context, need, 0.2, levels), clip=clip or (0.01, 5.0))
     data = context.images(tiny.data, "test", tiny.images)
 
@@ -198,17 +200,14 @@ def test_replays_are_what_certify_gives(
         settings = replace(tiny.settings, **changes)
         return Outcomes.open(context.certify(name, model, data, settings).folder)
 
-    some = 0.0
+    some = 0
     for distance in (0.0, 0.05, 0.2):
         found = replay.paper(distance, clip)
         expected = direct("paper", method="paper", distance=distance)
-        assert np.array_equal(found.predictions, expected.predictions)
-        assert np.array_equal(found.radii, expected.radii)
+        some += same_where_right(found, expected)
         assert np.array_equal(found.sigmas, expected.sigmas)
-        some += found.radii.sum()
-    found, expected = replay.sound(clip), direct("sound")
-    assert np.array_equal(found.predictions, expected.predictions)
-    assert np.array_equal(found.radii, expected.radii)
+    found = replay.sound(clip)
+    some += same_where_right(found, direct("sound"))
     assert some > 0
     generous = replay.sound(clip, spent_as_paper=True)
     assert (generous.radii >= found.radii).all()
@@ -216,14 +215,31 @@ def test_replays_are_what_certify_gives(
     assert (replay.conditional(clip).radii >= found.radii - 1e-3).all()
 
 
-def test_the_votes_of_a_replay_are_those_of_a_run_at_the_level(
+def same_where_right(found: Outcomes, expected: Outcomes) -> int:
+    """The same class and radius for each image that is right, whose number this returns."""
+    right = expected.correct
+    assert np.array_equal(found.correct, right)
+    assert np.array_equal(found.radii[right], expected.radii[right])
+    assert (found.predictions[~right] == ABSTAIN).all()
+    return int(right.sum())
+
+
+def test_g_is_certified_as_by_a_run_at_the_level(
     models: Path, store: Path, tiny: CertifyScale
 ) -> None:
-    certified = Certified(Context(store, models=models), tiny, 0.25)
-    run = certified.fixed_run(0.25)
-    table = certified.table((0.25, 0.5))
+    """The votes are the same; images whose class is not their label get none."""
+    context = Context(store, models=models)
+    certified = Certified(context, tiny, 0.25)
+    model = ModelOptions(context.model(Need.fixed(0.25)), sigma=0.25)
+    data = context.images(tiny.data, "test", tiny.images)
+    run = context.certify("direct", model, data, tiny.settings)
+    right = [row["id"] for row in run.rows() if row["label"] == row["prediction"]]
     for row in run.rows():
-        assert table.at(0.25, row["id"]) == run.certificate(row).votes[0]
+        votes = run.certificate(row).votes[0]
+        expected = votes if votes.candidate == row["label"] else None
+        assert certified.table.at(0.25, row["id"]) == expected
+    assert 0 < len(right) < len(run.rows())
+    assert same_where_right(certified.g(0.25), Outcomes.open(run.folder)) == len(right)
 
 
 def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
