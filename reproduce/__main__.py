@@ -14,7 +14,7 @@ from reproduce.cascade_rules import CASCADE
 from reproduce.certified import CERTIFIED, TRADEOFF
 from reproduce.committed import has_claims, judge_again, run_experiment, write_pages
 from reproduce.harness import Context, Experiment
-from reproduce.memorisation import MEMORISATION
+from reproduce.memorisation import LONG_RUN, MEMORISATION
 from reproduce.robustness import ATTACK_CONVERGENCE, STRONG_ATTACK, WEAK_ATTACK
 from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
 from reproduce.universal import CLIPPING, UNIVERSAL, UNIVERSAL_EXTENDED
@@ -29,6 +29,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         SELECTOR_BOUNDS,
         CERTIFIED,
         MEMORISATION,
+        LONG_RUN,
         CLEAN,
         ATTACK_CONVERGENCE,
         WEAK_ATTACK,
