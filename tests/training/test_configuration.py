@@ -145,7 +145,10 @@ def test_missing_and_unreadable_configurations(tmp_path: Path) -> None:
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "presets"]) == 0
-    assert capsys.readouterr().out.split() == preset_names()
+    listed = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert list(listed) == preset_names()
+    assert listed["cpu/f-0.25"] == "Classifier f, σ_a = 0.25; about half an hour on 2 CPU cores."
+    assert all(what.endswith(".") for what in listed.values())
     small = "--data cifar10-sample --train-split test --epochs 1 --images-per-epoch 50"
     small += " --batch-size 50 --held-out-images 5 --n 16 --network-options.norm batch --flip false"
     words = ["train", "classifier", "cpu/f-0.25", "--out", str(tmp_path), *small.split()]

@@ -74,14 +74,16 @@ def selector(preset: str | None = None, /, *, config: SelectorConfig) -> None:
 
 
 def presets() -> None:
-    """List the presets.
+    """List the presets, and what each one trains.
 
     examples:
       varsmooth train presets
     """
-    from varsmooth.training import preset_names
+    from varsmooth.training import about_preset, preset_names
 
-    print("\n".join(preset_names()))
+    names = preset_names()
+    width = max(map(len, names))
+    print("\n".join(f"{name:<{width}}  {about_preset(name)}" for name in names))
 
 
 def _trust(config: AnyConfig) -> list[str]:

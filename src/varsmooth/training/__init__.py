@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from varsmooth.training.configuration import (
     ClassifierConfig,
     SelectorConfig,
+    about_preset,
     preset_names,
     read_config,
 )
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ClassifierConfig",
     "SelectorConfig",
+    "about_preset",
     "preset_names",
     "read_config",
     "train_classifier",

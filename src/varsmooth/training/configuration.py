@@ -4,6 +4,7 @@ A configuration is a dataclass. It is read from a preset (a YAML file, by name o
 overrides; a key or a value that does not fit is an error that says which.
 """
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -231,6 +232,13 @@ class TuneOptions(Typed):
 def preset_names() -> list[str]:
     """The presets of the package, as `scale/model`."""
     return sorted(f"{path.parent.name}/{path.stem}" for path in PRESETS.glob("*/*.yaml"))
+
+
+def about_preset(name: str) -> str:
+    """What a preset of the package trains: the comment at the head of its file."""
+    lines = (PRESETS / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    return " ".join(line.lstrip("# ") for line in comment)
 
 
 def read_config(
