@@ -26,6 +26,16 @@ def test_batch_size_changes_nothing(batch_size: int) -> None:
     assert torch.equal(draws(noise, 50), draws(noise, 50, batch_size=batch_size))
 
 
+@pytest.mark.parametrize("n", [1, 5, 16, 40])
+def test_batches_are_full_however_few_the_draws_of_an_image(n: int) -> None:
+    """An attack that takes one draw of each image must not call f for eight images at a time."""
+    noise, like = NoiseStream.make(300, seed=1), torch.zeros(300, 1, 4, 4)
+    sizes = [len(rows) for rows, _ in noise.batches(like, "votes", n, 64)]
+    assert sum(sizes) == 300 * n
+    assert max(sizes) <= 64
+    assert len(sizes) <= 1.4 * 300 * n / 64 + 1  # the last chunk of an image may be cut
+
+
 def test_order_and_shards_change_nothing() -> None:
     whole = draws(NoiseStream.make(3, seed=1, ids=[7, 8, 9]), 20)
     assert torch.equal(draws(NoiseStream.make(3, seed=1, ids=[9, 7, 8]), 20), whole[[2, 0, 1]])

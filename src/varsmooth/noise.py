@@ -125,19 +125,22 @@ class NoiseStream:
         dtype = torch.float64 if self.lattice else like.dtype
         generator = torch.Generator(like.device)
         chunks = itertools.product(range(len(self.ids)), range(start // CHUNK, -(-n // CHUNK)))
-        per_batch = max(1, (batch_size or BATCH_SIZE) // CHUNK)
+        most = min(CHUNK, n - start)  # draws of one chunk that are used
+        per_batch = max(1, (batch_size or BATCH_SIZE) // most)
         # A CPU draws blocks of 16 numbers, so that fewer of them are the same draws with less work.
         prefix = like.device.type == "cpu" and channels * height * width % 16 == 0
+        size = most if prefix else CHUNK  # draws of one chunk that are made
         while batch := list(itertools.islice(chunks, per_batch)):
-            shape = (len(batch), CHUNK, height, width, channels)
+            shape = (len(batch), size, height, width, channels)
             epsilon = torch.empty(shape, dtype=dtype, device=like.device)
             for slot, (row, chunk) in zip(epsilon, batch, strict=True):
                 _rekey(generator, (self.seed, *self.scope, self.ids[row], purpose, chunk))
                 drawn = slot[: n - chunk * CHUNK] if prefix else slot
                 drawn.normal_(generator=generator)
-            rows = torch.tensor([row for row, _ in batch]).repeat_interleave(CHUNK)
+            rows = torch.tensor([row for row, _ in batch]).repeat_interleave(size)
             epsilon = epsilon.flatten(0, 1)
-            wanted = torch.cat([chunk * CHUNK + torch.arange(CHUNK) < n for _, chunk in batch])
+            draws = torch.arange(size)
+            wanted = torch.cat([chunk * CHUNK + draws < n for _, chunk in batch])
             if not wanted.all():  # the last chunk of an image is cut
                 rows, epsilon = rows[wanted], epsilon[wanted.to(like.device)]
             yield rows.to(like.device), epsilon.permute(0, 3, 1, 2)
