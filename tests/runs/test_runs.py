@@ -205,7 +205,7 @@ def test_photographs_of_ones_own(
     assert run(f"{words} --resize 32 --alpha null") == 0
     out = capsys.readouterr().out
     assert out.startswith("photo.png  ")
-    assert "of 48 votes" in out or "of 50 votes" in out  # the last two may decide nothing
+    assert re.search("of (32|48|50) votes", out)  # until the majority is decided
 
 
 def test_class_folders_get_the_numbers_of_the_model(

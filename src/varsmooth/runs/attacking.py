@@ -57,8 +57,8 @@ class Attacking(Evaluation):
         return asdict(self.settings) | {"eps": self.budgets}
 
     def block(self, batch_size: int) -> int:
-        """Images whose noisy copies for one gradient step fill one batch."""
-        return max(1, batch_size // max(self.settings.samples, self.settings.n_median_attack))
+        """Images whose noisy copies for one gradient fill one batch; h is called batch by batch."""
+        return max(1, batch_size // _copies(self.settings))
 
     def keys(self, image: int) -> Iterable[Key]:
         return [(image, eps) for eps in self.budgets]
@@ -143,7 +143,7 @@ def find_adversarial(
         view = SmoothedClassifier(
             g.classifier,
             selector,
-            samples=max(1, settings.samples // evaluations),
+            samples=_copies(settings),
             temperature=g.temperature,
             lattice=g.lattice,
         )
@@ -163,6 +163,11 @@ def find_adversarial(
         found = x + (255 * (found - x)).trunc() / 255
         found = (255 * found).round() / 255
     return found
+
+
+def _copies(settings: AttackOptions) -> int:
+    """Noisy copies of an image behind one of the evaluations that a step averages."""
+    return max(1, settings.samples // settings.selector_samples)
 
 
 def distances(x: Tensor, other: Tensor) -> list[float]:
