@@ -14,7 +14,7 @@ from varsmooth.report.figures import colours
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import PairedDifference, Share
 from varsmooth.report.tables import Cell, Table
-from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions
+from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions, PredictOptions
 
 Clip = tuple[float, float] | None
 Kind = Literal["weak", "strong"]
@@ -125,20 +125,34 @@ class Attacks:
 
     def g_v_star(self, need: Need, lam: float, clip: Clip = None) -> Point:
         """h protected by its median; no grid of levels, and no clip but this one."""
+        method = G_V_STAR if clip is None else CLIPPED
+        return self._point(method, need, f"λ = {lam:g}", lambda: self._star(need, lam, clip))
 
-        def model() -> ModelOptions:
-            told = self.context.about(need).sigma_of_selector
-            return ModelOptions(
-                self.context.model(need),
-                lam=lam,
-                sigma_a=told,
-                sigma_m=told,
-                clip=clip or (told / 100, told * 100),  # wider than h's range: clips nothing
-                levels=0,
-                n_median=self.scale.n_median,
-            )
+    def unattacked(self, need: Need, lam: float) -> Outcomes:
+        """g_v* as it predicts without an attack."""
+        name = f"{G_V_STAR}, {need.title}, λ = {lam:g}, no attack"
 
-        return self._point(G_V_STAR if clip is None else CLIPPED, need, f"λ = {lam:g}", model)
+        def asked() -> tuple[ModelOptions, DataOptions, PredictOptions]:
+            settings = PredictOptions(n=self.scale.n, alpha=None, seed=self.scale.seed)
+            return self._star(need, lam, None), self._images(), settings
+
+        def make() -> Outcomes:
+            run = self.context.predict(name, *asked())
+            return Outcomes.of(run.header, run.rows())
+
+        return self.context.run(name, make, lambda: self.context.key("predict", *asked()))
+
+    def _star(self, need: Need, lam: float, clip: Clip) -> ModelOptions:
+        told = self.context.about(need).sigma_of_selector
+        return ModelOptions(
+            self.context.model(need),
+            lam=lam,
+            sigma_a=told,
+            sigma_m=told,
+            clip=clip or (told / 100, told * 100),  # wider than h's range: clips nothing
+            levels=0,
+            n_median=self.scale.n_median,
+        )
 
     def _point(
         self, method: str, need: Need, knob: str, model: Callable[[], ModelOptions]

@@ -308,7 +308,12 @@ def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
     gap = PairedDifference.of(clipped, found.robust("g_v*", title, "λ = 0.4", *STRONG))
     assert alike["numbers"][f"{title}, λ = 0.4"] == pytest.approx(gap.value)
     assert effective["numbers"] == alike["numbers"]
-    assert "7 not run" in centre["number"]  # Table 2 has eight rows
+    assert "5 not run" in centre["number"]  # Table 2 has eight rows, three of σ_a = 0.25
+    unattacked = [
+        line for line in found.lines if line["run"] == f"g_v*, {title}, λ = 0.2, no attack"
+    ]
+    low, high = np.percentile([float(line["sigma"]) for line in unattacked], [5, 95])
+    assert centre["numbers"][f"{title}, λ = 0.2"] == pytest.approx((low + high) / 2)
     thresholds = (tmp_path / "clip-thresholds.csv").read_text().splitlines()[1].split(",")
     low, high = map(float, thresholds[-2:])
     sigmas = [
