@@ -147,9 +147,9 @@ def cascade_attack(context: Context, scale: CascadeAttackScale) -> Result:
         groups.setdefault((row["attack"], row["factor"]), []).append(row["wrong"])
     table = Table(
         "cascade-attack",
-        f"Certified and right test images, cascade at λ = {scale.lam:g}: how many get a wrong "
-        f"class within the budget, by the deployed rule with {scale.judges} votes a stage at "
-        f"α = {SURE:g}.",
+        "Test images that are classified correctly and certified, cascade at λ = "
+        f"{scale.lam:g}: how many get a wrong class within the budget, by the deployed rule with "
+        f"{scale.judges} votes a stage at α = {SURE:g}.",
         ["attack", "budget / R", "images", "wrong class"],
         [
             [Cell.of(name), Cell(f"{factor:g}", factor), Cell.of(len(w)), Cell.of(sum(w))]

@@ -455,7 +455,7 @@ def claims_of(found: Comparison) -> list[Claim]:
     reach = found.rules[TOP].reach
     paired = {f"r = {r:g}": PairedDifference.of(reach >= r, found.best.reach >= r) for r in RADII}
     what = f"certified accuracy of {TOP} minus that of the best σ"
-    below = "At no radius does a cascade certify fewer images than that σ"
+    below = "At no radius does a cascade certify fewer images than the best single σ"
     return [*claims, judged(below, f"ours, N = {found.n}", paired, what, margin=MARGIN)]
 
 

@@ -59,7 +59,9 @@ class MemorisationScale(Scale):
     classifiers: tuple[str, ...] = size(
         "classifiers f", ("released", "overfitted", "batch"), stated=False
     )
-    classifier_passes: int = size("passes of an overfitted f over the same images", 400)
+    classifier_passes: int = size(
+        "passes of an overfitted f over the same images", 400, stated=False
+    )
     lams: tuple[float, ...] = size("λ", (0.0, 0.1, 0.2))
     draws: int = size("noisy copies behind a measured objective", 32, stated=False)
     pool: int = size("draws of noise for which f is tabulated, 0: f itself", 0, stated=False)
@@ -414,7 +416,7 @@ def _gain(gain: Sequence[float]) -> str:
 
 MEMORISATION = Experiment(
     "memorisation",
-    "Table 2",
+    "ours, on Table 2",
     "spread and objective of h over many passes on few images, and on held-out ones",
     {
         "cpu": MemorisationScale(images=500, subset=2000, passes=100, classifiers=("released",)),
@@ -428,7 +430,7 @@ MEMORISATION = Experiment(
 
 LONG_RUN = Experiment(
     "long-run",
-    "Table 2",
+    "ours, on Table 2",
     "spread and objective of h over as many passes over all training images as in the paper",
     {
         "cpu": MemorisationScale(images=500, classifiers=("released",), pool=16, scheme="gv"),

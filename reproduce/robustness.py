@@ -27,6 +27,7 @@ from reproduce.arenas import (
     fixed_arena,
     lines_of,
     lost,
+    most_points,
     moved,
     over_lams,
     plane,
@@ -214,7 +215,7 @@ def convergence_table(studies: Sequence[Study]) -> Table:
 
 ATTACK_CONVERGENCE = Experiment(
     "attack-convergence",
-    "Experiment B (settings)",
+    "ours, on Experiment B",
     "robust accuracy as steps and draws of the attack grow",
     {
         "cpu": ConvergenceScale(
@@ -249,9 +250,9 @@ def weak_attack(context: Context, scale: WeakScale) -> Result:
     ]
     figure = plane(
         "weak-attack",
-        f"Clean against robust accuracy of g_v and g under PGD on f alone, γ = {scale.eps:g}. A "
-        "line for each σ_a, from its larger point on: λ grows along g_v, σ_s along g, named where "
-        "σ_s = σ_a.",
+        f"Clean against robust accuracy of g_v and g under PGD on f alone, γ = {scale.eps:g}. One "
+        "line per σ_a, starting at the larger marker; λ grows along g_v, σ_s along g; the label "
+        "marks σ_s = σ_a.",
         {f"γ = {scale.eps:g}": lines_of(arenas, (G, G_V))},
         legend="upper left",
     )
@@ -275,6 +276,7 @@ def weak_claim(arenas: Sequence[Arena]) -> Claim:
         "robust accuracy of g_v at its best λ minus that of g at σ_s = σ_a",
         f"λ chosen with hindsight, as in the paper; {against_best(arenas, G_V)}; "
         f"{spread([p for each in arenas for p in each.methods[G_V]])}",
+        ours=most_points(arenas, G_V),
     )
 
 
@@ -290,8 +292,10 @@ def growth_claim(arenas: Sequence[Arena]) -> Claim:
         "The gain of g_v under the weak attack is larger for larger σ_a",
         "Fig. 6b",
         gaps if len(arenas) > 1 else {},
-        "robust gain of g_v at the largest σ_a minus that at the smallest",
+        "gain in robust accuracy of g_v at the largest σ_a minus that at the smallest",
         "λ chosen with hindsight at both ends",
+        ours=most_points(arenas, G_V),
+        theirs=most_points(arenas, G_V),
     )
 
 
@@ -305,8 +309,9 @@ def unmoved_claim(arenas: Sequence[Arena]) -> Claim:
         "The weak attack does not affect h",
         "Fig. 6b",
         {each.title: averaged(-shift(point) for point in each.methods[G_V]) for each in arenas},
-        "minus how far the attack moves σ_s of g_v, in % of it, mean over images and λ",
+        "minus how far the attack moves σ_s of g_v relative to itself, mean over images and λ",
         margin=UNMOVED,
+        unit="%",
     )
 
 
@@ -335,6 +340,7 @@ class StrongScale(FixedScale):
 class Arenas:
     """One σ_a: an arena for each γ; g_v and g at σ_s = σ_a under the weak attack at the largest."""
 
+    sigma_a: float
     arenas: Sequence[Arena]
     weak_g_v: Sequence[Point]
     weak_g: Point
@@ -354,9 +360,9 @@ def strong_attack(context: Context, scale: StrongScale) -> Result:
     by_budget = [[model.arenas[i] for model in models] for i in range(len(scale.budgets))]
     figure = plane(
         "strong-attack",
-        "Clean against robust accuracy of g_v, g_v* and g under PGD through f, noise and h. A line "
-        "for each σ_a, from its larger point on: λ grows along g_v and g_v*, σ_s along g, named "
-        "where σ_s = σ_a.",
+        "Clean against robust accuracy of g_v, g_v* and g under PGD through f, noise and h. One "
+        "line per σ_a, starting at the larger marker; λ grows along g_v and g_v*, σ_s along g; the "
+        "label marks σ_s = σ_a.",
         {f"γ = {each[0].eps:g}": lines_of(each, (G, G_V, G_V_STAR)) for each in by_budget},
         legend="upper left",
     )
@@ -374,17 +380,27 @@ def model_of(context: Context, scale: StrongScale, sigma_a: float) -> Arenas:
     ]
     weak = Attacks(context, scale, scale.budgets[-1], "weak")
     points = [weak.g_v(need, lam) for lam in scale.lams_of(sigma_a)]
-    return Arenas(arenas, points, weak.g(need, sigma_a))
+    return Arenas(sigma_a, arenas, points, weak.g(need, sigma_a))
+
+
+LITTLE = 0.05
+"""What "a little" clean accuracy is at most."""
 
 
 def _named() -> dict[str, MeanDifference]:
     return {}
 
 
+def relative(model: Arenas, point: Point) -> Any:
+    """σ_s of every image without the attack, relative to σ_a (n,)."""
+    return point.outcomes.clean_sigmas / model.sigma_a
+
+
 def strong_claims(models: Sequence[Arenas], own: str) -> list[Claim]:
     """What the adaptive attack takes from g_v, from g and from g_v*."""
-    drops, alone, excess, growth, cost = (_named() for _ in range(5))
-    robuster, further, gentle, strict = (_named() for _ in range(4))
+    drops, alone, of_g_alone, excess, growth = (_named() for _ in range(5))
+    cost, little, robuster, further, far = (_named() for _ in range(5))
+    gentle, strict, smaller = (_named() for _ in range(3))
     for model in models:
         first, last = model.arenas[0], model.arenas[-1]
         strong = last.methods[G_V]
@@ -394,7 +410,8 @@ def strong_claims(models: Sequence[Arenas], own: str) -> list[Claim]:
             for weak, hard in zip(model.weak_g_v, strong, strict=True)
         ]
         drops[model.title] = averaged(drop - of_g for drop in of_g_v)
-        alone[model.title] = averaged(of_g_v)
+        alone[f"g_v, {model.title}"] = averaged(of_g_v)
+        of_g_alone[f"g, {model.title}"] = averaged([of_g])
         for at in model.arenas:
             title, star = f"{model.title}, γ = {at.eps:g}", at.methods[G_V_STAR]
             excess[title] = model.excess(at)
@@ -404,17 +421,29 @@ def strong_claims(models: Sequence[Arenas], own: str) -> list[Claim]:
             more = np.subtract(model.excess(last).values, model.excess(first).values)
             growth[model.title] = averaged([more])
             further[model.title] = over_lams(star, first.methods[G_V_STAR], shift)
+            far[f"{model.title}, γ = {last.eps:g}"] = averaged(shift(p) - UNMOVED for p in star)
         if len(star) > 1:
             title = f"{model.title}, {star[0].knob} and {star[-1].knob}"
             gentle[f"{title}, clean"] = over_lams(star[:1], star[-1:], clean)
             strict[f"{title}, robust"] = over_lams(star[-1:], star[:1], robust)
+            smaller[f"{title}, σ_s"] = over_lams(star[-1:], star[:1], partial(relative, model))
         cost[model.title] = over_lams(first.methods[G_V], first.methods[G_V_STAR], clean)
+        less = LITTLE - np.array(cost[model.title].values)
+        little[f"{model.title}, what is left of 5 points"] = averaged([less])
     eps = [each.eps for each in models[0].arenas]
     of_g_v_points, of_star = (
         [point for model in models for point in model.arenas[-1].methods[method]]
         for method in (G_V, G_V_STAR)
     )
     return [
+        judged(
+            "PGD that knows g, or g_v and h, is stronger than PGD on f",
+            "Experiment B, on Fig. 7",
+            [of_g_alone, alone],
+            f"robust accuracy under the weak attack minus that under the strong one, γ = "
+            f"{eps[-1]:g}, of g at σ_s = σ_a and of g_v, mean over λ",
+            f"both must hold; g_v* was not attacked by PGD on f; {spread(of_g_v_points)}",
+        ),
         judged(
             "The robust accuracy of g_v drops from the weak to the strong attack",
             "Fig. 7",
@@ -425,7 +454,7 @@ def strong_claims(models: Sequence[Arenas], own: str) -> list[Claim]:
         ),
         judged(
             "g_v drops because h is attacked: it drops more than g",
-            "Fig. 7",
+            "ours, on Fig. 7",
             drops,
             "drop from the weak to the strong attack of g_v (mean over λ) minus that of g at "
             "σ_s = σ_a",
@@ -443,7 +472,7 @@ def strong_claims(models: Sequence[Arenas], own: str) -> list[Claim]:
             "g_v* drops less than g_v especially for larger γ",
             "Fig. 7",
             growth,
-            f"what g_v loses more than g_v* at γ = {eps[-1]:g} minus the same at {eps[0]:g}",
+            f"how much more g_v loses than g_v* at γ = {eps[-1]:g}, minus the same at {eps[0]:g}",
         ),
         judged(
             "Under the strong attack g_v* has better robust accuracy than g_v",
@@ -455,17 +484,26 @@ def strong_claims(models: Sequence[Arenas], own: str) -> list[Claim]:
         judged(
             "Median smoothing costs a little clean accuracy",
             "Fig. 7",
-            cost,
-            "clean accuracy of g_v minus that of g_v*, mean over λ",
-            own,
+            [cost, little],
+            "clean accuracy of g_v minus that of g_v*, mean over λ; and what it lacks of 5 points",
+            f"both must hold; {own}",
         ),
         judged(
-            "It is harder to select σ_s under attack with a larger budget: σ_s moves further",
-            "discussion, on Fig. 7",
-            further,
-            f"how far the attack moves σ_s of g_v*, in % of it, at γ = {eps[-1]:g} minus the "
-            f"same at {eps[0]:g}, mean over λ",
-            moved(of_star),
+            "An attack with a larger budget moves σ_s further, and by more than 1 %",
+            "ours, on the discussion: harder to select better σ_s",
+            [further, far],
+            f"how far the attack moves σ_s of g_v* relative to itself, mean over λ: at γ = "
+            f"{eps[-1]:g} minus the same at {eps[0]:g}; and at γ = {eps[-1]:g} minus 1 %",
+            f"both must hold; {moved(of_star)}",
+            unit="%",
+        ),
+        judged(
+            "Minimizing the cross-entropy alone encourages a smaller σ_s and degrades robustness",
+            "§3.1, on Fig. 7",
+            [smaller, strict],
+            "g_v* at the largest λ minus that at λ = 0: σ_s / σ_a, and robust accuracy",
+            f"both must hold; γ = {eps[-1]:g}",
+            unit="%",
         ),
         judged(
             "Smaller λ gives better clean accuracy, larger λ higher robustness",

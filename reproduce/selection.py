@@ -41,7 +41,7 @@ class PercentilesScale(Scale):
     """Nothing is sampled: q_l and q_u are functions of N_h, D/σ_m and α_h."""
 
     sample_sizes: tuple[int, ...] = size("N_h", (1_000, 10_000, 100_000))
-    alpha_select: float = size("α_h", 1e-5)
+    alpha_select: float = size("α_h", 1e-5, stated=False)
 
 
 def gaps(n: int, a: float) -> list[float]:

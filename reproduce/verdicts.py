@@ -16,7 +16,8 @@ MARGIN = 0.02
 RULES = """\
 A claim is a set of differences between methods, paired by image, each taken so that above 0 speaks
 for the claim. The intervals above decide it: 95 % over images, for all differences of the claim
-together (Bonferroni). On the experiment pages each difference has its own 95 % interval.
+together, and for all settings if one was chosen as the best on the test images (Bonferroni). On the
+experiment pages each difference has its own 95 % interval.
 
 | verdict | when |
 |---|---|
@@ -29,8 +30,8 @@ together (Bonferroni). On the experiment pages each difference has its own 95 % 
 
 A claim of *not worse* names its margin: confirmed if every interval lies above −margin, refuted if
 one lies below it, partly if one lies below it and another above. A claim with several parts gets
-the verdict of its weakest part, whose number is shown; its interval is for the differences of that
-part together.
+the verdict of its weakest part, whose number is shown. Each part must hold, so its interval is for
+the differences of that part together; what refutes it is judged by those of the whole claim.
 """
 
 
@@ -72,26 +73,41 @@ Gaps = Mapping[str, Difference]
 """Differences by what they compare."""
 
 
-def verdict_of(gaps: Iterable[Difference], margin: float | None = None) -> Verdict:
+@dataclass(frozen=True)
+class Together:
+    """How many statements the intervals of one part must hold for at once.
+
+    for_it: the differences of the part, times the settings among which the method of the claim was
+    chosen on the test images; against_it: those of the whole claim, times the settings of what it
+    is compared with. Parts must all hold, but one of them can refute the claim.
+    """
+
+    for_it: int
+    against_it: int
+
+    def interval(self, gap: Difference, up: bool) -> Interval:
+        """The interval that may show a difference to be above the line (up), or below it."""
+        count = self.for_it if up else self.against_it
+        return gap.interval(1 - (1 - LEVEL) / max(count, 1))
+
+    def deciding(self, gap: Difference, line: float) -> Interval:
+        """The interval that may decide on the side where the difference lies."""
+        return self.interval(gap, gap.value >= line)
+
+
+def verdict_of(
+    gaps: Iterable[Difference], margin: float | None = None, together: Together | None = None
+) -> Verdict:
     """Whether differences lie above 0, or with a margin, whether all lie above −margin."""
-    intervals = _intervals(list(gaps))
-    if not intervals:
+    found = list(gaps)
+    if not found:
         return "untested"
-    line = -(margin or 0.0)
-    above = [interval.low > line for interval in intervals]
-    below = any(interval.high < line for interval in intervals)
+    line, at = -(margin or 0.0), together or Together(len(found), len(found))
+    above = [at.interval(gap, True).low > line for gap in found]
+    below = any(at.interval(gap, False).high < line for gap in found)
     if below:
         return "partly" if any(above) else "refuted"
     return "confirmed" if (all(above) if margin is not None else any(above)) else "undecided"
-
-
-def _level(gaps: Sequence[Difference]) -> float:
-    """The level of the intervals that decide: the more there are, the wider."""
-    return 1 - (1 - LEVEL) / max(len(gaps), 1)
-
-
-def _intervals(gaps: Sequence[Difference]) -> list[Interval]:
-    return [gap.interval(_level(gaps)) for gap in gaps]
 
 
 def weakest(verdicts: Sequence[Verdict]) -> Verdict:
@@ -100,14 +116,18 @@ def weakest(verdicts: Sequence[Verdict]) -> Verdict:
     return min(verdicts, key=order.index, default="untested")
 
 
-def images_needed(gaps: Iterable[Difference], margin: float | None = None) -> int | None:
+def images_needed(
+    gaps: Iterable[Difference], margin: float | None = None, together: Together | None = None
+) -> int | None:
     """How many images would decide, if the clearest open difference is what it seems to be.
 
     An interval shrinks as 1/√n, so n · (half-width / distance from the line)² images; with a
     margin, the difference that needs most of them counts. None if it seems to be on the line.
     """
     found, line, needed = list(gaps), -(margin or 0.0), list[float]()
-    for gap, (low, high) in zip(found, _intervals(found), strict=True):
+    at = together or Together(len(found), len(found))
+    for gap in found:
+        low, high = at.deciding(gap, line)
         if low <= line <= high and low < high:  # no width: the two never differed
             distance = max(abs(gap.value - line), 1e-9)
             needed.append(gap.n * ((high - low) / 2 / distance) ** 2)
@@ -124,52 +144,62 @@ def judged(
     margin: float | None = None,
     digits: int | None = None,
     verdict: Verdict | None = None,
+    ours: int = 1,
+    theirs: int = 1,
+    unit: str = "points",
 ) -> Claim:
     """A claim that differences lie above 0, or with a margin, that none lies below −margin.
 
     gaps: several of them are parts of the claim, which must all hold.
     measured: what minus what, in words.
-    digits: of differences that are not shares; by default they are shown in points.
+    digits: of differences that are not shares, which are shown in points, or in another unit that
+    is a hundredth.
     verdict: if it follows from more than these differences.
+    ours, theirs: among how many settings the one that is compared was chosen on the test images, of
+    the method that the claim is about and of its rival.
     """
     parts = [gaps] if isinstance(gaps, Mapping) else list(gaps)
     every = {title: gap for part in parts for title, gap in part.items()}
-    verdicts = [verdict_of(part.values(), margin) for part in parts]
+    together = [Together(len(part) * ours, len(every) * theirs) for part in parts]
+    verdicts = [
+        verdict_of(part.values(), margin, at) for part, at in zip(parts, together, strict=True)
+    ]
     verdict = verdict or weakest(verdicts)
     shown = "; ".join(f"{title}: {shown_gap(gap, digits)}" for title, gap in every.items())
-    unit = "" if digits is not None else ", points"
     if margin:
-        allowed = f"{100 * margin:g} points" if digits is None else f"{margin:g}"
+        allowed = f"{margin:g}" if digits is not None else f"{100 * margin:g} {unit}"
         why = "; ".join(filter(None, (why, f"not worse: by at most {allowed}")))
-    deciding = [part for part, found in zip(parts, verdicts, strict=True) if found == verdict]
     number = "–"
     if every:
-        part = max(deciding or parts, key=lambda part: _still_needed(part, margin))
-        title, gap = _clearest(part, margin, verdict)
-        number = f"{title}: {shown_gap(gap, digits, _level(list(part.values())))}"
+        places = [i for i, found in enumerate(verdicts) if found == verdict] or range(len(parts))
+        i = max(places, key=lambda i: _still_needed(parts[i], margin, together[i]))
+        title, gap = _clearest(parts[i], margin, verdict, together[i])
+        number = f"{title}: {shown_gap(gap, digits, together[i].deciding(gap, -(margin or 0.0)))}"
         if verdict == "undecided":
-            count = images_needed(part.values(), margin)
+            count = images_needed(parts[i].values(), margin, together[i])
             more = "no difference seen" if count is None else f"about {_round_up(count)} images"
             number += f"; {more}"
     numbers = {title: gap.value for title, gap in every.items()}
-    long = f"{measured}{unit}: {shown or 'none'}"
+    long = f"{measured}{f', {unit}' * (digits is None)}: {shown or 'none'}"
     return Claim(statement, source, number, long, verdict, why, numbers, measured)
 
 
-def _still_needed(part: Gaps, margin: float | None) -> float:
+def _still_needed(part: Gaps, margin: float | None, together: Together) -> float:
     """The images that would decide a part, to find the part that needs most; 0 if it is decided."""
-    if verdict_of(part.values(), margin) != "undecided":
+    if verdict_of(part.values(), margin, together) != "undecided":
         return 0
-    return images_needed(part.values(), margin) or math.inf
+    return images_needed(part.values(), margin, together) or math.inf
 
 
-def _clearest(gaps: Gaps, margin: float | None, verdict: Verdict) -> tuple[str, Difference]:
+def _clearest(
+    gaps: Gaps, margin: float | None, verdict: Verdict, together: Together
+) -> tuple[str, Difference]:
     """The difference that decides: the worst one with a margin, else the one furthest from 0.
 
     Of an undecided claim it is an open one.
     """
-    ends = dict(zip(gaps, _intervals(list(gaps.values())), strict=True))
     line = -(margin or 0.0)
+    ends = {title: together.deciding(gap, line) for title, gap in gaps.items()}
     open_ones = {t: g for t, g in gaps.items() if ends[t].low <= line <= ends[t].high}
     among = open_ones if verdict == "undecided" and open_ones else gaps
     if margin is not None:
@@ -192,13 +222,14 @@ def _round_up(count: int) -> str:
     return f"{-(-count // step) * step:,}"
 
 
-def shown_gap(gap: Difference, digits: int | None = None, level: float = LEVEL) -> str:
+def shown_gap(gap: Difference, digits: int | None = None, interval: Interval | None = None) -> str:
     """`+1.2 [−0.4, +2.9]` points, or a plain difference with so many digits.
 
-    More digits where an end that is not 0 would look like it.
+    interval: by default its own, 95 %. More digits where an end that is not 0 would look like it.
     """
     scale, digits = (100, 1) if digits is None else (1, digits)
-    value, low, high = (scale * number for number in (gap.value, *gap.interval(level)))
+    ends = gap.interval() if interval is None else interval
+    value, low, high = (scale * number for number in (gap.value, *ends))
     if low == high:
         return f"{_signed(value, digits)}, the same on every image"
     near = min(abs(low), abs(high))

@@ -208,7 +208,7 @@ def test_one_model_cannot_show_a_trend(tmp_path: Path, experiment: Laboratory) -
 
 def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
     found = experiment(f"strong-attack {FIXED} --budgets 0.5,2 --sigmas 0.25", tmp_path)
-    alone, drop, less, larger, better, clean, further, traded = found.claims
+    stronger, alone, drop, less, larger, better, clean, further, smaller, traded = found.claims
     title, lams = "σ_a = 0.25", ("0", "0.4")
 
     def lost(method: str, eps: str, lam: str) -> NDArray[np.int64]:
@@ -219,7 +219,8 @@ def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
     strong = [found.robust("g_v", title, f"λ = {lam}", *STRONG) for lam in lams]
     assert np.mean(weak) != np.mean(strong)
     of_g = [found.robust("g", title, "σ_s = 0.25", *kind).mean() for kind in (WEAK, STRONG)]
-    assert alone["numbers"][title] == pytest.approx(np.mean(weak) - np.mean(strong))
+    assert alone["numbers"][f"g_v, {title}"] == pytest.approx(np.mean(weak) - np.mean(strong))
+    assert stronger["numbers"][f"g, {title}"] == pytest.approx(of_g[0] - of_g[1])
     drops = (np.mean(weak) - np.mean(strong)) - (of_g[0] - of_g[1])
     assert drop["numbers"][title] == pytest.approx(drops)
     excess = {
@@ -238,6 +239,8 @@ def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
         for lam in lams
     ]
     assert clean["numbers"][title] == pytest.approx(np.mean(cost))
+    left = clean["numbers"][f"{title}, what is left of 5 points"]
+    assert left == pytest.approx(0.05 - np.mean(cost))
     star = [found.robust("g_v*", title, f"λ = {lam}", *STRONG) for lam in lams]
     expected = np.mean(star) - np.mean(strong)
     assert better["numbers"][f"{title}, γ = 2"] == pytest.approx(expected)
@@ -258,6 +261,17 @@ def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
     }
     moved = np.mean(shifts["2"]) - np.mean(shifts["0.5"])
     assert further["numbers"][title] == pytest.approx(moved)
+    assert further["numbers"][f"{title}, γ = 2"] == pytest.approx(np.mean(shifts["2"]) - 0.01)
+    levels = [
+        [
+            float(line["clean_sigma"])
+            for line in found.lines
+            if line["run"] == ", ".join(("g_v*", title, f"λ = {lam}", *STRONG))
+        ]
+        for lam in lams
+    ]
+    expected = (np.mean(levels[1]) - np.mean(levels[0])) / 0.25
+    assert smaller["numbers"][f"{title}, λ = 0 and λ = 0.4, σ_s"] == pytest.approx(expected)
 
 
 def point(method: str, right: int, of: int = 8) -> Point:
@@ -281,7 +295,9 @@ def point(method: str, right: int, of: int = 8) -> Point:
 def test_what_any_smoothing_loses_to_the_strong_attack_is_no_fault_of_h() -> None:
     methods = {name: [point(name, right)] for name, right in (("g_v", 4), ("g_v*", 5))}
     at = Arena("σ_a = 0.25", point("g", 6), methods)
-    _, drop, less, *_ = strong_claims([Arenas([at], [point("g_v", 8)], point("g", 8))], "one h")
+    found = strong_claims([Arenas(0.25, [at], [point("g_v", 8)], point("g", 8))], "one h")
+    stronger, _, drop, less, *_ = found
+    assert stronger.numbers == {"g, σ_a = 0.25": 2 / 8, "g_v, σ_a = 0.25": 4 / 8}
     assert drop.numbers == {"σ_a = 0.25": (8 - 4) / 8 - (8 - 6) / 8}
     assert less.numbers == {"σ_a = 0.25, γ = 0.3": 1 / 8}
 
@@ -339,7 +355,8 @@ def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
 def test_universal(tmp_path: Path, experiment: Laboratory) -> None:
     words = f"universal {FIXED} --eps 2 --universal-lams 0,0.5 --levels 0.25 --sigmas 0.25,0.5"
     found = experiment(words, tmp_path)
-    same, selector, growth, replaced = found.claims
+    same, selector, growth, replaced, conditional = found.claims
+    assert conditional["verdict"] == "untested"
     gains = []
     for sigma in ("0.25", "0.5"):
         one = found.robust("g", "σ_a′ = 1", f"σ_s = {sigma}", *STRONG)
@@ -360,15 +377,19 @@ def test_universal_extended(tmp_path: Path, experiment: Laboratory) -> None:
         f"universal-extended {TINY} --budgets 0.1,0.5 --lams 0,0.4 --far-lams 0,0.9 --multiples 1"
     )
     found = experiment(f"{words} --sigmas 0.25", tmp_path)
-    better, chosen, far_claim = found.claims
+    better, chosen, far_claim, depends = found.claims
+    assert depends["verdict"] == "untested"  # one range
     assert sum("γ = 0.1" in title for title in better["numbers"]) == 2
     assert chosen["verdict"] != "untested"
     far = ("γ = 0.5", "strong attack")
     ours = [("g_v*", "σ_a′ = 0.25", f"λ = {lam}", *far) for lam in ("0", "0.9")]
     best = max(ours, key=lambda about: (found.robust(*about).sum(), found.clean(*about).sum()))
     theirs = ("g", "σ_a = 0.12", "σ_s = 0.12", *far)
-    (gap,) = far_claim["numbers"].values()
+    dropped, other, gap = far_claim["numbers"].values()
     assert gap == pytest.approx(found.robust(*best).mean() - found.robust(*theirs).mean())
+    near = found.robust("g", "σ_a = 0.12", "σ_s = 0.12", "γ = 0.1", "strong attack")
+    assert other == pytest.approx(near.mean() - found.robust(*theirs).mean())
+    assert dropped > 0
     assert found.clean(*theirs).mean() > found.robust(*theirs).mean()
 
 

@@ -33,6 +33,28 @@ def test_looking_often_does_not_make_a_claim_hold() -> None:
     assert verdict_of([barely, *[NONE] * 9]) == "undecided"
 
 
+def test_a_setting_chosen_with_hindsight_needs_a_clearer_difference() -> None:
+    """The best of ten λ that differ from g by chance looks better than g; and so does its rival."""
+    barely, reverse = PairedDifference(9, 1, 100), PairedDifference(1, 9, 100)
+    for gap, chosen, verdict in ((barely, "ours", "confirmed"), (reverse, "theirs", "refuted")):
+        other = {"ours": "theirs", "theirs": "ours"}[chosen]
+        assert judged("s", "Fig. 0", {"a": gap}, "d", **{other: 10}).verdict == verdict  # type: ignore[arg-type]
+        claim = judged("s", "Fig. 0", {"a": gap}, "d", **{chosen: 10})  # type: ignore[arg-type]
+        assert claim.verdict == "undecided"
+        assert "[−" in claim.number
+        assert "+" in claim.number.split("[")[1]
+
+
+def test_one_of_many_parts_refutes_only_by_the_interval_for_all() -> None:
+    reverse = PairedDifference(1, 9, 100)
+    assert judged("s", "Fig. 0", {"a": reverse}, "d").verdict == "refuted"
+    parts = [{"a": reverse}, *({str(i): CLEAR} for i in range(9))]
+    assert judged("s", "Fig. 0", parts, "d").verdict == "undecided"
+    assert (
+        judged("s", "Fig. 0", [{"a": PairedDifference(9, 1, 100)}] * 9, "d").verdict == "confirmed"
+    )
+
+
 def test_not_worse_means_every_interval_above_the_margin() -> None:
     alike, worse = PairedDifference(5, 5, 1000), PairedDifference(10, 80, 1000)
     assert verdict_of([alike], margin=0.02) == "confirmed"
