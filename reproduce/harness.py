@@ -378,6 +378,7 @@ class Context:
         from varsmooth.training import (
             ClassifierConfig,
             SelectorConfig,
+            preset_names,
             read_config,
             train_classifier,
             train_selector,
@@ -392,11 +393,14 @@ class Context:
             wishes = overrides | {"out": str(folder)}
             train_classifier(read_config(ClassifierConfig, preset, wishes))
         if need.selector:
-            preset = f"{self.train}/h-{need.level}"
             wishes = overrides | {"classifier": str(folder)}
-            folder = self.models / f"h-{need.level}"
-            wishes["out"] = str(folder)
-            train_selector(read_config(SelectorConfig, preset, wishes))
+            for name in (f"hv-{need.level}", f"h-{need.level}"):  # of g_v, if it has one; of g_v*
+                if f"{self.train}/{name}" in preset_names():
+                    folder = self.models / name
+                    config = read_config(
+                        SelectorConfig, f"{self.train}/{name}", wishes | {"out": str(folder)}
+                    )
+                    train_selector(config)
         return str(folder)
 
     def images(self, data: str, split: str, count: int) -> DataOptions:

@@ -37,7 +37,7 @@ def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
         for network in ("f", "h")
         for model in (*FIXED, *UNIVERSAL)
     }
-    unprotected = {f"cpu/hv-{model}" for model in FIXED}
+    unprotected = {f"{scale}/hv-{model}" for scale in ("cpu", "paper") for model in FIXED}
     assert set(preset_names()) == expected | unprotected | {*CONFIDENCE, *STRONG, *OTHERS}
 
 
@@ -62,7 +62,8 @@ def test_presets_are_valid_and_fit_their_name(name: str) -> None:
             assert f"h-{selector.classifier.removeprefix('cifar10-')}-confidence" == model
             assert (selector.network, selector.objective) == ("confidence", "radius")
         elif model.startswith("hv-"):  # as long as the h of g_v*, for the same f
-            assert selector.classifier == model.replace("hv-", "cifar10-", 1)
+            f = "cifar10-" if scale == "cpu" else "runs/paper/f-"
+            assert selector.classifier == model.replace("hv-", f, 1)
             protected = read_config(SelectorConfig, name.replace("hv-", "h-", 1))
             assert replace(selector, scheme="gvstar", out=Path(), classifier="") == replace(
                 protected, out=Path(), classifier=""
