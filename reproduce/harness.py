@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from varsmooth.data import load_dataset
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
+from varsmooth.identity import fingerprint
+from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import CONFIG, Description, describe, released_names
 from varsmooth.models.settings import Precision
 from varsmooth.processes import choose_device
@@ -309,9 +311,14 @@ class Context:
         """Whether g_v has a selector of its own, trained for the same f."""
 
         def make() -> bool:
-            own, pair = self._own(need), self.model(need)
-            parts = [describe(place).classifier for place in (own, pair) if place is not None]
-            return len({part and part.fingerprint for part in parts}) == 1 and own is not None
+            own = self._own(need)
+            if own is None:
+                return False
+            # The networks themselves: fingerprints in descriptions have an older and a newer form.
+            networks = [load_checkpoint(place).classifier for place in (own, self.model(need))]
+            return (
+                len({f and fingerprint(f) for f in networks}) == 1
+            )
 
         return bool(self.fact(f"g_v has its own h, {need.title}", make))
 
