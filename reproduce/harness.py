@@ -316,9 +316,7 @@ class Context:
                 return False
             # The networks themselves: fingerprints in descriptions have an older and a newer form.
             networks = [load_checkpoint(place).classifier for place in (own, self.model(need))]
-            return (
-                len({f and fingerprint(f) for f in networks}) == 1
-            )
+            return len({f and fingerprint(f) for f in networks}) == 1
 
         return bool(self.fact(f"g_v has its own h, {need.title}", make))
 

@@ -143,6 +143,37 @@ def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
     assert len(close["numbers"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("variant", "need", "model"),
+    [
+        (None, Need.fixed(0.12, selector=True), "cifar10-0.12-gv"),
+        (None, Need.fixed(0.25, selector=True), "cifar10-0.25-gv"),
+        (None, Need.fixed(0.5, selector=True), "cifar10-0.50-gv"),
+        (None, Need.fixed(1.0, selector=True), "cifar10-1.00-gv"),
+        ("wide", Need.fixed(0.25, selector=True), "cifar10-0.25-wide-gv"),
+        ("confidence", Need.fixed(0.25, selector=True), "cifar10-0.25-confidence"),
+        (None, Need.universal(1.0), "cifar10-universal-1.00"),
+    ],
+)
+def test_g_v_has_the_selector_that_was_trained_for_it(
+    tmp_path: Path, variant: str | None, need: Need, model: str
+) -> None:
+    """Though descriptions of released models record fingerprints in two forms."""
+    context = Context(tmp_path, variant=variant)
+    assert context.g_v_options(need, 0.2).model == model
+    assert context.has_own(need) == model.endswith("-gv")
+
+
+def test_a_selector_for_another_f_is_not_that_of_g_v(tmp_path: Path) -> None:
+    for name, seed in (("h-0.25", 1), ("hv-0.25", 2), ("h-0.50", 3), ("hv-0.50", 3)):
+        write_pair(tmp_path / name, seed=seed, spread=0.3)
+    context = Context(tmp_path / "store", models=tmp_path)
+    assert not context.has_own(Need("0.25", selector=True))
+    assert context.has_own(Need("0.50", selector=True))
+    named = context.g_v_options(Need("0.50", selector=True), 0.2).model
+    assert named == str(tmp_path / "hv-0.50")
+
+
 def test_a_second_time_nothing_is_computed(
     tmp_path: Path, models: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
