@@ -136,11 +136,7 @@ class Attacks:
             settings = PredictOptions(n=self.scale.n, alpha=None, seed=self.scale.seed)
             return self._star(need, lam, None), self._images(), settings
 
-        def make() -> Outcomes:
-            run = self.context.predict(name, *asked())
-            return Outcomes.of(run.header, run.rows())
-
-        return self.context.run(name, make, lambda: self.context.key("predict", *asked()))
+        return self.context.majority(name, asked)
 
     def _star(self, need: Need, lam: float, clip: Clip) -> ModelOptions:
         told = self.context.about(need).sigma_of_selector

@@ -284,6 +284,17 @@ class Context:
             evidence.kept()
         return outcomes
 
+    def majority(
+        self, name: str, asked: Callable[[], tuple[ModelOptions, DataOptions, PredictOptions]]
+    ) -> Outcomes:
+        """The outcomes of a run of predictions under this name."""
+
+        def make() -> Outcomes:
+            run = self.predict(name, *asked())
+            return Outcomes.of(run.header, run.rows())
+
+        return self.run(name, make, lambda: self.key("predict", *asked()))
+
     def fact(self, name: str, make: Callable[[], Any]) -> Any:
         """A plain value that no record holds: numbers, lists of numbers, or None."""
         return self.evidence.of(self.evidence.facts, name, make)

@@ -20,7 +20,7 @@ from reproduce.harness import (
     size,
 )
 from reproduce.plots import Points, plot_percentile_bounds, plot_points, plot_selector_bounds
-from reproduce.replay import CPU, Certified, CertifyScale, outcomes, raw_samples
+from reproduce.replay import CPU, Certified, CertifyScale, raw_samples
 from reproduce.verdicts import judged
 from varsmooth import bounds
 from varsmooth.bounds import Floats
@@ -308,11 +308,7 @@ def predicted(
         data = context.images(scale.data, "test", scale.images)
         return model(), data, PredictOptions(n=scale.n, alpha=None, seed=scale.seed)
 
-    return context.run(
-        name,
-        lambda: outcomes(context.predict(name, *asked())),
-        lambda: context.key("predict", *asked()),
-    )
+    return context.majority(name, asked)
 
 
 def _points(label: str, runs: Sequence[Outcomes], colour: str, filled: bool) -> Points:
