@@ -25,8 +25,9 @@ from varsmooth.data import ImageDataset
 from varsmooth.evidence import LevelVotes
 from varsmooth.rounding import percent
 from varsmooth.runs.building import build, load_images
-from varsmooth.runs.certifying import TOGETHER, certify_dataset
+from varsmooth.runs.certifying import certify_dataset
 from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
+from varsmooth.runs.runner import TOGETHER
 from varsmooth.runs.vote_cache import RememberingClassifier
 from varsmooth.voting import chance_of
 

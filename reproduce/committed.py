@@ -62,7 +62,8 @@ def run_experiment(
         require(not lacking, f"{experiment.name}: {lacking}")
     evidence = context.evidence
     evidence.earlier = earlier_runs(results)
-    evidence.kept = lambda: _write_records(out / UNFINISHED, evidence.runs)
+    begun = read_records(out / UNFINISHED) if (out / UNFINISHED).is_file() else {}
+    evidence.kept = lambda: _write_records(out / UNFINISHED, begun | evidence.runs)
     result = experiment.run(context, scale)
     words = ["python -m reproduce", experiment.name]
     words += [f"--{key.replace('_', '-')} {text}" for key, text in sizes.items()]

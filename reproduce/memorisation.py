@@ -19,11 +19,22 @@ from torch import Tensor
 
 from reproduce.attainable import LossTable, tabulate
 from reproduce.certified import TABLE_2, relative_width
-from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, Scale, Verdict, size
+from reproduce.harness import (
+    Claim,
+    Context,
+    Experiment,
+    Figure,
+    Need,
+    Result,
+    Verdict,
+    VotingScale,
+    size,
+)
 from reproduce.tabulated import TabulatedClassifier, tabulated_answers
 from varsmooth.bounds import Floats, normal_quantile
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.files import replace_file
+from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import CONFIG
 from varsmooth.models.networks import build
@@ -49,7 +60,7 @@ RATIOS = (0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.6, 2.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemorisationScale(Scale):
+class MemorisationScale(VotingScale):
     """The paper trains h for 200 passes over all training images."""
 
     sigmas: tuple[float, ...] = size("σ_a", (0.25,), stated=False)
@@ -78,6 +89,7 @@ class MemorisationScale(Scale):
             "batch_size": min(64, self.subset),
             "crop": 0,
             "flip": False,
+            "precision": self.precision,
             "seed": self.seed,
         }
 
@@ -191,7 +203,8 @@ def observed_training(context: Context, scale: MemorisationScale, classifier: st
         for data in (evenly_spaced(train, scale.subset), held_out)
     ]
     sigma_a = model.description.sigma_a
-    task = ObservedTask(module, model.classifier.to(engine.device), sigma_a, config)
+    f = in_precision(model.classifier.to(engine.device), config.precision)
+    task = ObservedTask(module, f, sigma_a, config)
     if scale.pool:
         task.tabulate(evenly_spaced(train, scale.subset), scale.pool, folder)
     task.observer = Observer(task, scale, dict(zip(SETS, sets, strict=True)), folder / "seen.json")

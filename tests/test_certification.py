@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.stats import betabinom, norm
+from scipy.stats import betabinom, binom, norm
 from torch import Tensor, nn
 
 from tests.oracles import Disc, Linear, LinearSelector, NearestOfTwo, Shell, WrongAbove, point
@@ -24,6 +24,7 @@ from varsmooth import (
     certify_as_paper,
     certify_at,
     predict,
+    prediction,
 )
 from varsmooth.errors import VarsmoothError
 from varsmooth.evidence import Ledger, LevelVotes, SelectorEvidence
@@ -171,8 +172,27 @@ def test_a_plain_majority_stops_when_it_is_decided(n: int) -> None:
     assert [one.samples for one in found] == found.counts.sum(dim=1).tolist()
     assert n == 1 or bool((every[:, 0] == every[:, 1]).any())  # a tie is among them
     if n == 200:
-        assert found[300].samples == 112  # the first whole chunks beyond n/2
+        assert found[300].samples < 64
         assert max(one.samples for one in found) == 200
+
+
+def test_a_majority_that_stops_early_is_that_of_all_votes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is least sure, at p = ½, it errs no more often than it may, but it does err."""
+    monkeypatch.setattr(prediction, "LUCK", 0.3)
+    g, x = fixed(Linear(), 0.25), point(0.5, 0.5, copies=2000)
+    found = predict(g, x, n=1000, alpha=None, seed=1)
+    every = g.votes(x, 1000, noise=g.noise(len(x), seed=1), purpose="predict")
+    wrong = int((found.prediction != every.argmax(dim=1)).sum())
+    assert binom.cdf(wrong, 2000, 0.3) < 1 - 1e-6
+    assert wrong > 20
+
+
+def test_the_lead_of_a_class_over_another() -> None:
+    """Against the sum over all outcomes of 10 tosses."""
+    every = [math.comb(10, k) / 2**10 for k in range(11)]
+    assert bounds.lead_probability([8, 5], [2, 5]) == pytest.approx(
+        [sum(every[8:]), sum(every[5:])]
+    )
 
 
 def test_predict_takes_fresh_entropy_unless_seeded() -> None:

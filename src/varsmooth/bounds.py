@@ -102,6 +102,11 @@ def majority_p_value(top: int, runner_up: int) -> float:
     return float(binomtest(top, top + runner_up, 0.5).pvalue)
 
 
+def lead_probability(top: ArrayLike, runner_up: ArrayLike) -> Floats:
+    """P(Bin(a + b, ½) ≥ a): how likely a lead of a over b votes is between equals."""
+    return np.asarray(binom.sf(np.asarray(top) - 1, np.add(top, runner_up), 0.5), dtype=np.float64)
+
+
 def fewest_votes_to_certify(a: float) -> int:
     """The smallest n whose unanimous vote gives CP⁻ = a^{1/n} > ½."""
     n = max(1, math.floor(math.log(a) / math.log(0.5)))

@@ -1,6 +1,5 @@
 """predict: the deployed answer of a smoothed classifier, or ABSTAIN."""
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +14,6 @@ from varsmooth.certificates import Prediction, Predictions
 from varsmooth.defaults import ABSTAIN, ALPHA, ALPHA_SELECT, N
 from varsmooth.errors import check_counts, require
 from varsmooth.evidence import Ledger, LevelVotes
-from varsmooth.noise import CHUNK
 from varsmooth.sampling import Ids, Sampler, image_by_image
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier, check_smoothed
@@ -53,7 +51,8 @@ def predict(
         n: Votes, at each stage of a cascade.
         alpha: Probability of a wrong answer; None is the plain rule on the frequencies of the
             votes, without a guarantee. A majority vote then never abstains, and ends as soon as
-            the rest of the n votes cannot change the answer: `counts` are those that were cast.
+            its answer is that of all n votes, but for a probability of 10⁻⁶: `counts` are the
+            votes that were cast.
         alpha_select: The part of α for the deployed median.
         seed: None takes fresh entropy. A seed that an attacker can know voids the guarantee.
         ids: Names of the images' noise streams; 0, 1, … by default.
@@ -124,29 +123,42 @@ def _by_majority(sampler: Sampler, n: int, ledger: Ledger | None) -> list[Found]
     return found
 
 
-def _until_decided(sampler: Sampler, levels: Sequence[float], n: int) -> Tensor:
-    """The first of n votes of each image, until the rest cannot change their majority.
+LUCK = 1e-6
+"""Probability that a plain majority that stopped early is not that of all n votes."""
 
-    (B, classes). No majority is decided before n/2 votes; then each eighth of n is looked at.
+
+def _until_decided(sampler: Sampler, levels: Sequence[float], n: int) -> Tensor:
+    """The first of n votes of each image, until the majority of all n is known: (B, classes).
+
+    It is known if the rest cannot change it, or if that would take luck: suppose that the majority
+    of all n is for c. Their order is random, so that among the votes for c and another class those
+    for the other one lead by chance, P ≤ P(Bin(a + b, ½) ≥ a). LUCK is shared among the other
+    classes and the looks.
     """
-    waiting, done, total = list(sampler.everyone), 0, torch.empty(0)
-    end = _whole_chunks(n // 2 + 1)
-    while waiting:
-        end = min(end, n)
+    looks, waiting, done, total = _looks(n), list(sampler.everyone), 0, torch.empty(0)
+    for end in looks:
         cast = sampler.counts(waiting, [levels[i] for i in waiting], end, "predict", done)
         if done == 0:
             total = torch.zeros_like(cast)
         total[waiting] += cast
-        top, runner_up = total[waiting].topk(2, dim=1).values.T
-        open_still = (top - runner_up <= n - end).tolist()
-        waiting = [i for i, is_open in zip(waiting, open_still, strict=True) if is_open and end < n]
-        done, end = end, end + _whole_chunks(n / 8)
+        top, runner_up = total[waiting].topk(2, dim=1).values.T.cpu().numpy()
+        luck = bounds.lead_probability(top, runner_up)
+        decided = luck <= LUCK / (len(looks) * (total.shape[1] - 1))
+        decided |= top - runner_up > n - end
+        waiting, done = [i for i, known in zip(waiting, decided, strict=True) if not known], end
+        if not waiting:
+            break
     return total
 
 
-def _whole_chunks(n: float) -> int:
-    """n rounded up to whole chunks of noise, between which voting can pause."""
-    return -(-math.ceil(n) // CHUNK) * CHUNK
+def _looks(n: int) -> list[int]:
+    """After how many votes a majority of n is looked at: 32, 48, 64, 96, 128, 192, … and n.
+
+    >>> _looks(200)
+    [32, 48, 64, 96, 128, 192, 200]
+    """
+    ends = sorted(32 * 2**k + 16 * 2**k * half for k in range(n.bit_length()) for half in (0, 1))
+    return [*(end for end in ends if end < n), n]
 
 
 def _by_stages(sampler: Sampler, stages: Stages, n: int, ledger: Ledger | None) -> list[Found]:

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import nn
 
 from reproduce.arenas import Arena, Attacks, AttackScale, Point
+from reproduce.committed import read_records
 from reproduce.harness import Context, Need
 from reproduce.robustness import Arenas, strong_claims
 from tests.reproduce.commands import lines_of, results, run, sized
@@ -113,13 +114,18 @@ def test_records_stand_for_their_runs_on_another_machine(
     assert len(attacked) == 3
     assert all("σ_a = 0.12" in name for name in attacked)
     assert lines_of(out) == lines  # the committed result is as it was
-    attacked.append("the fourth may run now")
+    unfinished = out / "unfinished.csv.gz"
+    first, begun = list(attacked), set(read_records(unfinished))
+    attacked.pop()  # one more run, of a σ_s that comes before the others
+    assert run(both.replace("--multiples 1,2", "--multiples 0.5,1,2"), tmp_path / "half") == 130
+    assert begun < set(read_records(unfinished))
+    attacked[:] = [*first, "the fourth may run now"]
     assert run(both, tmp_path / "three") == 0
     later = attacked[4:]
     assert later, "nothing was left to do"
-    assert not set(later) & set(attacked[:3])
+    assert not set(later) & set(first)
     assert all("σ_a = 0.12" in name for name in later)
-    assert not (out / "unfinished.csv.gz").exists()
+    assert not unfinished.exists()
     whole = tmp_path / "apart" / "whole"
     assert run(f"{asked} --sigmas 0.12,0.25 --store {tmp_path / 'four'} --out {whole}") == 0
     for path in whole.iterdir():
@@ -128,7 +134,8 @@ def test_records_stand_for_their_runs_on_another_machine(
     strong = f"{asked.replace('weak', 'strong')} --sigmas 0.25 --budgets 0.3"
     assert run(f"{strong} --store {tmp_path / 'six'} --out {tmp_path / 'strong-attack'}") == 0
     assert attacked  # the strong ones
-    assert not [name for name in attacked if "weak attack" in name]
+    again = [name for name in attacked if "weak attack" in name]
+    assert all(name.startswith("g_v*,") for name in again)  # which the weak attack left out
     attacked.clear()
     fewer = asked.replace("--steps 2", "--steps 1")
     assert run(f"{fewer} --sigmas 0.25 --store {tmp_path / 'five'} --out {out}") == 0
@@ -208,7 +215,8 @@ def test_one_model_cannot_show_a_trend(tmp_path: Path, experiment: Laboratory) -
 
 def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
     found = experiment(f"strong-attack {FIXED} --budgets 0.5,2 --sigmas 0.25", tmp_path)
-    stronger, alone, drop, less, larger, better, clean, further, smaller, traded = found.claims
+    stronger, alone, reached, drop, less, *others = found.claims
+    larger, better, clean, further, smaller, traded = others
     title, lams = "σ_a = 0.25", ("0", "0.4")
 
     def lost(method: str, eps: str, lam: str) -> NDArray[np.int64]:
@@ -221,6 +229,14 @@ def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
     of_g = [found.robust("g", title, "σ_s = 0.25", *kind).mean() for kind in (WEAK, STRONG)]
     assert alone["numbers"][f"g_v, {title}"] == pytest.approx(np.mean(weak) - np.mean(strong))
     assert stronger["numbers"][f"g, {title}"] == pytest.approx(of_g[0] - of_g[1])
+    of_star = [
+        [found.robust("g_v*", title, f"λ = {lam}", *kind).mean() for lam in lams]
+        for kind in (WEAK, STRONG)
+    ]
+    fell = np.mean(of_star[0]) - np.mean(of_star[1])
+    assert stronger["numbers"][f"g_v*, {title}"] == pytest.approx(fell)
+    assert set(reached["numbers"]) == {f"{title}, γ = 0.5", f"{title}, γ = 2"}
+    assert reached["numbers"][f"{title}, γ = 2"] > -0.01  # these untrained h move
     drops = (np.mean(weak) - np.mean(strong)) - (of_g[0] - of_g[1])
     assert drop["numbers"][title] == pytest.approx(drops)
     excess = {
@@ -295,9 +311,15 @@ def point(method: str, right: int, of: int = 8) -> Point:
 def test_what_any_smoothing_loses_to_the_strong_attack_is_no_fault_of_h() -> None:
     methods = {name: [point(name, right)] for name, right in (("g_v", 4), ("g_v*", 5))}
     at = Arena("σ_a = 0.25", point("g", 6), methods)
-    found = strong_claims([Arenas(0.25, [at], [point("g_v", 8)], point("g", 8))], "one h")
-    stronger, _, drop, less, *_ = found
-    assert stronger.numbers == {"g, σ_a = 0.25": 2 / 8, "g_v, σ_a = 0.25": 4 / 8}
+    weak = {name: [point(name, 8)] for name in ("g", "g_v", "g_v*")}
+    stronger, _, reached, drop, less, *_ = strong_claims([Arenas(0.25, [at], weak)], "one h")
+    assert stronger.numbers == {
+        "g, σ_a = 0.25": 2 / 8,
+        "g_v, σ_a = 0.25": 4 / 8,
+        "g_v*, σ_a = 0.25": 3 / 8,
+    }
+    assert reached.numbers == {"σ_a = 0.25, γ = 0.3": -0.01}  # σ_s is where it was
+    assert reached.verdict == "refuted"
     assert drop.numbers == {"σ_a = 0.25": (8 - 4) / 8 - (8 - 6) / 8}
     assert less.numbers == {"σ_a = 0.25, γ = 0.3": 1 / 8}
 

@@ -12,7 +12,7 @@ from varsmooth.data import Batch
 from varsmooth.defaults import ABSTAIN
 from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.runs.records import Row, Run
-from varsmooth.runs.runner import Evaluation, Setup, labels_of, run
+from varsmooth.runs.runner import TOGETHER, Evaluation, Setup, labels_of, run
 from varsmooth.runs.vote_cache import RememberingClassifier
 from varsmooth.selectors import FixedSelector, MedianSelector
 from varsmooth.sequential import certify_at, certify_until
@@ -103,9 +103,3 @@ class Certifying(Evaluation):
         if isinstance(selector, MedianSelector):
             return selector.n
         return 0 if isinstance(selector, FixedSelector | CascadeSelector) else 1
-
-
-TOGETHER = 32
-"""Images of a block whose votes decide when to stop: as some finish, the others still fill the
-forward passes, and an interruption loses little. Not a function of the batch size, so that a replay
-finds the same blocks."""

@@ -13,7 +13,14 @@ from varsmooth.prediction import predict
 from varsmooth.runs.building import BuiltModel, load_images
 from varsmooth.runs.options import DataOptions, ModelOptions, PredictOptions, RunOptions
 from varsmooth.runs.records import HEADER, Row, Run
-from varsmooth.runs.runner import Evaluation, Setup, images_per_block, labels_of, run
+from varsmooth.runs.runner import (
+    TOGETHER,
+    Evaluation,
+    Setup,
+    images_per_block,
+    labels_of,
+    run,
+)
 
 
 def predict_dataset(
@@ -62,6 +69,9 @@ class Predicting(Evaluation):
 
     settings: PredictOptions
     verb = "predict"
+
+    def block(self, batch_size: int) -> int:
+        return super().block(batch_size) if self.settings.alpha is not None else TOGETHER
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
         found = predict(

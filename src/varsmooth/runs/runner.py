@@ -85,6 +85,12 @@ def images_per_block(n: int, batch_size: int) -> int:
     return max(1, -(-8 * batch_size // n))
 
 
+TOGETHER = 32
+"""Images of a block whose votes decide when to stop: as some finish, the others still fill the
+forward passes, and an interruption loses little. Not a function of the batch size, so that a replay
+finds the same blocks."""
+
+
 def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options: RunOptions) -> Run:
     """Do the evaluation on every image that has no row yet, and return the record.
 
