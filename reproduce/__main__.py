@@ -13,6 +13,7 @@ from reproduce.cascade_gate import CASCADE_GATE
 from reproduce.cascade_rules import CASCADE
 from reproduce.certified import CERTIFIED, TRADEOFF
 from reproduce.committed import has_claims, judge_again, run_experiment, write_pages
+from reproduce.conditioning import CONDITIONING
 from reproduce.harness import Context, Experiment
 from reproduce.memorisation import LONG_RUN, MEMORISATION
 from reproduce.robustness import ATTACK_CONVERGENCE, STRONG_ATTACK, WEAK_ATTACK
@@ -37,6 +38,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         CLIPPING,
         UNIVERSAL,
         UNIVERSAL_EXTENDED,
+        CONDITIONING,
         ABLATION,
         CASCADE,
         CASCADE_ATTACK,

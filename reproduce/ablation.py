@@ -4,8 +4,6 @@ certificates: the paper's three levels against every level and against the sound
 replaying the evidence of `certified`. training: selectors trained alike but for one idea.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -264,17 +262,15 @@ def trained(context: Context, scale: AblationScale, changes: Mapping[str, Any]) 
         "seed": scale.seed,
         **changes,
     }
-    text = json.dumps([part.fingerprint, values], sort_keys=True)
-    folder = context.store / "selectors" / hashlib.sha256(text.encode()).hexdigest()[:20]
+    folder = context.folder("selectors", [part.fingerprint, values])
     if not (folder / CONFIG).is_file():
         train_selector(
             SelectorConfig(
                 out=folder,
                 classifier=classifier,
-                root=context.root,
                 batch_size=min(64, scale.images_per_epoch),
                 learning_rate=2e-3,
-                device="cpu" if context.device == "cpu" else "auto",
+                **context.places,
                 **values,
             )
         )

@@ -427,6 +427,15 @@ class Context:
         subset = None if count == have else f"0:{step * count}:{step}"
         return DataOptions(data=data, split=split, subset=subset, root=self.root)
 
+    def folder(self, kind: str, made_with: Any) -> Path:
+        """The folder in the store of something that was trained with these settings."""
+        return self.store / kind / _digest(made_with)
+
+    @property
+    def places(self) -> dict[str, Any]:
+        """Where training finds its images and where it computes: options of every training."""
+        return {"root": self.root, "device": "cpu" if self.device == "cpu" else "auto"}
+
     @property
     def votes(self) -> Path:
         """The vote cache that all runs share."""
@@ -474,8 +483,7 @@ class Context:
             "data": asdict(replace(data, root=None)),
             "settings": {k: v for k, v in asdict(settings).items() if k != "vote_cache"},
         }
-        text = json.dumps(values, sort_keys=True)
-        return f"{verb}-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+        return f"{verb}-{_digest(values)}"
 
     def _precise(self, model: ModelOptions) -> ModelOptions:
         return replace(model, precision=self.precision)
@@ -485,6 +493,12 @@ class Context:
     ) -> RunOptions:
         folder = self.store / "runs" / self.key(verb, model, data, settings)
         return RunOptions(folder, name, self.batch_size, self.device)  # type: ignore[arg-type]
+
+
+def _digest(values: Any) -> str:
+    """A name for plain values."""
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def _in_use(recommended: dict[str, Any], model: ModelOptions) -> dict[str, Any]:

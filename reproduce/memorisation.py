@@ -5,7 +5,6 @@ is measured over the passes, on these images and on held-out ones: how far σ_s 
 images, and whether the objective gains from it, compared with the best single level.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -161,19 +160,10 @@ def classifier_of(context: Context, scale: MemorisationScale, sigma_a: float, ki
         "held_out_images": 100,
         "network_options": {"norm": "batch"} if kind == "batch" else {},
     }
-    folder = _folder(context, values)
+    folder = context.folder("memorisation", values)
     if not (folder / CONFIG).is_file():
-        train_classifier(ClassifierConfig(out=folder, **_places(context), **values))
+        train_classifier(ClassifierConfig(out=folder, **context.places, **values))
     return str(folder)
-
-
-def _folder(context: Context, values: Mapping[str, Any]) -> Path:
-    text = json.dumps(values, sort_keys=True)
-    return context.store / "memorisation" / hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-def _places(context: Context) -> dict[str, Any]:
-    return {"root": context.root, "device": "cpu" if context.device == "cpu" else "auto"}
 
 
 def observed_training(context: Context, scale: MemorisationScale, classifier: str) -> Any:
@@ -188,9 +178,9 @@ def observed_training(context: Context, scale: MemorisationScale, classifier: st
         "scheme": scale.scheme,
     }
     known = {**values, "f": model.description.classifier.fingerprint, "pool": scale.pool}
-    folder = _folder(context, known)
+    folder = context.folder("memorisation", known)
     folder.mkdir(parents=True, exist_ok=True)
-    config = SelectorConfig(out=folder, classifier=classifier, **_places(context), **values)
+    config = SelectorConfig(out=folder, classifier=classifier, **context.places, **values)
     engine = Engine(choose_device(config.device))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)

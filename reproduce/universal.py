@@ -390,14 +390,6 @@ def universal_claims(
             margin=MARGIN,
             ours=len(swept) + len(learned),
         ),
-        Claim(
-            "The classifier f_u benefits from σ_a as an input",
-            "§3.1, conclusion",
-            "–",
-            "no f_u without this input was trained",
-            "untested",
-            "the paper shows no comparison either",
-        ),
     ]
 
 
