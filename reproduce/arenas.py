@@ -9,7 +9,8 @@ import numpy as np
 
 from reproduce.harness import Claim, Context, Figure, Need, VotingScale, size
 from reproduce.plots import Line, plot_tradeoff
-from reproduce.verdicts import MeanDifference, judged, shown_gap
+from reproduce.verdicts import AnyOf, MeanDifference, judged, shown_gap
+from varsmooth.bounds import Floats
 from varsmooth.report.figures import colours
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.statistics import PairedDifference, Share
@@ -281,15 +282,18 @@ def clean_gap(one: Point, other: Point) -> PairedDifference:
     return PairedDifference.of(one.outcomes.clean_correct, other.outcomes.clean_correct)
 
 
-def averaged(columns: Iterable[Any]) -> MeanDifference:
-    """The mean over settings of one number for each image, with its interval over images."""
-    return MeanDifference(np.mean(list(columns), axis=0).tolist())
+def averaged(columns: Iterable[Any], bound: float = 1.0) -> MeanDifference:
+    """The mean over settings of one number for each image, with its interval over images.
+
+    bound: see `MeanDifference`; 0 for columns that are not shares.
+    """
+    return MeanDifference(np.mean(list(columns), axis=0).tolist(), bound)
 
 
 def over_lams(
     first: Sequence[Point], second: Sequence[Point], column: Callable[[Point], Any]
 ) -> MeanDifference:
-    """A column of some points minus that of others, image by image, mean over the settings."""
+    """Shares of some points minus those of others, image by image, mean over the settings."""
     return averaged(
         1 * column(one) - column(other) for one, other in zip(first, second, strict=True)
     )
@@ -303,25 +307,9 @@ def clean(point: Point) -> Any:
     return point.outcomes.clean_correct
 
 
-def lost(point: Point) -> Any:
-    """1 for each image that is right without the attack and wrong under it."""
-    return (point.outcomes.clean_correct & ~point.outcomes.correct).astype(np.int64)
-
-
 def best(points: Sequence[Point]) -> Point:
     """The most robust, among equals the one with the best clean accuracy; with hindsight."""
     return max(points, key=lambda point: (point.robust.k, point.clean.k))
-
-
-def dominating(points: Sequence[Point], baseline: Point) -> Point:
-    """The one whose smaller gain over the baseline, clean or robust, is largest; with hindsight."""
-    return max(
-        points,
-        key=lambda point: (
-            min(point.robust.k - baseline.robust.k, point.clean.k - baseline.clean.k),
-            point.robust.k + point.clean.k,
-        ),
-    )
 
 
 def spread(points: Sequence[Point]) -> str:
@@ -330,18 +318,24 @@ def spread(points: Sequence[Point]) -> str:
     return f"selected σ_s differ between images by {100 * max(shares):.0f} % (sd/mean) at most"
 
 
-def shift(point: Point) -> Any:
-    """How far the attack moved σ_s relative to what it was, of every image (n,)."""
-    return np.abs(point.outcomes.sigmas / point.outcomes.clean_sigmas - 1)
+def shifts(points: Sequence[Point]) -> Floats:
+    """How far attacks moved σ_s relative to what it was: one row for each point (m, n).
+
+    Columns are the images that were attacked at every point: those that were right without it.
+    """
+    attacked = np.all([clean(point) for point in points], axis=0)
+    moved = [point.outcomes.sigmas / point.outcomes.clean_sigmas - 1 for point in points]
+    found: Floats = np.abs(moved)[:, attacked]
+    return found
 
 
 def moved(points: Sequence[Point]) -> str:
-    """How far the attack moved the σ_s of an image that it had reason to attack, in words."""
-    shares = []
-    for point in points:
-        shifts = shift(point)[clean(point)]
-        shares.append(float(shifts.mean()) if len(shifts) else 0.0)
-    return f"the attack moved σ_s by {100 * max(shares):.1f} % (mean over images) at most"
+    """How far the attack moved the σ_s of an image that it attacked, in words."""
+    shares = [found.mean() for point in points if (found := shifts([point])).size]
+    return (
+        f"the attack moved σ_s by {100 * max(shares, default=0.0):.1f} % (mean over attacked "
+        "images) at most"
+    )
 
 
 def lines_of(arenas: Sequence[Arena], methods: Sequence[str]) -> list[Line]:
@@ -428,17 +422,19 @@ def plane(name: str, caption: str, plots: Mapping[str, Sequence[Line]], **look: 
 
 def chosen_claim(arenas: Sequence[Arena], method: str, source: str) -> Claim:
     """A method against g, both at the setting that held-out images chose."""
-    known = [each for each in arenas if each.chosen]
+
+    def against(each: Arena, rival: Point) -> dict[str, PairedDifference]:
+        mine = each.chosen[method]
+        title = f"{each.title}, γ = {each.eps:g}, {mine.knob} against {rival.knob}"
+        return {title: robust_gap(mine, rival)}
+
     return judged(
-        f"With λ and σ_s chosen in advance, {method} is more robust than g",
+        f"With λ and σ_s chosen on held-out images, {method} is more robust than g",
         f"ours, on {source}",
         [
-            {
-                f"{each.title}, γ = {each.eps:g}, {each.chosen[method].knob} against "
-                f"{rival(each).knob}": robust_gap(each.chosen[method], rival(each))
-                for each in known
-            }
-            for rival in (_chosen_g, _equal_g)
+            against(each, each.chosen[G]) | against(each, each.baseline)
+            for each in arenas
+            if each.chosen
         ],
         f"robust accuracy of {method} minus that of g",
         "both must hold: against the σ_s that held-out images chose and against σ_s = σ_a; the "
@@ -446,26 +442,20 @@ def chosen_claim(arenas: Sequence[Arena], method: str, source: str) -> Claim:
     )
 
 
-def _chosen_g(each: Arena) -> Point:
-    return each.chosen[G]
-
-
-def _equal_g(each: Arena) -> Point:
-    return each.baseline
-
-
-def dominance(arenas: Sequence[Arena], method: str) -> list[dict[str, PairedDifference]]:
-    """Clean and robust gains over g at σ_s = σ_a, where the smaller of both is largest."""
-    chosen = [(each, dominating(each.methods[method], each.baseline)) for each in arenas]
-    return [
-        {
-            f"{method}, {each.title}, γ = {each.eps:g}, {point.knob}, {what}": gap(
-                point, each.baseline
-            )
-            for each, point in chosen
-        }
-        for what, gap in (("clean", clean_gap), ("robust", robust_gap))
-    ]
+def dominance(each: Arena, methods: Sequence[str], rival: Point) -> AnyOf:
+    """Clean and robust gains of methods over one rival, at one λ for all of them."""
+    return AnyOf(
+        [
+            {
+                f"{point.method}, {each.title}, γ = {each.eps:g}, {point.knob}, {what}": gap(
+                    point, rival
+                )
+                for point in points
+                for what, gap in (("clean", clean_gap), ("robust", robust_gap))
+            }
+            for points in zip(*(each.methods[method] for method in methods), strict=True)
+        ]
+    )
 
 
 def most_points(arenas: Sequence[Arena], method: str) -> int:
@@ -473,10 +463,11 @@ def most_points(arenas: Sequence[Arena], method: str) -> int:
     return max((len(each.methods[method]) for each in arenas), default=1)
 
 
-DOMINANCE = "the λ whose smaller gain, clean or robust, is largest, with hindsight"
-
-
 def against_best(arenas: Sequence[Arena], method: str) -> str:
     """The most robust λ against the most robust σ_s, in words."""
     gaps = [robust_gap(best(each.methods[method]), best(each.methods[G])) for each in arenas]
-    return "against the most robust σ_s, with hindsight: " + ", ".join(map(shown_gap, gaps))
+    shown = [
+        f"{each.title}, γ = {each.eps:g} {shown_gap(gap)}"
+        for each, gap in zip(arenas, gaps, strict=True)
+    ]
+    return "robust accuracy against the most robust σ_s, with hindsight: " + ", ".join(shown)

@@ -8,6 +8,7 @@ import csv
 import gzip
 import io
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from importlib import metadata
@@ -21,12 +22,15 @@ from reproduce.harness import (
     Result,
     Scale,
     ScaleName,
+    Verdict,
     VotingScale,
     reductions,
     resized,
 )
 from reproduce.plots import draw
-from reproduce.verdicts import RULES
+from reproduce.robustness import WEAK_GAIN
+from reproduce.universal import DUAL_GAIN, EXTENDED_GAIN
+from reproduce.verdicts import RULES, weakest
 from varsmooth.errors import require
 from varsmooth.files import replace_file
 from varsmooth.models.descriptions import Description, Part
@@ -34,8 +38,8 @@ from varsmooth.report.figures import MISSING, have_matplotlib
 from varsmooth.report.outcomes import Outcomes
 
 CONFIG, CLAIMS, RECORDS, PAGE = "config.json", "claims.json", "records.csv.gz", "README.md"
-UNFINISHED = "unfinished.csv.gz"
-"""Records of an experiment that is still running; commit them to resume on another machine."""
+UNFINISHED, KNOWN = "unfinished.csv.gz", "unfinished.json"
+"""Records and facts of an experiment that still runs; commit them to resume on another machine."""
 Config = dict[str, Any]
 
 
@@ -62,29 +66,49 @@ def run_experiment(
         require(not lacking, f"{experiment.name}: {lacking}")
     evidence = context.evidence
     evidence.earlier = earlier_runs(results)
-    begun = read_records(out / UNFINISHED) if (out / UNFINISHED).is_file() else {}
-    evidence.kept = lambda: _write_records(out / UNFINISHED, begun | evidence.runs)
+    about: Config = {
+        "scale": scale_name,
+        "sizes": asdict(scale),
+        "models": {need.released: _fingerprints(context.about(need)) for need in needs},
+    }
+    resume(evidence, out, about)
     result = experiment.run(context, scale)
     words = ["python -m reproduce", experiment.name]
     words += [f"--{key.replace('_', '-')} {text}" for key, text in sizes.items()]
     words += ["--scale", scale_name] if scale_name != "cpu" else []
     words += ["--variant", context.variant] if context.variant is not None else []
-    models = {need: context.about(need) for need in needs}
-    about = {
+    about |= {
         "command": " ".join(words),
-        "scale": scale_name,
-        "sizes": asdict(scale),
-        "trained": [f"{need.level}: {_trained(model)}" for need, model in models.items()],
+        "trained": [f"{need.level}: {_trained(context.about(need))}" for need in needs],
         "notes": list(result.notes),
         "facts": context.evidence.facts,
-        "models": {need.released: _fingerprints(model) for need, model in models.items()},
         "versions": {name: metadata.version(name) for name in ("varsmooth", "torch", "numpy")},
     }
     write_result(experiment, about, result, out)
     if evidence.runs:
         _write_records(out / RECORDS, evidence.runs)
-    (out / UNFINISHED).unlink(missing_ok=True)
+    for name in (UNFINISHED, KNOWN):
+        (out / name).unlink(missing_ok=True)
     return result
+
+
+def resume(evidence: Evidence, out: Path, about: Config) -> None:
+    """Keep in `out` all that is found from now on, beside what was found before.
+
+    A run has a key and stands for itself. Facts have none: they hold for the same sizes and models.
+    """
+    begun = read_records(out / UNFINISHED) if (out / UNFINISHED).is_file() else {}
+    known = _read(out / KNOWN) if (out / KNOWN).is_file() else {}
+    asked = json.loads(json.dumps(about))
+    if known.get("asked") == asked:
+        evidence.facts |= known["facts"]
+
+    def keep() -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        _write_records(out / UNFINISHED, begun | evidence.runs)
+        replace_file(out / KNOWN, _json({"asked": asked, "facts": evidence.facts}))
+
+    evidence.kept = keep
 
 
 def _write_records(path: Path, runs: Mapping[str, Outcomes]) -> None:
@@ -159,7 +183,8 @@ def small_print_of(experiment: Experiment[Any], about: Config) -> str:
     parts = [f"Scale {about['scale']}" + (f": {'; '.join(less)}" if less else "")]
     if about["trained"]:
         parts.append("Models (σ_a: training): " + "; ".join(about["trained"]))
-    return ". ".join([*parts, *(note.rstrip(".") for note in about["notes"])]) + "."
+    notes = [note[0].upper() + note[1:].rstrip(".") for note in about["notes"]]
+    return ". ".join([*parts, *notes]) + "."
 
 
 def _fingerprints(model: Description) -> dict[str, str | None]:
@@ -269,24 +294,26 @@ def write_pages(results: Path, experiments: Sequence[Experiment[Any]]) -> Path:
     """A page for each experiment, and one with a line for each claim."""
     found = [each for each in experiments if (results / each.name / CONFIG).is_file()]
     require(bool(found), f"{results} holds no result yet; run: python -m reproduce NAME")
-    rows = []
+    rows, verdicts = [], dict[str, Verdict]()
     for experiment in found:
         folder = results / experiment.name
         config, claims = _read(folder / CONFIG), _read(folder / CLAIMS)
+        verdicts |= {c["statement"]: c["verdict"] for c in claims if c["statement"] in HEADLINE}
         (folder / PAGE).write_text(_experiment_page(experiment, config, claims), encoding="utf-8")
         link = f"[{experiment.name}]({experiment.name}/{PAGE})"
         rows += [
             _row(c["statement"], c["source"], _bold(c), c["difference"], c["number"], link)
             for c in claims
         ]
+    rows += [_headline(verdicts)] * bool(verdicts)
     variant = _read(results / found[0].name / CONFIG)["command"].partition("--variant ")[2]
     lines = [
         f"# Results with the selectors of `--variant {variant}`" if variant else "# Results",
         "",
         "Generated by `python -m reproduce claims` from the folders beside it; do not edit. One",
         "line per claim with its most telling number; the experiment's page has all numbers,",
-        "figures and tables. The number is the difference named before it, taken so that above 0",
-        "speaks for the claim; differences in accuracy are in percentage points.",
+        "figures and tables. The number is the difference named before it; positive values",
+        "support the claim; differences in accuracy are in percentage points.",
         *_others(results),
         "",
         _row("claim", "where", "verdict", "difference", "number", "experiment"),
@@ -300,6 +327,25 @@ def write_pages(results: Path, experiments: Sequence[Experiment[Any]]) -> Path:
     page = results / PAGE
     page.write_text("\n".join(lines), encoding="utf-8")
     return page
+
+
+HEADLINE = (WEAK_GAIN, DUAL_GAIN, EXTENDED_GAIN)
+"""The claims that together are the paper's claim of better empirical robustness."""
+
+
+def _headline(verdicts: Mapping[str, Verdict]) -> str:
+    """The paper's headline, from the verdicts on the figures that it rests on."""
+    counts = Counter(verdicts.values())
+    held, failed = counts["confirmed"], counts["refuted"] + counts["partly"]
+    verdict = "partly" if held and failed else weakest(list(verdicts.values()))
+    return _row(
+        "Variational smoothing offers better empirical robustness than conventional smoothing",
+        "abstract, contributions, discussion",
+        _bold({"verdict": verdict}),
+        "",
+        "of its figures: " + ", ".join(f"{count} {word}" for word, count in counts.items()),
+        "Fig. 6b, 8 and App. C, above",
+    )
 
 
 def _row(*cells: str) -> str:

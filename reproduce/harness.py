@@ -220,7 +220,7 @@ class Evidence:
     stands for the runs.
 
     earlier: runs of committed results, complete or not, by key; they are not repeated.
-    kept: called after each run that was computed.
+    kept: called after each run or fact that was computed.
     """
 
     runs: dict[str, Outcomes] = field(default_factory=dict)
@@ -297,7 +297,11 @@ class Context:
 
     def fact(self, name: str, make: Callable[[], Any]) -> Any:
         """A plain value that no record holds: numbers, lists of numbers, or None."""
-        return self.evidence.of(self.evidence.facts, name, make)
+        evidence, known = self.evidence, name in self.evidence.facts
+        found = evidence.of(evidence.facts, name, make)
+        if not known:
+            evidence.kept()
+        return found
 
     def model(self, need: Need) -> str:
         """Name or folder of a model; trains it first if this context does that."""

@@ -1,11 +1,12 @@
 """How a claim is decided: from paired differences and their intervals over images."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from scipy.stats import norm
 
 from reproduce.harness import Claim, Verdict
 from varsmooth.report.statistics import LEVEL, Interval, mean_interval
@@ -14,24 +15,29 @@ MARGIN = 0.02
 """What "not worse" allows in accuracy, unless a claim says otherwise: 2 points."""
 
 RULES = """\
-A claim is a set of differences between methods, paired by image, each taken so that above 0 speaks
-for the claim. The intervals above decide it: 95 % over images, for all differences of the claim
-together, and for all settings if one was chosen as the best on the test images (Bonferroni). On the
-experiment pages each difference has its own 95 % interval.
+A claim is about one or more cases, such as the values of σ_a. A case holds if each of its
+differences lies above 0, for instance in clean and in robust accuracy, at one and the same setting;
+where a claim asks for *some* λ, one λ that does it is enough. Differences are paired by image, and
+positive values support the claim.
 
 | verdict | when |
 |---|---|
-| **confirmed** | at least one interval lies on the claimed side of 0, none on the other |
-| **refuted** | at least one interval lies on the other side of 0, none on the claimed side |
-| **partly** | both |
-| undecided | no interval excludes 0; the number of images that would decide at this difference |
+| **confirmed** | at least one case holds and none fails; if the claim says *each*, all hold |
+| **refuted** | at least one case fails and none holds |
+| **partly** | some cases hold, others fail |
+| undecided | none of these |
 | trivial | true by arithmetic, or nothing could differ |
 | untested | not run |
 
-A claim of *not worse* names its margin: confirmed if every interval lies above −margin, refuted if
-one lies below it, partly if one lies below it and another above. A claim with several parts gets
-the verdict of its weakest part, whose number is shown. Each part must hold, so its interval is for
-the differences of that part together; what refutes it is judged by those of the whole claim.
+The intervals above decide: 95 % over images, widened (Bonferroni) for all cases of the claim and
+for all settings among which one was chosen on the test images. A case fails if an interval lies
+below 0, widened for all differences of the claim, at every λ that might have shown it. On the
+experiment pages each difference has its own 95 % interval. A claim of *not worse* names its margin,
+which takes the place of 0; all its cases must hold. The number of images beside an undecided claim
+would decide it with a probability of 80 %, if the difference is what it seems to be.
+
+The intervals are about images only: each model was trained once, so a claim about training is about
+these models. Each row stands by itself: of sixty rows at 95 %, about three may err.
 """
 
 
@@ -51,11 +57,17 @@ class Difference(Protocol):
 class MeanDifference:
     """The mean of one number per image, such as a difference of differences between runs.
 
+    bound: of shares, 1. Two imaginary images at ±bound then widen the interval (Bonett–Price), so
+    that methods which never differed on a few images do not count as equal on all.
+
     >>> MeanDifference((1, 0, -1, 1, 1)).value
     0.4
+    >>> MeanDifference((0, 0, 0), bound=1).interval().high > 0.5
+    True
     """
 
     values: Sequence[float]
+    bound: float = 0.0
 
     @property
     def n(self) -> int:
@@ -66,7 +78,8 @@ class MeanDifference:
         return float(np.mean(self.values))
 
     def interval(self, level: float = LEVEL) -> Interval:
-        return mean_interval(self.values, level)
+        imagined = [self.bound, -self.bound] if self.bound else []
+        return mean_interval([*self.values, *imagined], level)
 
 
 Gaps = Mapping[str, Difference]
@@ -74,71 +87,168 @@ Gaps = Mapping[str, Difference]
 
 
 @dataclass(frozen=True)
-class Together:
-    """How many statements the intervals of one part must hold for at once.
+class AnyOf:
+    """A case that one of several settings may show, such as one of several λ."""
 
-    for_it: the differences of the part, times the settings among which the method of the claim was
-    chosen on the test images; against_it: those of the whole claim, times the settings of what it
-    is compared with. Parts must all hold, but one of them can refute the claim.
+    settings: Sequence[Gaps]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The cases of a claim, each with the settings that may show it, and what decides them.
+
+    line: the differences must lie above it.
+    every: whether all cases must hold.
+    ours, theirs: among how many settings the one that is compared was chosen on the test images, of
+    the method that the claim is about and of its rival.
     """
 
-    for_it: int
-    against_it: int
+    cases: Sequence[Sequence[Gaps]]
+    line: float = 0.0
+    every: bool = False
+    ours: int = 1
+    theirs: int = 1
 
-    def interval(self, gap: Difference, up: bool) -> Interval:
-        """The interval that may show a difference to be above the line (up), or below it."""
-        count = self.for_it if up else self.against_it
-        return gap.interval(1 - (1 - LEVEL) / max(count, 1))
+    def above(self, case: Sequence[Gaps]) -> float:
+        """The level of an interval that may show a difference to be above the line."""
+        return _shared(len(case) * self.ours * (1 if self.every else len(self.cases)))
 
-    def deciding(self, gap: Difference, line: float) -> Interval:
-        """The interval that may decide on the side where the difference lies."""
-        return self.interval(gap, gap.value >= line)
+    def below(self, case: Sequence[Gaps]) -> float:
+        """The level of an interval that may show a difference to be below it.
+
+        All settings of a case must fail, but any difference of a setting makes it fail.
+        """
+        return _shared(len(self.cases) * max(map(len, case)) * self.theirs)
+
+    def holds(self, case: Sequence[Gaps]) -> bool:
+        level = self.above(case)
+        return any(all(g.interval(level).low > self.line for g in s.values()) for s in case)
+
+    def fails(self, case: Sequence[Gaps]) -> bool:
+        level = self.below(case)
+        return all(any(g.interval(level).high < self.line for g in s.values()) for s in case)
+
+    @property
+    def verdict(self) -> Verdict:
+        held, failed = ([test(case) for case in self.cases] for test in (self.holds, self.fails))
+        if not self.cases:
+            return "untested"
+        if any(failed):
+            return "partly" if any(held) else "refuted"
+        return "confirmed" if (all(held) if self.every else any(held)) else "undecided"
+
+    def best(self, case: Sequence[Gaps]) -> Gaps:
+        """The setting whose smallest difference is largest; with hindsight if there are several."""
+
+        def gain(setting: Gaps) -> tuple[float, float]:
+            values = [gap.value for gap in setting.values()]
+            return min(values), sum(values)
+
+        return max(case, key=gain)
+
+    def decisive(self) -> tuple["Deciding", str]:
+        """The difference to show, and what it says in words.
+
+        It is the one that decided, or the one that would decide with the fewest images.
+        """
+        if self.verdict == "undecided":
+            found = min(self._open(), key=lambda one: one.images)
+            unseen = found.images > 1e9
+            return found, "no difference seen" if unseen else (
+                f"about {_round_up(found.images)} images to {found.verb}"
+            )
+        held, failed = ([c for c in self.cases if test(c)] for test in (self.holds, self.fails))
+        words = {"hold": held, "fail": failed} if len(self.cases) > 1 else {}
+        counts = [f"{len(c)} of {len(self.cases)} {verb}" for verb, c in words.items() if c]
+        if failed:
+            worst = [min(self._of(c, self.below(c)), key=self._clearance) for c in failed]
+            return min(worst, key=self._clearance), ", ".join(counts)
+        least = [min(self._of(c, self.above(c)), key=self._clearance) for c in held]
+        return (min if self.every else max)(least, key=self._clearance), ", ".join(counts)
+
+    def _of(self, case: Sequence[Gaps], level: float) -> list["Deciding"]:
+        """The differences of a case at its best setting."""
+        return [Deciding(title, gap, level) for title, gap in self.best(case).items()]
+
+    def _clearance(self, one: "Deciding") -> float:
+        """How far a difference lies above the line, in half-widths of its interval."""
+        low, high = one.gap.interval(one.level)
+        return (one.gap.value - self.line) / max((high - low) / 2, 1e-12)
+
+    def _open(self) -> list["Deciding"]:
+        """For each case what would refute it, and what would confirm the claim."""
+
+        def needs(setting: Gaps, level: float, side: int) -> list[Deciding]:
+            verb = "confirm" if side > 0 else "refute"
+            return [
+                Deciding(t, g, level, images_needed(g, self.line, level, side), verb)
+                for t, g in setting.items()
+            ]
+
+        def fewest(found: Sequence[Deciding]) -> Deciding:
+            return min(found, key=lambda one: one.images)
+
+        def most(found: Sequence[Deciding]) -> Deciding:
+            return max(found, key=lambda one: one.images)
+
+        against = [
+            most([fewest(needs(setting, self.below(case), -1)) for setting in case])
+            for case in self.cases
+        ]
+        for_it = [
+            fewest([most(needs(setting, self.above(case), 1)) for setting in case])
+            for case in self.cases
+            if not self.holds(case)
+        ]
+        return [*against, (most if self.every else fewest)(for_it)]
 
 
-def verdict_of(
-    gaps: Iterable[Difference], margin: float | None = None, together: Together | None = None
-) -> Verdict:
-    """Whether differences lie above 0, or with a margin, whether all lie above −margin."""
-    found = list(gaps)
-    if not found:
-        return "untested"
-    line, at = -(margin or 0.0), together or Together(len(found), len(found))
-    above = [at.interval(gap, True).low > line for gap in found]
-    below = any(at.interval(gap, False).high < line for gap in found)
-    if below:
-        return "partly" if any(above) else "refuted"
-    return "confirmed" if (all(above) if margin is not None else any(above)) else "undecided"
+class Deciding(NamedTuple):
+    """A difference that decides a claim, or with so many images would confirm or refute it."""
+
+    title: str
+    gap: Difference
+    level: float
+    images: float = 0.0
+    verb: str = ""
+
+
+def _shared(count: int) -> float:
+    """The level of one of `count` intervals that hold together (Bonferroni)."""
+    return 1 - (1 - LEVEL) / max(count, 1)
+
+
+POWER = 0.8
+"""The probability with which the number of images named would decide."""
+
+
+def images_needed(gap: Difference, line: float, level: float, side: int) -> float:
+    """How many images would show, with probability POWER, a difference to be above the line.
+
+    side: 1, or −1 for below. A half-width shrinks as 1/√n; n (w/d)² (1 + z_P/z)² of them, w the
+    half-width, d the distance from the line, z and z_P normal quantiles. 0 if it is shown already,
+    ∞ if the difference seems to be on the other side.
+    """
+    low, high = gap.interval(level)
+    if (low - line if side > 0 else line - high) > 0:
+        return 0.0
+    distance = side * (gap.value - line)
+    if distance <= 1e-9:
+        return math.inf
+    more = 1 + float(norm.ppf(POWER) / norm.ppf((1 + level) / 2))
+    return gap.n * ((high - low) / 2 / distance * more) ** 2
 
 
 def weakest(verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict on all of several parts together."""
+    """The verdict on all of several statements together."""
     order = ("untested", "refuted", "partly", "undecided", "trivial", "confirmed")
     return min(verdicts, key=order.index, default="untested")
-
-
-def images_needed(
-    gaps: Iterable[Difference], margin: float | None = None, together: Together | None = None
-) -> int | None:
-    """How many images would decide, if the clearest open difference is what it seems to be.
-
-    An interval shrinks as 1/√n, so n · (half-width / distance from the line)² images; with a
-    margin, the difference that needs most of them counts. None if it seems to be on the line.
-    """
-    found, line, needed = list(gaps), -(margin or 0.0), list[float]()
-    at = together or Together(len(found), len(found))
-    for gap in found:
-        low, high = at.deciding(gap, line)
-        if low <= line <= high and low < high:  # no width: the two never differed
-            distance = max(abs(gap.value - line), 1e-9)
-            needed.append(gap.n * ((high - low) / 2 / distance) ** 2)
-    count = (max if margin is not None else min)(needed, default=math.inf)
-    return None if count > 1e9 else math.ceil(count)
 
 
 def judged(
     statement: str,
     source: str,
-    gaps: Gaps | Sequence[Gaps],
+    gaps: Gaps | Sequence[Gaps | AnyOf],
     measured: str,
     why: str = "",
     margin: float | None = None,
@@ -147,79 +257,42 @@ def judged(
     ours: int = 1,
     theirs: int = 1,
     unit: str = "points",
+    every: bool = False,
 ) -> Claim:
     """A claim that differences lie above 0, or with a margin, that none lies below −margin.
 
-    gaps: several of them are parts of the claim, which must all hold.
+    gaps: a difference for each case; or the differences of each case, which must all hold.
     measured: what minus what, in words.
     digits: of differences that are not shares, which are shown in points, or in another unit that
     is a hundredth.
     verdict: if it follows from more than these differences.
-    ours, theirs: among how many settings the one that is compared was chosen on the test images, of
-    the method that the claim is about and of its rival.
+    ours, theirs, every: see `Trial`.
     """
-    parts = [gaps] if isinstance(gaps, Mapping) else list(gaps)
-    every = {title: gap for part in parts for title, gap in part.items()}
-    together = [Together(len(part) * ours, len(every) * theirs) for part in parts]
-    verdicts = [
-        verdict_of(part.values(), margin, at) for part, at in zip(parts, together, strict=True)
-    ]
-    verdict = verdict or weakest(verdicts)
-    shown = "; ".join(f"{title}: {shown_gap(gap, digits)}" for title, gap in every.items())
+    cases = [{title: gap} for title, gap in gaps.items()] if isinstance(gaps, Mapping) else gaps
+    settings = [case.settings if isinstance(case, AnyOf) else [case] for case in cases]
+    known = [[s for s in case if s] for case in settings]
+    line, every = -(margin or 0.0), every or margin is not None
+    trial = Trial([case for case in known if case], line, every, ours, theirs)
+    shown = {title: gap for case in trial.cases for title, gap in trial.best(case).items()}
     if margin:
         allowed = f"{margin:g}" if digits is not None else f"{100 * margin:g} {unit}"
-        why = "; ".join(filter(None, (why, f"not worse: by at most {allowed}")))
+        why = "; ".join(filter(None, (why, f"margin, ours: {allowed}")))
     number = "–"
-    if every:
-        places = [i for i, found in enumerate(verdicts) if found == verdict] or range(len(parts))
-        i = max(places, key=lambda i: _still_needed(parts[i], margin, together[i]))
-        title, gap = _clearest(parts[i], margin, verdict, together[i])
-        number = f"{title}: {shown_gap(gap, digits, together[i].deciding(gap, -(margin or 0.0)))}"
-        if verdict == "undecided":
-            count = images_needed(parts[i].values(), margin, together[i])
-            more = "no difference seen" if count is None else f"about {_round_up(count)} images"
-            number += f"; {more}"
-    numbers = {title: gap.value for title, gap in every.items()}
-    long = f"{measured}{f', {unit}' * (digits is None)}: {shown or 'none'}"
-    return Claim(statement, source, number, long, verdict, why, numbers, measured)
+    if trial.cases:
+        found, words = trial.decisive()
+        value = shown_gap(found.gap, digits, found.gap.interval(found.level))
+        number = "; ".join(filter(None, (f"{found.title}: {value}", words)))
+    each = "; ".join(f"{title}: {shown_gap(gap, digits)}" for title, gap in shown.items())
+    long = f"{measured}{f', {unit}' * (digits is None)}: {each or 'none'}"
+    numbers = {title: gap.value for title, gap in shown.items()}
+    return Claim(statement, source, number, long, verdict or trial.verdict, why, numbers, measured)
 
 
-def _still_needed(part: Gaps, margin: float | None, together: Together) -> float:
-    """The images that would decide a part, to find the part that needs most; 0 if it is decided."""
-    if verdict_of(part.values(), margin, together) != "undecided":
-        return 0
-    return images_needed(part.values(), margin, together) or math.inf
-
-
-def _clearest(
-    gaps: Gaps, margin: float | None, verdict: Verdict, together: Together
-) -> tuple[str, Difference]:
-    """The difference that decides: the worst one with a margin, else the one furthest from 0.
-
-    Of an undecided claim it is an open one.
-    """
-    line = -(margin or 0.0)
-    ends = {title: together.deciding(gap, line) for title, gap in gaps.items()}
-    open_ones = {t: g for t, g in gaps.items() if ends[t].low <= line <= ends[t].high}
-    among = open_ones if verdict == "undecided" and open_ones else gaps
-    if margin is not None:
-        title = min(among, key=lambda t: ends[t].low)
-    else:
-        half = {t: max((ends[t].high - ends[t].low) / 2, 1e-12) for t in among}
-        sides = {"confirmed": 1, "refuted": -1}
-
-        def clear(title: str) -> float:
-            value = gaps[title].value
-            return (sides[verdict] * value if verdict in sides else abs(value)) / half[title]
-
-        title = max(among, key=clear)
-    return title, gaps[title]
-
-
-def _round_up(count: int) -> str:
+def _round_up(count: float) -> str:
     """Two digits are enough of an estimate."""
-    step = 10 ** max(len(str(count)) - 2, 0)
-    return f"{-(-count // step) * step:,}"
+    whole = math.ceil(count)
+    step = 10 ** max(len(str(whole)) - 2, 0)
+    return f"{-(-whole // step) * step:,}"
 
 
 def shown_gap(gap: Difference, digits: int | None = None, interval: Interval | None = None) -> str:

@@ -312,8 +312,13 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
     for claim, part in zip(claims[-2:], ("no attack", "sound, clipped"), strict=True):
         gap = average(part) - average("g, ")
         assert claim["numbers"]["σ_a = 0.25"] == pytest.approx(gap)
-    chosen = next(claim for claim in claims if "chosen in advance" in claim["statement"])
+    chosen = next(claim for claim in claims if "chosen on held-out images" in claim["statement"])
     assert chosen["verdict"] != "untested"  # held-out images chose a λ and a σ_s
+    clipped = next(claim for claim in claims if "Clipping" in claim["statement"])
+    assert len(clipped["numbers"]) == 15  # clipped or not at the same λ and D
+    attacked = next(claim for claim in claims if "is attacked" in claim["statement"])
+    assert attacked["verdict"] == "trivial"
+    assert all(gap >= 0 for gap in attacked["numbers"].values())
 
 
 def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:

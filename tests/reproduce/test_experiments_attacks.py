@@ -14,15 +14,16 @@ from torch import nn
 from reproduce.arenas import Arena, Attacks, AttackScale, Point
 from reproduce.committed import read_records
 from reproduce.harness import Context, Need
-from reproduce.robustness import Arenas, strong_claims
+from reproduce.robustness import DOUBLED, Budget, Model, drop_claims, selector_claims
 from tests.reproduce.commands import lines_of, results, run, sized
 from tests.small_models import write_pair
+from varsmooth.bounds import Floats
 from varsmooth.data import load_dataset
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import AttentionSelector, Conv4
 from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.statistics import PairedDifference, mean_interval
+from varsmooth.report.statistics import PairedDifference
 from varsmooth.runs import attacking
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
@@ -155,10 +156,20 @@ class Found:
         """Right before and under the attack."""
         return self._right("prediction", parts) & self.clean(*parts)
 
+    def column(self, name: str, *parts: str) -> Floats:
+        return np.array([float(line[name]) for line in self._run(parts)])
+
+    def shifts(self, *parts: str) -> Floats:
+        """How far the attack moved σ_s of each image."""
+        return np.abs(self.column("sigma", *parts) / self.column("clean_sigma", *parts) - 1)
+
     def _right(self, column: str, parts: tuple[str, ...]) -> Right:
+        return np.array([line[column] == line["label"] for line in self._run(parts)])
+
+    def _run(self, parts: tuple[str, ...]) -> list[dict[str, str]]:
         mine = [line for line in self.lines if line["run"] == ", ".join(parts)]
         assert len(mine) == 8, f"{parts} is not one run of 8 images"
-        return np.array([line[column] == line["label"] for line in mine])
+        return mine
 
 
 class Laboratory:
@@ -195,12 +206,10 @@ def test_weak_attack(tmp_path: Path, experiment: Laboratory) -> None:
     assert list(better["numbers"].values()) == pytest.approx(gains)
     assert list(larger["numbers"].values()) == pytest.approx([gains[1] - gains[0]])
     assert chosen["verdict"] != "untested"
-    shifts = [
-        abs(float(line["sigma"]) / float(line["clean_sigma"]) - 1)
-        for line in found.lines
-        if line["run"] == ", ".join(("g_v", "σ_a = 0.5", "λ = 0.2", *WEAK))
-    ]
-    assert unmoved["numbers"]["σ_a = 0.5"] == pytest.approx(-np.mean(shifts))
+    attacked = found.clean("g_v", "σ_a = 0.5", "λ = 0.2", *WEAK)
+    shifts = found.shifts("g_v", "σ_a = 0.5", "λ = 0.2", *WEAK)
+    assert 0 < attacked.sum() < len(attacked)  # images that are wrong anyway are not attacked
+    assert unmoved["numbers"]["σ_a = 0.5"] == pytest.approx(-shifts[attacked].mean())
     assert {"weak-attack.png", "weak-attack.svg", "weak-attack.md", "weak-attack.csv"} <= {
         path.name for path in tmp_path.iterdir()
     }
@@ -215,79 +224,79 @@ def test_one_model_cannot_show_a_trend(tmp_path: Path, experiment: Laboratory) -
 
 def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
     found = experiment(f"strong-attack {FIXED} --budgets 0.5,2 --sigmas 0.25", tmp_path)
-    stronger, alone, reached, drop, less, *others = found.claims
-    larger, better, clean, further, smaller, traded = others
+    drops, selectors, lambdas = found.claims[:7], found.claims[7:10], found.claims[10:]
+    stronger, alone, drop, less, larger, better, cost = drops
     title, lams = "σ_a = 0.25", ("0", "0.4")
 
-    def lost(method: str, eps: str, lam: str) -> NDArray[np.int64]:
-        about = (method, title, f"λ = {lam}", f"γ = {eps}", "strong attack")
-        return found.clean(*about).astype(int) - found.robust(*about)
+    def names(method: str, eps: str, kind: str) -> list[tuple[str, ...]]:
+        knobs = ["σ_s = 0.25"] if method == "g" else [f"λ = {lam}" for lam in lams]
+        return [(method, title, knob, f"γ = {eps}", f"{kind} attack") for knob in knobs]
 
-    weak = [found.robust("g_v", title, f"λ = {lam}", *WEAK) for lam in lams]
-    strong = [found.robust("g_v", title, f"λ = {lam}", *STRONG) for lam in lams]
-    assert np.mean(weak) != np.mean(strong)
-    of_g = [found.robust("g", title, "σ_s = 0.25", *kind).mean() for kind in (WEAK, STRONG)]
-    assert alone["numbers"][f"g_v, {title}"] == pytest.approx(np.mean(weak) - np.mean(strong))
-    assert stronger["numbers"][f"g, {title}"] == pytest.approx(of_g[0] - of_g[1])
-    of_star = [
-        [found.robust("g_v*", title, f"λ = {lam}", *kind).mean() for lam in lams]
-        for kind in (WEAK, STRONG)
-    ]
-    fell = np.mean(of_star[0]) - np.mean(of_star[1])
-    assert stronger["numbers"][f"g_v*, {title}"] == pytest.approx(fell)
-    assert set(reached["numbers"]) == {f"{title}, γ = 0.5", f"{title}, γ = 2"}
-    assert reached["numbers"][f"{title}, γ = 2"] > -0.01  # these untrained h move
-    drops = (np.mean(weak) - np.mean(strong)) - (of_g[0] - of_g[1])
-    assert drop["numbers"][title] == pytest.approx(drops)
-    excess = {
-        eps: np.mean([lost("g_v", eps, lam) - lost("g_v*", eps, lam) for lam in lams], axis=0)
-        for eps in ("0.5", "2")
-    }
-    assert excess["2"].mean() != 0
-    for eps, values in excess.items():
-        assert less["numbers"][f"{title}, γ = {eps}"] == pytest.approx(values.mean())
-        low, high = (100 * end for end in mean_interval(values))
-        assert f"[{low:+.1f}, {high:+.1f}]".replace("-", "−") in less["measured"]
-    assert larger["numbers"][title] == pytest.approx((excess["2"] - excess["0.5"]).mean())
-    cost = [
-        found.clean("g_v", title, f"λ = {lam}", *STRONG).mean()
-        - found.clean("g_v*", title, f"λ = {lam}", *STRONG).mean()
-        for lam in lams
-    ]
-    assert clean["numbers"][title] == pytest.approx(np.mean(cost))
-    left = clean["numbers"][f"{title}, what is left of 5 points"]
-    assert left == pytest.approx(0.05 - np.mean(cost))
-    star = [found.robust("g_v*", title, f"λ = {lam}", *STRONG) for lam in lams]
-    expected = np.mean(star) - np.mean(strong)
-    assert better["numbers"][f"{title}, γ = 2"] == pytest.approx(expected)
-    ends = [found.clean("g_v*", title, f"λ = {lam}", *STRONG).mean() for lam in lams]
-    assert traded["numbers"] == pytest.approx(
+    def fell(method: str, eps: str) -> float:
+        weak, strong = (
+            np.mean([found.robust(*name) for name in names(method, eps, kind)])
+            for kind in ("weak", "strong")
+        )
+        return float(weak - strong)
+
+    assert stronger["numbers"] == pytest.approx(
+        {f"{method}, {title}": fell(method, "2") for method in ("g", "g_v", "g_v*")}
+    )
+    assert any(stronger["numbers"].values())
+    assert alone["numbers"] == pytest.approx({f"g_v, {title}": fell("g_v", "2")})
+    assert drop["numbers"] == pytest.approx({title: fell("g_v", "2") - fell("g", "2")})
+    excess = {eps: fell("g_v", eps) - fell("g_v*", eps) for eps in ("0.5", "2")}
+    assert any(excess.values())
+    assert less["numbers"] == pytest.approx({f"{title}, γ = {e}": x for e, x in excess.items()})
+    assert larger["numbers"] == pytest.approx({title: excess["2"] - excess["0.5"]})
+    star, plain = (
+        np.mean([found.robust(*name) for name in names(method, "2", "strong")])
+        for method in ("g_v*", "g_v")
+    )
+    assert better["numbers"][f"{title}, γ = 2"] == pytest.approx(star - plain)
+    paid = np.mean(
+        [
+            found.clean(*one).mean() - found.clean(*other).mean()
+            for one, other in zip(
+                names("g_v", "2", "strong"), names("g_v*", "2", "strong"), strict=True
+            )
+        ]
+    )
+    assert cost["numbers"] == pytest.approx(
+        {title: paid, f"{title}, 5 points minus this": 0.05 - paid}
+    )
+
+    def shifted(method: str, eps: str, *others: tuple[str, ...]) -> float:
+        """Mean over the images that were attacked in these runs and in some others."""
+        mine = names(method, eps, "strong")
+        attacked = np.all([found.clean(*name) for name in [*mine, *others]], axis=0)
+        return float(np.mean([found.shifts(*name)[attacked] for name in mine]))
+
+    reached, defended, further = selectors
+    assert reached["numbers"][f"{title}, γ = 2"] == pytest.approx(shifted("g_v", "2") - 0.01)
+    both = [names(method, "2", "strong") for method in ("g_v", "g_v*")]
+    less_moved = shifted("g_v", "2", *both[1]) - shifted("g_v*", "2", *both[0])
+    assert defended["numbers"][f"{title}, γ = 2"] == pytest.approx(less_moved)
+    assert further["numbers"] == pytest.approx(
         {
-            f"{title}, λ = 0 and λ = 0.4, clean": ends[0] - ends[1],
-            f"{title}, λ = 0 and λ = 0.4, robust": star[1].mean() - star[0].mean(),
+            f"{title}, γ = 2 − 0.5": shifted("g_v*", "2") - shifted("g_v*", "0.5"),
+            f"{title}, γ = 2, beyond 1 %": shifted("g_v*", "2") - 0.01,
         }
     )
-    shifts = {
-        eps: [
-            abs(float(line["sigma"]) / float(line["clean_sigma"]) - 1)
-            for line in found.lines
-            if line["run"].startswith(f"g_v*, {title}, ") and f"γ = {eps}, strong" in line["run"]
-        ]
-        for eps in ("0.5", "2")
-    }
-    moved = np.mean(shifts["2"]) - np.mean(shifts["0.5"])
-    assert further["numbers"][title] == pytest.approx(moved)
-    assert further["numbers"][f"{title}, γ = 2"] == pytest.approx(np.mean(shifts["2"]) - 0.01)
-    levels = [
-        [
-            float(line["clean_sigma"])
-            for line in found.lines
-            if line["run"] == ", ".join(("g_v*", title, f"λ = {lam}", *STRONG))
-        ]
-        for lam in lams
-    ]
-    expected = (np.mean(levels[1]) - np.mean(levels[0])) / 0.25
-    assert smaller["numbers"][f"{title}, λ = 0 and λ = 0.4, σ_s"] == pytest.approx(expected)
+    smaller, traded = lambdas
+    first, last = names("g_v*", "2", "strong")
+    ends = f"{title}, λ = 0 and λ = 0.4"
+    robuster = found.robust(*last).mean() - found.robust(*first).mean()
+    assert traded["numbers"] == pytest.approx(
+        {
+            f"{ends}, clean": found.clean(*first).mean() - found.clean(*last).mean(),
+            f"{ends}, robust": robuster,
+        }
+    )
+    wider = found.column("clean_sigma", *last).mean() - found.column("clean_sigma", *first).mean()
+    assert smaller["numbers"] == pytest.approx(
+        {f"{ends}, σ_s / σ_a": wider / 0.25, f"{ends}, robust": robuster}
+    )
 
 
 def point(method: str, right: int, of: int = 8) -> Point:
@@ -312,7 +321,9 @@ def test_what_any_smoothing_loses_to_the_strong_attack_is_no_fault_of_h() -> Non
     methods = {name: [point(name, right)] for name, right in (("g_v", 4), ("g_v*", 5))}
     at = Arena("σ_a = 0.25", point("g", 6), methods)
     weak = {name: [point(name, 8)] for name in ("g", "g_v", "g_v*")}
-    stronger, _, reached, drop, less, *_ = strong_claims([Arenas(0.25, [at], weak)], "one h")
+    models = [Model(0.25, [Budget(at, weak)])]
+    stronger, _, drop, less, *_ = drop_claims(models, "one h")
+    reached, defended, further = selector_claims(models)
     assert stronger.numbers == {
         "g, σ_a = 0.25": 2 / 8,
         "g_v, σ_a = 0.25": 4 / 8,
@@ -320,6 +331,8 @@ def test_what_any_smoothing_loses_to_the_strong_attack_is_no_fault_of_h() -> Non
     }
     assert reached.numbers == {"σ_a = 0.25, γ = 0.3": -0.01}  # σ_s is where it was
     assert reached.verdict == "refuted"
+    assert defended.numbers == {"σ_a = 0.25, γ = 0.3": 0.0}
+    assert further.verdict == "untested"  # one γ
     assert drop.numbers == {"σ_a = 0.25": (8 - 4) / 8 - (8 - 6) / 8}
     assert less.numbers == {"σ_a = 0.25, γ = 0.3": 1 / 8}
 
@@ -327,21 +340,32 @@ def test_what_any_smoothing_loses_to_the_strong_attack_is_no_fault_of_h() -> Non
 def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
     words = f"clipping {FIXED} --eps 2 --held-out 5 --held-out-draws 11 --sigmas 0.25"
     found = experiment(words, tmp_path)
-    better, chosen, effective, alike, centre, width = found.claims
+    better, best_g, chosen, effective, defended, alike, centre, width = found.claims
     title = "σ_a = 0.25"
     about = (title, "σ_s = 0.25", *STRONG)
     base_clean, base = found.clean("g", *about), found.robust("g", *about)
-    for method in ("g_v*", "g_v*, clipped"):
-        pairs = [
-            (
+    settings = [
+        [
+            gap
+            for method in ("g_v*", "g_v*, clipped")
+            for gap in (
                 float(found.clean(method, title, f"λ = {lam}", *STRONG).mean() - base_clean.mean()),
                 float(found.robust(method, title, f"λ = {lam}", *STRONG).mean() - base.mean()),
             )
-            for lam in ("0", "0.4")
         ]
-        best = max(pairs, key=lambda pair: (min(pair), sum(pair)))
-        gaps = [v for k, v in better["numbers"].items() if k.startswith(f"{method}, {title}")]
-        assert gaps == pytest.approx(best)
+        for lam in ("0", "0.4")
+    ]
+    best = max(settings, key=lambda gaps: (min(gaps), sum(gaps)))
+    assert list(better["numbers"].values()) == pytest.approx(best)
+    assert len(best_g["numbers"]) == 4
+    attacked = found.clean("g_v*", title, "λ = 0", *STRONG) & found.clean(
+        "g_v*, clipped", title, "λ = 0", *STRONG
+    )
+    bare, bounded = (
+        found.shifts(method, title, "λ = 0", *STRONG)[attacked].mean()
+        for method in ("g_v*", "g_v*, clipped")
+    )
+    assert defended["numbers"][f"{title}, λ = 0"] == pytest.approx(bare - bounded)
     clipped = found.robust("g_v*, clipped", title, "λ = 0.4", *STRONG)
     gap = PairedDifference.of(clipped, found.robust("g_v*", title, "λ = 0.4", *STRONG))
     assert alike["numbers"][f"{title}, λ = 0.4"] == pytest.approx(gap.value)
@@ -377,20 +401,23 @@ def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
 def test_universal(tmp_path: Path, experiment: Laboratory) -> None:
     words = f"universal {FIXED} --eps 2 --universal-lams 0,0.5 --levels 0.25 --sigmas 0.25,0.5"
     found = experiment(words, tmp_path)
-    same, selector, growth, replaced, conditional = found.claims
-    assert conditional["verdict"] == "untested"
+    same, selector, growth, growth_of_star, replaced = found.claims
     gains = []
     for sigma in ("0.25", "0.5"):
         one = found.robust("g", "σ_a′ = 1", f"σ_s = {sigma}", *STRONG)
         other = found.robust("g", f"σ_a = {sigma}", f"σ_s = {sigma}", *STRONG)
         gains.append(one.mean() - other.mean())
         assert same["numbers"][f"σ_a = {sigma}, robust"] == pytest.approx(gains[-1])
-    assert growth["numbers"]["g, σ_a = 0.5 − 0.25"] == pytest.approx(gains[1] - gains[0])
+    name = "g, σ_a = 0.5 − 0.25, robust"
+    assert growth["numbers"][name] == pytest.approx(gains[1] - gains[0])
+    assert set(growth_of_star["numbers"]) == {
+        f"g_v*, σ_a = 0.5 − 0.25, {what}" for what in ("clean", "robust")
+    }
     assert [sum(f"σ_a = {s}," in title for title in selector["numbers"]) for s in (0.25, 0.5)] == [
         2,
         2,
     ]
-    assert all(title.startswith("σ_a = 0.5 by") for title in replaced["numbers"])
+    assert all("against σ_a = 0.5," in title for title in replaced["numbers"])
     assert "selector" in found.config["models"]["cifar10-universal-1.00"]
 
 
@@ -438,10 +465,10 @@ def test_attack_convergence(tmp_path: Path, experiment: Laboratory) -> None:
     expected = {
         "g_v*, σ_a = 0.25, PGD steps 2 → 4": robust("g_v*", 4, 2, median(3)) - star,
         "g_v*, σ_a = 0.25, EOT draws per step 2 → 4": robust("g_v*", 2, 4, median(3)) - star,
-        "g_v*, σ_a = 0.25, everything doubled": robust("g_v*", 4, 4, median(7)) - star,
+        f"g_v*, σ_a = 0.25, {DOUBLED}": robust("g_v*", 4, 4, median(7)) - star,
         "g_v, σ_a = 0.25, PGD steps 2 → 4": robust("g_v", 4, 2, median(3), two) - plain,
         "g_v, σ_a = 0.25, EOT draws per step 2 → 4": robust("g_v", 2, 4, median(3), two) - plain,
-        "g_v, σ_a = 0.25, everything doubled": robust("g_v", 4, 4, median(7), two) - plain,
+        f"g_v, σ_a = 0.25, {DOUBLED}": robust("g_v", 4, 4, median(7), two) - plain,
         "g_v, weak attack, σ_a = 0.25, PGD steps 2 → 4": robust("g_v", 4, 2, median(3), kind="weak")
         - weak,
     }
