@@ -15,9 +15,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reproduce.certified import TABLE_1
-from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, Verdict, size
+from reproduce.harness import (
+    Claim,
+    Context,
+    Experiment,
+    Figure,
+    Need,
+    Result,
+    Verdict,
+    outcomes,
+    size,
+)
 from reproduce.plots import ChosenLevels, Curve, plot_curves, plot_levels
-from reproduce.replay import CPU, Certified, CertifyScale, medians_of, outcomes
+from reproduce.replay import CPU, Certified, CertifyScale, medians_of
 from reproduce.verdicts import MARGIN, MeanDifference, judged
 from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.models.descriptions import CONFIG, describe

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from reproduce.harness import Claim, Context, Figure, Need, VotingScale, size
+from reproduce.harness import Claim, Context, Figure, Need, VotingScale, outcomes, size
 from reproduce.plots import Line, plot_tradeoff
 from reproduce.verdicts import AnyOf, MeanDifference, judged, shown_gap
 from varsmooth.bounds import Floats
@@ -157,8 +157,8 @@ class Attacks:
         name = f"{method}, {need.title}, {knob}, γ = {self.eps:g}, {self.kind} attack{self.suffix}"
 
         def make() -> Outcomes:
-            run = self.context.attack(name, model(), self._images(), self._settings(method))
-            return Outcomes.of(run.header, run.rows())
+            settings = self._settings(method)
+            return outcomes(self.context.attack(name, model(), self._images(), settings))
 
         def key() -> str:
             return self.context.key("attack", model(), self._images(), self._settings(method))

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from reproduce.cascade_votes import Certified, VoteScale, at_equal_total, certify_with, votes_of
-from reproduce.harness import Claim, Context, Experiment, Figure, Result, size
+from reproduce.harness import Claim, Context, Experiment, Figure, Result, outcomes, size
 from reproduce.plots import Curve, plot_curves
-from reproduce.replay import outcomes
 from reproduce.verdicts import MARGIN, MeanDifference, judged
 from varsmooth.bounds import average_certified_radius
 from varsmooth.cascade import Stages, cascade_radii

@@ -290,8 +290,7 @@ class Context:
         """The outcomes of a run of predictions under this name."""
 
         def make() -> Outcomes:
-            run = self.predict(name, *asked())
-            return Outcomes.of(run.header, run.rows())
+            return outcomes(self.predict(name, *asked()))
 
         return self.run(name, make, lambda: self.key("predict", *asked()))
 
@@ -497,6 +496,10 @@ class Context:
     ) -> RunOptions:
         folder = self.store / "runs" / self.key(verb, model, data, settings)
         return RunOptions(folder, name, self.batch_size, self.device)  # type: ignore[arg-type]
+
+
+def outcomes(run: Run) -> Outcomes:
+    return Outcomes.of(run.header, run.rows())
 
 
 def _digest(values: Any) -> str:

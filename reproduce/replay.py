@@ -273,9 +273,9 @@ def levels_between(medians: Floats, percentiles: Sequence[float]) -> tuple[float
 
 
 def selector_options(
-    context: Context, need: Need, lam: float, levels: Sequence[float], draws: int = 1001
+    context: Context, need: Need, lam: float, levels: Sequence[float]
 ) -> ModelOptions:
-    """g_v* on these levels, σ_m = σ_a, whatever its description recommends; draws=1 gives g_v.
+    """g_v* on these levels, σ_m = σ_a, whatever its description recommends.
 
     The bounds of the clip are wider than h's own range: they clip nothing.
     """
@@ -288,7 +288,7 @@ def selector_options(
         sigma_m=told,
         clip=(told / 20, told * 20),
         levels=list(levels),
-        n_median=draws,
+        n_median=1001,
     )
 
 
@@ -364,14 +364,10 @@ class Certified:
 
         return self.context.run(name, lambda: self.table.fixed(level), key)
 
-    def paper(
-        self, lam: float, distance: float, clip: Clip = None, *, every_level: bool = False
-    ) -> Outcomes:
-        """g_v* with attack on h: the paper's three levels at D, or every level between."""
-        what = f"attack on h, D = {distance:g}" + ", every level" * every_level
-        return self._replayed(
-            lam, what, clip, lambda found: found.paper(distance, clip, every_level=every_level)
-        )
+    def paper(self, lam: float, distance: float, clip: Clip = None) -> Outcomes:
+        """g_v* with attack on h: the paper's three levels at D."""
+        what = f"attack on h, D = {distance:g}"
+        return self._replayed(lam, what, clip, lambda found: found.paper(distance, clip))
 
     def conditional(self, lam: float) -> Outcomes:
         """g_v* without attack on h."""
@@ -453,7 +449,3 @@ class Certified:
 
         lam, level = self.context.fact(f"chosen on val, σ_a = {self.sigma_a:g}", make)
         return lam, level
-
-
-def outcomes(run: Run) -> Outcomes:
-    return Outcomes.of(run.header, run.rows())
