@@ -295,11 +295,15 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
         expected = accuracy("no attack", r) - accuracy("σ_s = 0.25", r)
         assert claims[0]["numbers"][f"σ_a = 0.25, r = {r:g}"] == pytest.approx(expected)
 
-    highest = max(float(line["sigma"]) for line in lines if "no attack" in line["run"])
-    reach = float(class_radius(60, 60, highest, 0.05))
+    levels: dict[str, list[float]] = {}
+    for line in lines:
+        if "no attack" in line["run"]:
+            levels.setdefault(line["run"], []).append(float(line["sigma"]))
+    usual = max(float(np.median(each)) for each in levels.values())
+    reach = float(class_radius(60, 60, usual, 0.05))
     for r in (0.375, 0.5):  # what no vote could prove is not held against g_v*
         assert (f"σ_a = 0.25, r = {r:g}" in claims[0]["numbers"]) == (r <= reach)
-        assert (f"could reach r = {r:g}" in claims[0]["why"]) == (r > reach)
+        assert (f"cannot reach r = {r:g}" in claims[0]["why"]) == (r > reach)
 
     def average(part: str) -> float:
         """The largest average radius of the runs whose name has this part."""
