@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.ablation import ABLATION
+from reproduce.attainable import ATTAINABLE
 from reproduce.cascade_attack import CASCADE_ATTACK
 from reproduce.cascade_gate import CASCADE_GATE
 from reproduce.cascade_rules import CASCADE
@@ -29,6 +30,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         PERCENTILES,
         SELECTOR_BOUNDS,
         CERTIFIED,
+        ATTAINABLE,
         MEMORISATION,
         LONG_RUN,
         CLEAN,
