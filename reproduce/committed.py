@@ -387,10 +387,19 @@ def _experiment_page(
             f"## {claim['statement']}: {claim['verdict']}",
             "",
             f"- where: {claim['source']}",
-            f"- measured: {claim['measured']}",
+            *_measured(claim),
             *([f"- notes: {claim['why']}"] if claim["why"] else []),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _measured(claim: dict[str, Any]) -> list[str]:
+    """What was measured, with a line for each difference."""
+    what, line = claim["difference"], f"- measured: {claim['measured']}"
+    if not what:
+        return [line]
+    unit, _, each = claim["measured"].removeprefix(what).partition(": ")
+    return [f"- measured: {what}{unit}", *(f"    - {one}" for one in each.split("; "))]
 
 
 def _read(path: Path) -> Any:
