@@ -123,10 +123,14 @@ def has_claims(folder: Path) -> bool:
 def judge_again(experiment: Experiment[Any], folder: Path) -> None:
     """Rewrite figures, tables and claims from the evidence of a folder; nothing is computed."""
     config = _read(folder / CONFIG)
+    write_result(experiment, config, result_of(experiment, folder, config), folder)
+
+
+def result_of(experiment: Experiment[Any], folder: Path, config: Config) -> Result:
+    """What follows from the evidence of a folder."""
     records = read_records(folder / RECORDS) if (folder / RECORDS).is_file() else {}
     context = Context(folder, evidence=Evidence(records, config["facts"], complete=True))
-    result = experiment.run(context, scale_of(experiment, config))
-    write_result(experiment, config, result, folder)
+    return experiment.run(context, scale_of(experiment, config))
 
 
 def scale_of(experiment: Experiment[Any], config: Config) -> Scale:

@@ -1,10 +1,28 @@
-"""What an interrupted experiment keeps, and what it may use again."""
+"""What an interrupted experiment keeps and may use again; that committed results stand."""
 
+import json
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from reproduce.committed import resume
+import pytest
+
+from reproduce.__main__ import EXPERIMENTS
+from reproduce.committed import has_claims, result_of, resume
 from reproduce.harness import Context, Evidence
+
+RESULTS = Path(__file__).parents[2] / "results"
+COMMITTED = [
+    path.parent for path in sorted(RESULTS.glob("**/claims.json")) if has_claims(path.parent)
+]
+
+
+@pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: str(folder.relative_to(RESULTS)))
+def test_committed_claims_follow_from_their_records(folder: Path) -> None:
+    """By this code: run `python -m reproduce claims` after a change of how claims are judged."""
+    config, claims = (json.loads((folder / f"{n}.json").read_text()) for n in ("config", "claims"))
+    found = result_of(EXPERIMENTS[folder.name], folder, config).claims
+    assert json.loads(json.dumps([asdict(claim) for claim in found])) == claims
 
 
 def test_facts_are_kept_for_the_same_sizes_and_models(tmp_path: Path) -> None:
