@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from reproduce.verdicts import (
     AnyOf,
     Difference,
     MeanDifference,
+    Trial,
     images_needed,
     judged,
     shown_gap,
@@ -166,3 +168,23 @@ def test_a_number_says_what_it_is_and_never_looks_like_zero_where_it_is_not() ->
     tiny = MeanDifference([1e-4 + 1e-6 * (-1) ** k for k in range(100)])
     assert shown_gap(tiny) == "+0.010 [+0.010, +0.010]"
     assert shown_gap(MeanDifference([0.0] * 9)) == "+0.0, the same on every image"
+
+
+@pytest.mark.parametrize("settings", [1, 5])
+@pytest.mark.parametrize("every", [False, True])
+def test_a_claim_without_a_difference_is_seldom_decided(settings: int, every: bool) -> None:
+    """Four cases whose clean accuracy gains, while robust accuracy does not differ at any λ."""
+    rng = np.random.default_rng(settings)
+    trials, n, verdicts = 400, 500, []
+    for _ in range(trials):
+        cases = []
+        for _ in range(4):
+            counts = rng.multinomial(n, [0.05, 0.05, 0.9], size=settings)
+            gaps = [PairedDifference(int(a), int(b), n) for a, b, _ in counts]
+            gain = PairedDifference(n // 5, 0, n)
+            cases.append([{"clean": gain, "robust": gap} for gap in gaps])
+        verdicts.append(Trial(cases, every=every).verdict)
+    for decided in ("confirmed", "refuted"):
+        assert binom.sf(verdicts.count(decided) - 1, trials, 0.05) > 1e-6
+    if settings == 1 and not every:
+        assert len(set(verdicts)) > 1  # it can err
