@@ -44,7 +44,7 @@ from varsmooth.report.figures import colours
 from varsmooth.report.statistics import Interval, mean_interval
 from varsmooth.report.tables import Cell, Table
 from varsmooth.selectors import FixedSelector
-from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+from varsmooth.smoothing import Selector, SmoothedClassifier, evaluation_mode
 from varsmooth.training import ClassifierConfig, SelectorConfig, train_classifier
 from varsmooth.training.loop import evenly_spaced, fit
 from varsmooth.training.tasks import SelectorTask
@@ -245,68 +245,79 @@ class Observer:
         if done not in self.scale.measured or str(done) in self.seen:
             return
         training = self.task.module.training
-        self.seen[str(done)] = {
-            which: {f"{lam:g}": self._measure(which, lam) for lam in self.scale.lams}
-            for which in self.sets
-        }
+        seen: dict[str, dict[str, Any]] = {which: {} for which in self.sets}
+        for lam in self.scale.lams:
+            for which, found in self._measure(lam).items():
+                seen[which][f"{lam:g}"] = found
+        self.seen[str(done)] = seen
         self.task.module.train(training)
         replace_file(self.path, json.dumps(self.seen).encode())
 
-    def _measure(self, which: str, lam: float) -> dict[str, Any]:
-        sigma, objective = self._of_h(self.sets[which], lam)
-        gain = self._of_best_constant(which, lam) - objective
-        low, high = np.percentile(sigma, [5, 95])
-        return {
-            "low": float(low),
-            "high": float(high),
-            "objective": float(objective.mean()),
-            "gain": [float(gain.mean()), *mean_interval(gain)],
-        }
+    def _measure(self, lam: float) -> dict[str, dict[str, Any]]:
+        """For each set of images the range of σ_s, the objective, and the gain over one level.
+
+        The level is the best for the training images among those of the table and h's own mean.
+        """
+        of_h = {which: self._of_h(data, lam) for which, data in self.sets.items()}
+        mean = float(of_h[SETS[0]][0].mean())
+        constant = {which: self._of_constants(which, lam, mean) for which in self.sets}
+        best = int(constant[SETS[0]].mean(axis=0).argmin())
+        seen = {}
+        for which, (sigma, objective) in of_h.items():
+            gain = constant[which][:, best] - objective
+            low, high = np.percentile(sigma, [5, 95])
+            seen[which] = {
+                "low": float(low),
+                "high": float(high),
+                "objective": float(objective.mean()),
+                "gain": [float(gain.mean()), *mean_interval(gain)],
+            }
+        return seen
 
     def _of_h(self, data: ImageDataset, lam: float) -> tuple[Floats, Floats]:
         """The level that h chooses for each image, and its objective there: (n,) each."""
+        self.task.learned.lam = lam
+        return self._objective(data, lam, self.task.smoothed.selector)
+
+    def _objective(
+        self, data: ImageDataset, lam: float, chooses: Selector
+    ) -> tuple[Floats, Floats]:
+        """The level of each image, and its objective there: (n,) each."""
         task, levels, losses = self.task, [], []
         device = next(task.module.parameters()).device
         smoothed = SmoothedClassifier(
             task.smoothed.classifier, FixedSelector(1.0), samples=self.scale.draws
         )
-        task.learned.lam = lam
         with evaluation_mode(task.smoothed), torch.no_grad():
             for images, labels, ids in data.batches(100):
                 assert labels is not None
                 x, y = images.to(device), labels.to(device)
                 noise = NoiseStream.make(len(x), self.scale.seed, ids).scoped("memorisation")
-                sigma = task.smoothed.selector(x, noise)
+                sigma = chooses(x, noise)
                 scores = smoothed.scores(x, sigma, noise)
                 loss = variational_loss(scores, y, sigma, task.sigma_t, lam, x[0].numel())
                 levels.append(sigma.cpu().double())
                 losses.append(loss.cpu().double())
         return torch.cat(levels).numpy(), torch.cat(losses).numpy()
 
-    def _of_best_constant(self, which: str, lam: float) -> Floats:
-        """The objective of each image (n,) at the level that is best for the training images."""
-
-        def table(name: str) -> LossTable:
-            if name not in self.tables:
-                sigma_a = self.task.learned.sigma_a
-                self.tables[name] = tabulate(
-                    self.task.smoothed.classifier,
-                    self.sets[name],
-                    [sigma_a * ratio for ratio in RATIOS],
-                    sigma_a,
-                    2 * self.scale.draws,  # in halves: as many copies as behind h's objective
-                    self.scale.seed,
-                )
-            return self.tables[name]
-
-        def objective(name: str) -> Tensor:  # (n, levels)
-            found = table(name)
-            penalty = lam * gaussian_kl(found.levels, self.task.sigma_t)
-            return (1 - lam) * found.cross_entropy.mean(dim=0) + penalty
-
-        best = int(objective(SETS[0]).mean(dim=0).argmin())
-        column: Floats = objective(which)[:, best].double().numpy()
-        return column
+    def _of_constants(self, which: str, lam: float, mean: float) -> Floats:
+        """The objective of each image at each level of the table and at one more: (n, levels)."""
+        sigma_a = self.task.learned.sigma_a
+        if which not in self.tables:
+            self.tables[which] = tabulate(
+                self.task.smoothed.classifier,
+                self.sets[which],
+                [sigma_a * ratio for ratio in RATIOS],
+                sigma_a,
+                2 * self.scale.draws,  # in halves: as many copies as behind h's objective
+                self.scale.seed,
+            )
+        table = self.tables[which]
+        penalty = lam * gaussian_kl(table.levels, self.task.sigma_t)
+        every = ((1 - lam) * table.cross_entropy.mean(dim=0) + penalty).double().numpy()
+        _, own = self._objective(self.sets[which], lam, FixedSelector(mean))
+        found: Floats = np.column_stack([every, own])
+        return found
 
 
 def width(seen: Mapping[str, Any]) -> float:
@@ -354,7 +365,8 @@ def _table(found: Sequence[Study], scale: MemorisationScale) -> Table:
         "memorisation",
         "What h chooses after some passes over its training images: middle of the 5–95 % range of "
         "σ_s and its width relative to it, the objective, and what it gains over the best single "
-        "level (chosen on the training images), with 95 % intervals over images.",
+        "level (of twelve and h's own mean, chosen on the training images), with 95 % intervals "
+        "over images.",
         ["model", "λ", "passes", "images", "middle", "width %", "objective", "gain"],
         rows,
     )
