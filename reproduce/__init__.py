@@ -15,7 +15,7 @@ An experiment is an `Experiment` in the file of its family, listed in `__main__`
 
 harness: what an experiment is, and its models, images, runs and evidence; replay: one table of
 votes serves every λ, D and clip; certified, selection: the certificates; arenas, robustness,
-universal: the attacks; ablation, conditioning, memorisation, tabulated, attainable: what each idea
-is worth; cascade_rules, cascade_votes, cascade_attack, cascade_gate: beyond the paper; verdicts:
-how claims are decided; plots; committed: the folder of a result.
+clipping, universal: the attacks; ablation, conditioning, memorisation, tabulated, attainable: what
+each idea is worth; cascade_rules, cascade_votes, cascade_attack, cascade_gate: beyond the paper;
+verdicts: how claims are decided; plots; committed: the folder of a result.
 """

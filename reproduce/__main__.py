@@ -13,13 +13,14 @@ from reproduce.cascade_attack import CASCADE_ATTACK
 from reproduce.cascade_gate import CASCADE_GATE
 from reproduce.cascade_rules import CASCADE
 from reproduce.certified import CERTIFIED, TRADEOFF
+from reproduce.clipping import CLIPPING
 from reproduce.committed import has_claims, judge_again, run_experiment, write_pages
 from reproduce.conditioning import CONDITIONING
 from reproduce.harness import Context, Experiment
 from reproduce.memorisation import LONG_RUN, MEMORISATION
 from reproduce.robustness import ATTACK_CONVERGENCE, STRONG_ATTACK, WEAK_ATTACK
 from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
-from reproduce.universal import CLIPPING, UNIVERSAL, UNIVERSAL_EXTENDED
+from reproduce.universal import UNIVERSAL, UNIVERSAL_EXTENDED
 from varsmooth.cli import exit_code
 from varsmooth.cli.parser import WrongUsage
 

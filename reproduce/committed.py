@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from reproduce.clipping import DUAL_GAIN
 from reproduce.harness import (
     Context,
     Evidence,
@@ -29,7 +30,7 @@ from reproduce.harness import (
 )
 from reproduce.plots import draw
 from reproduce.robustness import WEAK_GAIN
-from reproduce.universal import DUAL_GAIN, EXTENDED_GAIN
+from reproduce.universal import EXTENDED_GAIN
 from reproduce.verdicts import RULES, weakest
 from varsmooth.errors import require
 from varsmooth.files import replace_file
