@@ -213,7 +213,7 @@ def soundness_claims(found: Sequence[Soundness]) -> list[Claim]:
         ),
         Claim(
             "The paper's three-level approximation exceeds the radius over all levels",
-            "ours, on §3.2",
+            "ours, on Experiment A",
             f"{total.k} of {total.n} images",
             f"larger than the exhaustive radius for {total.k} of {total.n} images, in {cases} of "
             f"{len(exceeded) * total.n} cases (image × σ_a × λ × D)"
@@ -388,7 +388,7 @@ class Variants:
             "Selectors identical except for one idea of their training: σ_s on held-out images, "
             "and on test images the certified accuracy at r = 0 in % and the average radius, h "
             "unattacked. 95 % intervals over images.",
-            ["selector", "λ", "mean σ_s", "sd of σ_s", "certified right", "ACR"],
+            ["selector", "λ", "mean σ_s", "sd of σ_s", "certified at r = 0", "ACR"],
             rows,
         )
 
@@ -415,7 +415,7 @@ class Variants:
                 f"λ = {a.lam:g}": PairedDifference.of(a.outcomes.correct, b.outcomes.correct)
                 for a, b in pairs
             },
-            "accuracy with one h for all λ minus that with an h for this λ",
+            "certified accuracy at r = 0 with one h for all λ minus that with an h for this λ",
             f"same number of training steps; mean σ_s {'; '.join(means)}",
             margin=MARGIN,
         )

@@ -187,8 +187,10 @@ def run(context: Context, scale: AttainableScale) -> Result:
         "attainable",
         "The objective (1−λ) CE + λ KL on held-out images, σ_t = 2 σ_a: of the best single level, "
         "and how much lower it is with a level for each tenth of the images by the confidence of f "
-        "(least sure to surest), and with each image's best level, chosen with the label. Choices "
-        "are made on one half and measured on the other; 95 % intervals over images.",
+        "(least sure to surest), and with each image's best level, chosen with the label. The "
+        "oracle chooses on one half of the draws and is measured on the other, levels by "
+        "confidence on halves of the images; the single level is chosen on all images. 95 % "
+        "intervals over images.",
         ["model", "λ", "best σ", "objective", "by confidence", "oracle", "levels by confidence"],
         rows,
     )

@@ -191,7 +191,7 @@ def close_claim(swept: Sequence[Outcomes], levels: Sequence[float], sigma_a: flo
     ends = dict.fromkeys(_nearest(levels, share * sigma_a) for share in (0.5, 2.0))
     return judged(
         "f trained with a fixed σ_a works well with σ_s close to σ_a",
-        "§3.1, on Fig. 2b",
+        "§3.1: “is expected to work well”, on Fig. 2b",
         [
             {
                 f"σ_s = {levels[at]:.3g} − {levels[end]:.3g}": MeanDifference(
@@ -448,7 +448,7 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
         clipping_claim(methods, scale),
         Claim(
             "Dual smoothing requires more computing resources",
-            "discussion",
+            "discussion: “potentially”",
             f"{scale.n_select} evaluations of h in addition to {scale.n} votes of f",
             f"{scale.n_select} evaluations of h in addition to {scale.n} votes of f, cast at three "
             "levels if h may be attacked",
@@ -494,9 +494,10 @@ def out_of_reach(methods: Sequence[Methods], scale: CertifiedScale) -> str:
         beyond = [f"{r:g}" for r in m.radii if r > usual_reach(m.unattacked, scale)]
         if beyond:
             found.append(
-                f"at σ_a = {m.sigma_a:g} the σ_s of most images cannot reach r = {beyond[0]}"
+                f"at σ_a = {m.sigma_a:g} votes at the σ_s of most images cannot certify r = "
+                f"{beyond[0]}"
             )
-    ending = f" with {scale.n} votes; what follows by arithmetic is not judged"
+    ending = f" (N = {scale.n}): such radii are left out"
     return "; ".join(found) + ending * bool(found)
 
 
@@ -519,7 +520,7 @@ def attack_claim(methods: Sequence[Methods], scale: CertifiedScale) -> Claim:
         "the worst of three levels, the median among them, cannot be better than the median alone",
         verdict="trivial",
     )
-    return replace(found, number=f"at most {worst}: {shown_gap(gaps[worst])}")
+    return replace(found, number=f"largest at {worst}: {shown_gap(gaps[worst])}")
 
 
 def _gaps(
@@ -582,7 +583,7 @@ def larger_average(
         gaps[f"σ_a = {found.sigma_a:g}"] = MeanDifference((radii - others).tolist())
         shown.append(
             f"σ_a = {found.sigma_a:g}: {radii.mean():.3f} with {100 * ours.correct.mean():.1f} % "
-            f"right against {others.mean():.3f} with {100 * theirs.correct.mean():.1f} %"
+            f"correct against {others.mean():.3f} with {100 * theirs.correct.mean():.1f} %"
         )
     return judged(
         f"At a single λ, g_v* {how} has a larger average radius than any single σ_s",

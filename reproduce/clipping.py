@@ -125,7 +125,7 @@ def regardless_claims(arenas: Sequence[Arena]) -> list[Claim]:
             "Fig. 8: “than the baselines”",
             [dominance(each, both, best(each.methods[G])) for each in arenas],
             what,
-            f"{why}; σ_s with hindsight; which σ_s the baselines have, the paper does not state",
+            f"{why}; σ_s with hindsight; the paper does not state the σ_s of its baselines",
             theirs=most_points(arenas, G),
         ),
     ]
@@ -142,8 +142,8 @@ def clipped_claims(arenas: Sequence[Arena]) -> list[Claim]:
     gaps = {title: robust_gap(clipped, free) for title, clipped, free in pairs}
     what = "robust accuracy of g_v* clipped minus that of g_v* not clipped"
     why = (
-        f"clipping changed the level of {changed} of "
-        f"{sum(len(a.outcomes) for _, a, _ in pairs)} attacked images"
+        f"clipping changed σ_s in {changed} of {sum(len(a.outcomes) for _, a, _ in pairs)} cases "
+        "(image × σ_a × λ)"
     )
     verdict: Verdict | None = None if changed else "trivial"
     return [
@@ -158,11 +158,11 @@ def clipped_claims(arenas: Sequence[Arena]) -> list[Claim]:
         ),
         judged(
             "Clipping defends h: the attack moves a clipped σ_s less",
-            "discussion, on Fig. 8",
+            "ours, on the discussion: “effective as a defensive method”",
             [held_back(title, clipped, free) for title, clipped, free in pairs],
-            "how far the attack moves σ_s of g_v* relative to itself, not clipped minus clipped, "
-            "mean over attacked images",
-            f"clipping is a contraction: it cannot move σ_s further; {why}",
+            "relative change of σ_s of g_v* under the attack, not clipped minus clipped, mean over "
+            "attacked images",
+            f"under the same perturbation a clipped σ_s cannot move further; {why}",
             verdict="trivial",
             unit="%",
         ),
@@ -245,15 +245,16 @@ def table_2_claim(
     more = [f"{count} {word}" for word, count in rest.items() if count]
     missing: list[Verdict] = ["undecided"] * (0 < rest["not run"] < len(TABLE_2))
     return Claim(
-        f"The range of σ_s has the {what} of the clip range in Table 2, for every σ_a and λ",
+        f"The {what} of the range of σ_s agrees with Table 2, for every σ_a and λ",
         "ours, on Table 2",
         ", ".join([f"of {len(TABLE_2)} rows {held} agree", f"{other} differ", *more]),
         f"{what} of the 5–95 % range of σ_s over test images against that of [h_l, h_u]: "
         + "; ".join(shown),
         "partly" if held and other else weakest([*verdicts, *missing]),
-        f"agrees if the ratio lies within 1 ± {tolerance:g}, differs if it lies outside, whatever "
-        "the digits that Table 2 rounds away; the width is relative to the middle; the paper does "
-        "not say how h_l and h_u follow from σ_s",
+        f"agrees if the ratio lies within 1 ± {tolerance:g}, differs if it lies outside, "
+        "allowing for the rounding of Table 2; shown are 95 % intervals of each row, intervals for "
+        "all rows together decide; the width is relative to the middle; the paper does not say how "
+        "h_l and h_u follow from σ_s",
         numbers,
     )
 

@@ -348,8 +348,9 @@ def _headline(verdicts: Mapping[str, Verdict]) -> str:
         "abstract, contributions, discussion",
         _bold({"verdict": verdict}),
         "",
-        "of its figures: " + ", ".join(f"{count} {word}" for word, count in counts.items()),
-        "Fig. 6b, 8 and App. C, above",
+        "of the claims it rests on: "
+        + ", ".join(f"{count} {word}" for word, count in counts.items()),
+        "the claims above on Fig. 6b, 8 and App. C, as far as they were run",
     )
 
 

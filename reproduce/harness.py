@@ -338,7 +338,7 @@ class Context:
         """Which h serves g_v, in words."""
         own = [need.title for need in needs if self.has_own(need)]
         if len(own) == len(needs):
-            return "g_v has its own h, trained without the median"
+            return "the h of g_v is its own, trained without the median"
         also = f" ({', '.join(own)}: its own)" if own else ""
         return f"one h, trained in the scheme of g_v*, serves g_v too{also}"
 

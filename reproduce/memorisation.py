@@ -372,6 +372,9 @@ def _table(found: Sequence[Study], scale: MemorisationScale) -> Table:
     )
 
 
+GAIN = "objective of the best single level minus that of h"
+
+
 def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
     """Does the spread come with a gain on images that h has not seen?"""
     shown, verdicts, numbers, short = [], list[bool | None](), {}, ""
@@ -384,7 +387,7 @@ def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
             name = f"{study.title}, λ = {lam:g}"
             shown.append(
                 f"{name}: width {100 * width(trained):.1f} % on training images, "
-                f"{100 * width(other):.1f} % on held-out ones{paper}; gain "
+                f"{100 * width(other):.1f} % on held-out ones{paper}, gain "
                 f"{_gain(trained['gain'])} and {_gain(other['gain'])}"
             )
             mine, others = (widened(seen["gain"], together) for seen in (trained, other))
@@ -400,13 +403,13 @@ def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:
         "training images and loses on others",
         "ours, on Table 2",
         short,
-        f"after {scale.passes} passes over {scale.subset} images: " + "; ".join(shown),
+        f"{GAIN}, after {scale.passes} passes over {scale.subset} images: " + "; ".join(shown),
         _verdict(verdicts),
         "gain over the best single level, paired by image, each interval 95 % by itself; confirmed "
         "where it is above 0 on training images and below 0 on held-out ones, refuted where it is "
         "above 0 on those, by intervals for all of them together",
         numbers,
-        "objective of the best single level minus that of h",
+        GAIN,
     )
 
 

@@ -141,7 +141,7 @@ def attack_convergence(context: Context, scale: ConvergenceScale) -> Result:
             for study in studies
             for what, point in study.stronger().items()
         },
-        "robust accuracy under the stronger attack minus that under the chosen one",
+        "robust accuracy with more steps or draws minus that with the chosen ones",
         margin=MARGIN,
     )
     return Result([figure], [convergence_table(studies)], [claim])
@@ -319,8 +319,7 @@ def unmoved_claim(arenas: Sequence[Arena]) -> Claim:
         "The weak attack does not affect h",
         "Fig. 6b",
         [movement(each.title, -1 * shifts(each.methods[G_V])) for each in arenas],
-        "minus how far the attack moves σ_s of g_v relative to itself, mean over attacked images "
-        "and λ",
+        "minus the relative change of σ_s of g_v under the attack, mean over attacked images and λ",
         margin=UNMOVED,
         unit="%",
     )
@@ -341,7 +340,7 @@ WEAK_ATTACK = Experiment(
 )
 
 
-# Fig. 7: adaptive PGD through f, noise and h
+# Fig. 7: PGD through f, noise and h
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -403,7 +402,7 @@ def strong_attack(context: Context, scale: StrongScale) -> Result:
         legend="upper left",
     )
     arenas = [each for budget in by_budget for each in budget]
-    table = points_table("strong-attack", "g_v, g_v* and g under the adaptive attack.", arenas)
+    table = points_table("strong-attack", "g_v, g_v* and g under the strong attack.", arenas)
     own = context.selectors_of_g_v(pair_needs(scale))
     claims = [*drop_claims(models, own), *selector_claims(models), *lam_claims(models)]
     return Result([figure], [table], claims, [own])
@@ -428,7 +427,7 @@ LITTLE = 0.05
 
 
 def drop_claims(models: Sequence[Model], own: str) -> list[Claim]:
-    """What the adaptive attack takes from g_v, from g and from g_v*, beyond the weak one."""
+    """What the strong attack takes from g_v, from g and from g_v*, beyond the weak one."""
     eps = models[0].largest.strong.eps
     points = [point for model in models for point in model.largest.strong.methods[G_V]]
     drop = "drop: robust accuracy under the weak attack minus that under the strong one"
@@ -510,7 +509,7 @@ def drop_claims(models: Sequence[Model], own: str) -> list[Claim]:
 
 
 def selector_claims(models: Sequence[Model]) -> list[Claim]:
-    """How far the adaptive attack moves σ_s."""
+    """How far the strong attack moves σ_s."""
 
     def reached(model: Model) -> list[dict[str, MeanDifference]]:
         return [
@@ -531,13 +530,13 @@ def selector_claims(models: Sequence[Model]) -> list[Claim]:
             f"{model.title}, γ = {eps:g}, beyond 1 %", most
         )
 
-    share = "relative to itself, mean over attacked images and λ"
+    share = "mean over attacked images and λ"
     star = [point for model in models for point in model.largest.strong.methods[G_V_STAR]]
     effective = judged(
         "PGD moves σ_s of g_v by more than 1 %",
         "ours, on Fig. 7: “the PGD attack was effective against h”",
         [case for model in models for case in reached(model)],
-        f"how far the attack moves σ_s of g_v {share}, minus 1 %",
+        f"relative change of σ_s of g_v under the attack, {share}, minus 1 %",
         "the 1 % threshold is ours",
         unit="%",
     )
@@ -546,10 +545,13 @@ def selector_claims(models: Sequence[Model]) -> list[Claim]:
         effective,
         judged(
             "Median smoothing defends h: the attack moves σ_s of g_v* less than that of g_v",
-            "discussion, on Fig. 7",
+            "ours, on the discussion: “effective as a defensive method”",
             [defended(name, at) for model in models for name, at in model.named],
-            f"how far the attack moves σ_s of g_v {share}, minus the same for g_v*",
-            "nothing to defend: the attack moves σ_s of g_v by less than 1 %" if harmless else "",
+            f"relative change of σ_s of g_v under the attack, {share}, minus the same for g_v*",
+            "nothing to defend: the attack moves σ_s of g_v by less than 1 %; the differences are "
+            "too small to matter, whatever their sign"
+            if harmless
+            else "",
             verdict="trivial" if harmless else None,
             unit="%",
         ),
@@ -557,8 +559,8 @@ def selector_claims(models: Sequence[Model]) -> list[Claim]:
             "An attack with a larger budget moves σ_s further, and by more than 1 %",
             "ours, on the discussion: “harder to select better σ_s”",
             [further(model) for model in models if len(model.budgets) > 1],
-            f"how far the attack moves σ_s of g_v* {share}: at the largest γ minus the same at the "
-            "smallest; and at the largest γ minus 1 %",
+            f"relative change of σ_s of g_v* under the attack, {share}, at the largest γ minus the "
+            "same at the smallest, and at the largest γ minus 1 %",
             f"both must hold; the 1 % threshold is ours; {moved(star)}",
             unit="%",
         ),
@@ -588,16 +590,15 @@ def lam_claims(models: Sequence[Model]) -> list[Claim]:
     return [
         judged(
             "Minimizing the cross-entropy alone encourages a smaller σ_s and degrades robustness",
-            "§3.1, on Fig. 7",
+            "§3.1: “might result in degraded robustness”, on Fig. 7",
             smaller,
             "g_v* at the largest λ minus that at the smallest: σ_s / σ_a (in hundredths), and "
             "robust accuracy",
-            f"both must hold; γ = {eps:g}; one h for all λ, which at λ = 0 is asked for the "
-            "cross-entropy alone",
+            f"both must hold; γ = {eps:g}; one h serves all λ",
         ),
         judged(
             "Smaller λ gives better clean accuracy, larger λ higher robustness",
-            "§3.1, on Fig. 7",
+            "§3.1: “may be better”, on Fig. 7",
             traded,
             "accuracy of g_v*: clean at the smallest λ minus that at the largest, robust at the "
             "largest λ minus that at the smallest",

@@ -210,7 +210,7 @@ def growth_claim(scale: BoundsScale, widths: dict[str, list[float]]) -> Claim:
         "Deviations of the selector's bounds from its median grow with the budget",
         "App. B",
         f"width at most {100 * float(np.nanmax(widest)):.2g} % of the median ({name})",
-        f"mean (h_qu − h_ql) / h_50% at D = {budgets}: {shown}",
+        f"(mean h_qu − mean h_ql) / mean h_50% at D = {budgets}: {shown}",
         "trivial",
         "order statistics of the same samples: true of any h",
         {k: [None if np.isnan(x) else x for x in w] for k, w in widths.items()},
@@ -272,7 +272,7 @@ def clean(context: Context, scale: CleanScale) -> Result:
     figure = Figure(
         "clean",
         "Clean accuracy against the noise level: the mean of all selected σ_s for g_v (solid, λ "
-        "from left to right as listed), and g at these levels (dashed). Bars: 95 % intervals over "
+        "grows from left to right), and g at these levels (dashed). Bars: 95 % intervals over "
         "images; g and g_v share images and noise, so their differences are far more certain than "
         "the bars.",
         [partial(plot_points, series=series, xlabel="(mean) σ_s", ylabel="clean accuracy (%)")],

@@ -10,15 +10,16 @@ from scipy.stats import norm
 
 from reproduce.harness import Claim, Verdict
 from varsmooth.report.statistics import LEVEL, Interval, mean_interval
+from varsmooth.report.tables import Cell
 
 MARGIN = 0.02
 """What "not worse" allows in accuracy, unless a claim says otherwise: 2 points."""
 
 RULES = """\
-A claim is about one or more cases, such as the values of σ_a. A case holds if each of its
-differences lies above 0, for instance in clean and in robust accuracy, at one and the same setting;
-where a claim asks for *some* λ, one λ that does it is enough. Differences are paired by image, and
-positive values support the claim.
+A claim is about one or more cases, such as the values of σ_a. A case holds if the interval of each
+of its differences lies above 0, for instance in clean and in robust accuracy, at one and the same
+setting; where a claim asks for *some* λ, one λ that does it is enough. Differences are paired by
+image, and positive values support the claim.
 
 | verdict | when |
 |---|---|
@@ -26,18 +27,19 @@ positive values support the claim.
 | **refuted** | at least one case fails and none holds |
 | **partly** | some cases hold, others fail |
 | undecided | none of these |
-| trivial | true by arithmetic, or nothing could differ |
+| trivial | true by arithmetic, or too small to matter, whatever the sign |
 | untested | not run |
 
-The intervals above decide: 95 % over images, widened (Bonferroni) for all cases of the claim and
-for all settings among which one was chosen on the test images. A case fails if an interval lies
-below 0, widened for all differences of the claim, at every λ that might have shown it. On the
+The intervals above decide: 95 % over images, widened (Bonferroni) for the settings among which the
+method's own was chosen on the test images and, unless all cases must hold, for the cases of the
+claim. A case fails if, at every λ that might have shown it, an interval lies below 0, widened for
+all differences of the claim and for the settings among which the rival's was chosen. On the
 experiment pages each difference has its own 95 % interval. A claim of *not worse* names its margin,
 which takes the place of 0; all its cases must hold. The number of images beside an undecided claim
 would decide it with a probability of 80 %, if the difference is what it seems to be.
 
 The intervals are about images only: each model was trained once, so a claim about training is about
-these models. Each row stands by itself: of sixty rows at 95 %, about three may err.
+these models. Each row stands by itself: at 95 %, about one decided row in twenty may err.
 """
 
 
@@ -298,18 +300,12 @@ def _round_up(count: float) -> str:
 def shown_gap(gap: Difference, digits: int | None = None, interval: Interval | None = None) -> str:
     """`+1.2 [−0.4, +2.9]` points, or a plain difference with so many digits.
 
-    interval: by default its own, 95 %. More digits where an end that is not 0 would look like it.
+    interval: by default its own, 95 %; its ends are rounded outward, with more digits where an end
+    that is not 0 would look like it.
     """
     scale, digits = (100, 1) if digits is None else (1, digits)
     ends = gap.interval() if interval is None else interval
     value, low, high = (scale * number for number in (gap.value, *ends))
     if low == high:
-        return f"{_signed(value, digits)}, the same on every image"
-    near = min(abs(low), abs(high))
-    if low * high > 0 and round(near, digits) == 0:
-        digits = math.ceil(-math.log10(near))
-    return f"{_signed(value, digits)} [{_signed(low, digits)}, {_signed(high, digits)}]"
-
-
-def _signed(number: float, digits: int) -> str:
-    return f"{number:+.{digits}f}".replace("-", "−")
+        return f"{value:+.{digits}f}, the same on every image".replace("-", "−")
+    return Cell.signed(value, Interval(low, high), digits).text

@@ -303,7 +303,7 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
     reach = float(class_radius(60, 60, usual, 0.05))
     for r in (0.375, 0.5):  # what no vote could prove is not held against g_v*
         assert (f"σ_a = 0.25, r = {r:g}" in claims[0]["numbers"]) == (r <= reach)
-        assert (f"cannot reach r = {r:g}" in claims[0]["why"]) == (r > reach)
+        assert (f"cannot certify r = {r:g}" in claims[0]["why"]) == (r > reach)
 
     def average(part: str) -> float:
         """The largest average radius of the runs whose name has this part."""
