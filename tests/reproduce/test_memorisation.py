@@ -125,13 +125,13 @@ def seen(train: float, other: float) -> dict[str, Any]:
     ("train", "other", "verdict"),
     [
         (0.1, -0.1, "confirmed"),
-        (0.1, 0.05, "refuted"),
-        (0.1, 0.0105, "undecided"),  # its own interval excludes 0, the joint one does not
-        (0.1, 0.0, "undecided"),
-        (0.0, -0.1, "undecided"),
+        (0.1, 0.05, "confirmed"),
+        (0.1, 0.086, "undecided"),  # ± 0.01 each: ± 0.0141 together
+        (0.1, 0.1, "undecided"),
+        (0.0, 0.1, "refuted"),
     ],
 )
-def test_memory_gains_on_its_own_images_only(train: float, other: float, verdict: str) -> None:
+def test_memory_gains_more_on_its_own_images(train: float, other: float, verdict: str) -> None:
     scale = MemorisationScale(passes=100, lams=(0.0,))
     claim = memory_claim([Study(0.25, "released", seen(train, other))], scale)
     assert claim.verdict == verdict
