@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from reproduce.certified import CERTIFIED, TRADEOFF
 from reproduce.clipping import CLIPPING
 from reproduce.committed import has_claims, judge_again, run_experiment, write_pages
 from reproduce.conditioning import CONDITIONING
-from reproduce.harness import Context, Experiment
+from reproduce.harness import Context, Experiment, sizes_in_use
 from reproduce.memorisation import LONG_RUN, MEMORISATION
 from reproduce.robustness import ATTACK_CONVERGENCE, STRONG_ATTACK, WEAK_ATTACK
 from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
@@ -82,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
         verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
         _add_places(verb)
         sizes = verb.add_argument_group("sizes (default: those of the scale)")
-        for entry in fields(experiment.scales["cpu"]):
+        for entry in sizes_in_use(experiment.scales["cpu"]):
             sizes.add_argument(
                 f"--{entry.name.replace('_', '-')}",
                 dest=f"size {entry.name}",

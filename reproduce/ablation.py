@@ -1,8 +1,4 @@
-"""Our own: what each idea is worth, and what soundness costs.
-
-certificates: the paper's three levels against every level and against the sound certificate, by
-replaying the evidence of `certified`. training: selectors trained alike but for one idea.
-"""
+"""Our own: what each idea of the training of h is worth. Selectors trained alike but for one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from reproduce.certified import TABLE_1
 from reproduce.harness import (
     Claim,
     Context,
@@ -26,8 +20,8 @@ from reproduce.harness import (
     outcomes,
     size,
 )
-from reproduce.plots import ChosenLevels, Curve, plot_curves, plot_levels
-from reproduce.replay import CPU, Certified, CertifyScale, medians_of
+from reproduce.plots import ChosenLevels, plot_levels
+from reproduce.replay import CPU, CertifyScale, medians_of
 from reproduce.verdicts import MARGIN, MeanDifference, judged
 from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.models.descriptions import CONFIG, describe
@@ -45,12 +39,11 @@ from varsmooth.training import SelectorConfig, train_selector
 
 @dataclass(frozen=True, kw_only=True)
 class AblationScale(CertifyScale):
-    """Parts can be run alone: `parts=certificates` trains nothing."""
+    """All variants are for the same f."""
 
-    sigmas: tuple[float, ...] = size("σ_a", (0.12, 0.25, 0.5, 1.0), stated=False)
-    parts: tuple[str, ...] = size("parts", ("certificates", "training"), stated=False)
-    lams: tuple[float, ...] = size("λ", (0.0, 0.1, 0.2), stated=False)
-    trained: float = size("σ_a of the trained variants", 0.25, stated=False)
+    unused = ("sigmas", "multiples", "percentiles", "choice", "n_select", "alpha_select")
+
+    trained: float = size("σ_a", 0.25, stated=False)
     fixed_lams: tuple[float, ...] = size("λ of training for one λ", (0.0, 0.2), stated=False)
     asked_lams: tuple[float, ...] = size("λ asked of the variants", (0.0, 0.2, 0.4), stated=False)
     epochs: int = size("epochs of h", 200)
@@ -58,177 +51,7 @@ class AblationScale(CertifyScale):
     train_split: str = "train"
 
 
-def needs(scale: AblationScale) -> list[Need]:
-    asked = dict.fromkeys(scale.sigmas if "certificates" in scale.parts else ())
-    asked |= dict.fromkeys((scale.trained,) if "training" in scale.parts else ())
-    return [Need.fixed(sigma, selector=True) for sigma in asked]
-
-
 def ablation(context: Context, scale: AblationScale) -> Result:
-    found: list[Result] = []
-    if "certificates" in scale.parts:
-        found.append(certificates(context, scale))
-    if "training" in scale.parts:
-        found.append(training(context, scale))
-    return Result(
-        [figure for result in found for figure in result.figures],
-        [table for result in found for table in result.tables],
-        [claim for result in found for claim in result.claims],
-        ["Certificates: each σ_s is snapped to the nearest percentile of σ_s on held-out images"],
-    )
-
-
-@dataclass(frozen=True)
-class Soundness:
-    """One σ_a and λ: radii with and without attack on h, and the paper's at each D.
-
-    supported: the exhaustive certificate with the paper's spending of α, so that where the
-    three-level radius is larger, it is because of a level that was not looked at.
-    beyond_every: at each D, on how many images the three-level radius is larger than that over
-    every level between.
-    """
-
-    sigma_a: float
-    lam: float
-    sound: Outcomes
-    supported: Outcomes
-    unattacked: Outcomes
-    three: dict[float, Outcomes]
-    beyond_every: dict[float, int]
-
-    @property
-    def title(self) -> str:
-        return f"σ_a = {self.sigma_a:g}, λ = {self.lam:g}"
-
-    def beyond_exhaustive(self, distance: float) -> NDArray[np.bool_]:
-        """Is its three-level radius larger than the exhaustive certificate supports? (n,)"""
-        three, every = self.three[distance], self.supported
-        same = np.where(three.predictions == every.predictions, every.radii, 0.0)
-        larger: NDArray[np.bool_] = three.radii > same
-        return larger
-
-
-def soundness_of(model: Certified, lam: float) -> Soundness:
-    """All the certificates that one λ's evidence supports."""
-    distances = [d for d in TABLE_1.get(model.sigma_a, TABLE_1[0.25])[0] if d > 0]
-    sound, supported = model.sound(lam), model.sound(lam, spent_as_paper=True)
-    unattacked = model.conditional(lam)
-    three = {d: model.paper(lam, d) for d in distances}
-
-    def beyond(distance: float) -> int:
-        every = model.replay(lam).paper(distance, every_level=True)
-        return int((three[distance].radii > every.radii).sum())
-
-    counts = {
-        d: model.context.fact(f"beyond every level: {run.name}", partial(beyond, d))
-        for d, run in three.items()
-    }
-    return Soundness(model.sigma_a, lam, sound, supported, unattacked, three, counts)
-
-
-def certificates(context: Context, scale: AblationScale) -> Result:
-    """What soundness costs, and how often three levels promise too much."""
-    models = [Certified(context, scale, sigma_a) for sigma_a in scale.sigmas]
-    found = [soundness_of(model, lam) for model in models for lam in scale.lams]
-    figure = Figure(
-        "soundness",
-        f"The same evidence certified in three ways, λ = {scale.lams[-1]:g}. Solid: sound, every "
-        "level, all attacks. Dashed: conditional, h assumed unattacked. Dotted: the paper's three "
-        "levels at each D of Table 1, best at each radius.",
-        [
-            partial(plot_curves, curves=_curves(one), title=f"σ_a = {one.sigma_a:g}")
-            for one in found
-            if one.lam == scale.lams[-1]
-        ],
-        columns=min(2, len(scale.sigmas)),
-        height=3.7,
-    )
-    return Result([figure], [_soundness_table(found)], soundness_claims(found))
-
-
-def _curves(one: Soundness) -> list[Curve]:
-    return [
-        Curve("sound", [one.sound], band=True),
-        Curve("conditional", [one.unattacked]),
-        Curve("three levels (heuristic)", list(one.three.values())),
-    ]
-
-
-def _soundness_table(found: Sequence[Soundness]) -> Table:
-    rows = []
-    for one in found:
-        head = [Cell(f"{one.sigma_a:g}", one.sigma_a), Cell(f"{one.lam:g}", one.lam)]
-        for name, run in (("no attack on h", one.unattacked), ("sound", one.sound)):
-            rows.append([*head, Cell.of(name), _acr(run), Cell("–"), Cell("–")])
-        for distance, three in one.three.items():
-            every = Share(one.beyond_every[distance], len(three))
-            beyond = (every, Share.of(one.beyond_exhaustive(distance)))
-            shares = [Cell.share(share, up=True) for share in beyond]
-            rows.append([*head, Cell.of(f"three levels, D = {distance:g}"), _acr(three), *shares])
-    return Table(
-        "soundness",
-        "Average certified radius (0 where wrong or abstaining) of each certificate on the same "
-        "evidence; and the share of images in % whose three-level radius exceeds that over every "
-        "level between its bounds, and the exhaustive one with the same spending of α. 95 % "
-        "intervals over images.",
-        ["σ_a", "λ", "certificate", "ACR", "> every level %", "> exhaustive %"],
-        rows,
-    )
-
-
-def _acr(run: Outcomes) -> Cell:
-    radii = np.maximum(run.reach, 0)
-    return Cell.mean_radius(average_certified_radius(run.reach), mean_interval(radii))
-
-
-SHARE = 0.9
-"""The sound certificate should keep this share of the unattacked average radius."""
-
-
-def soundness_claims(found: Sequence[Soundness]) -> list[Claim]:
-    """Two statements of ours."""
-    exceeded = {
-        f"{one.title}, D = {d:g}": one.beyond_exhaustive(d) for one in found for d in one.three
-    }
-    total = Share.of(np.any(list(exceeded.values()), axis=0))
-    cases = sum(int(column.sum()) for column in exceeded.values())
-    most = max(exceeded, key=lambda name: int(exceeded[name].sum()))
-    radii = [tuple(np.maximum(o.reach, 0) for o in (one.sound, one.unattacked)) for one in found]
-    kept = [
-        f"{one.title}: {sound.mean():.3f} of {free.mean():.3f}"
-        for one, (sound, free) in zip(found, radii, strict=True)
-    ]
-    return [
-        judged(
-            "Soundness against attacks on h costs at most a tenth of the average radius",
-            "ours",
-            {
-                one.title: MeanDifference((sound - SHARE * free).tolist())
-                for one, (sound, free) in zip(found, radii, strict=True)
-            },
-            f"average radius, sound minus {SHARE:g} times unattacked",
-            f"{'; '.join(kept)}; confirmed where all lie above 0",
-            margin=0.0,
-            digits=3,
-        ),
-        Claim(
-            "The paper's three-level approximation exceeds the radius over all levels",
-            "ours, on Experiment A",
-            f"{total.k} of {total.n} images",
-            f"larger than the exhaustive radius for {total.k} of {total.n} images, in {cases} of "
-            f"{len(exceeded) * total.n} cases (image × σ_a × λ × D)"
-            + (f"; most at {most}: {int(exceeded[most].sum())}" if cases else ""),
-            "confirmed" if cases else "undecided",
-            "same votes, samples and α; the paper calls its three levels approximate; larger than "
-            "supported need not be false, but nothing covers it"
-            if cases
-            else f"at most {100 * total.interval().high:.2g} % of images, 95 % interval",
-            {name: float(column.mean()) for name, column in exceeded.items()},
-        ),
-    ]
-
-
-def training(context: Context, scale: AblationScale) -> Result:
     """Selectors that differ in one idea, trained alike, on one f."""
     found = Variants.measure(context, scale)
     return Result([found.figure()], [found.table()], found.claims())
@@ -247,6 +70,8 @@ class UnconditionedSelector(AttentionSelector):
 
 UNIVERSAL, HIDDEN, LITERAL = "universal λ", "λ hidden from h", "KL summed over dimensions"
 READING, REWARDED = "reads f's output", "reads f's output, rewarded for radius"
+LEVELS_ONLY = (HIDDEN, LITERAL)
+"""Variants of which only σ_s matters."""
 
 
 def variants_of(fixed_lams: Sequence[float]) -> dict[str, dict[str, Any]]:
@@ -293,19 +118,43 @@ def trained(context: Context, scale: AblationScale, changes: Mapping[str, Any]) 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What one selector chooses at one λ: σ_s on held-out images, and how f does under it."""
+    """What one selector chooses at one λ: σ_s on held-out images, and how f does under it.
+
+    certified: on test images; None for variants of which only σ_s matters.
+    """
 
     variant: str
     lam: float
     mean: float
     std: float
-    outcomes: Outcomes
+    certified: Outcomes | None
+
+    @property
+    def outcomes(self) -> Outcomes:
+        assert self.certified is not None
+        return self.certified
+
+    @property
+    def radii(self) -> Floats:
+        """The radius of each test image, 0 where wrong or abstaining."""
+        found: Floats = np.maximum(self.outcomes.reach, 0)
+        return found
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Certified accuracy and average radius, if they were measured."""
+        if self.certified is None:
+            return [Cell("–"), Cell("–")]
+        radius = average_certified_radius(self.certified.reach)
+        correct = Cell.share(Share.of(self.certified.correct))
+        return [correct, Cell.mean_radius(radius, mean_interval(self.radii))]
 
 
 def chosen_by(
     context: Context, scale: AblationScale, name: str, changes: Mapping[str, Any], lam: float
 ) -> Chosen:
-    """Ask a selector on held-out images for σ_s, and on test images for its votes."""
+    """Ask a selector on held-out images for σ_s, and on test images for f's votes under it."""
+    title = f"{name}, λ = {lam:g}"
 
     def options() -> ModelOptions:
         sigma_a = scale.trained
@@ -323,14 +172,14 @@ def chosen_by(
     def certified() -> Outcomes:
         data = context.images(scale.data, "test", scale.images)
         settings = replace(scale.settings, method="conditional")
-        return outcomes(context.certify(f"{name}, λ = {lam:g}", options(), data, settings))
+        return outcomes(context.certify(title, options(), data, settings))
 
     def spread() -> list[float]:
         medians = medians_of(context, scale, replace(options(), levels=[scale.trained]))
         return [float(medians.mean()), float(medians.std())]
 
-    found = context.run(f"{name}, λ = {lam:g}", certified)
-    mean, std = context.fact(f"σ_s on held-out images: {found.name}", spread)
+    found = None if name in LEVELS_ONLY else context.run(title, certified)
+    mean, std = context.fact(f"σ_s on held-out images: {title}", spread)
     return Chosen(name, lam, mean, std, found)
 
 
@@ -377,11 +226,9 @@ class Variants:
                 Cell(f"{one.lam:g}", one.lam),
                 Cell(f"{one.mean:.4f}", one.mean),
                 Cell(f"{one.std:.4f}", one.std),
-                Cell.share(Share.of(one.outcomes.correct)),
-                Cell(f"{np.floor(1e3 * acr) / 1e3:.3f}", acr),
+                *one.cells,
             ]
             for one in self.chosen
-            for acr in [average_certified_radius(one.outcomes.reach)]
         ]
         return Table(
             "variants",
@@ -409,7 +256,7 @@ class Variants:
         ]
         means = [f"{a.mean:.3f} against {b.mean:.3f} at λ = {a.lam:g}" for a, b in pairs]
         return judged(
-            "One selector trained with random λ does as well at each λ as one trained for that λ",
+            "This selector, trained with random λ, does as well at each λ as one trained for it",
             "ours, on §3.1, universal λ training",
             {
                 f"λ = {a.lam:g}": PairedDifference.of(a.outcomes.correct, b.outcomes.correct)
@@ -470,17 +317,14 @@ class Variants:
         mine, others = (
             [one for one in self.chosen if one.variant == name] for name in (variant, UNIVERSAL)
         )
-        how = "reads f's output" + " and is rewarded for radius" * (variant == REWARDED)
-        a, b = (max(each, key=lambda one: float(_radii(one).mean())) for each in (mine, others))
+        how = "which reads f's output" + " and is rewarded for radius" * (variant == REWARDED)
+        a, b = (max(each, key=lambda one: float(one.radii.mean())) for each in (mine, others))
         return judged(
-            f"A selector that {how} certifies a larger average radius than the paper's h",
+            f"This selector, {how}, certifies a larger average radius than one with the paper's "
+            "network, trained alike",
             "ours, on the network of h",
-            {
-                f"λ = {a.lam:g} against λ = {b.lam:g}": MeanDifference(
-                    (_radii(a) - _radii(b)).tolist()
-                )
-            },
-            "average radius minus that of the paper's h, h unattacked, each at its best λ",
+            {f"λ = {a.lam:g} against λ = {b.lam:g}": MeanDifference((a.radii - b.radii).tolist())},
+            "average radius minus that with the paper's network, h unattacked, each at its best λ",
             f"same number of training steps; λ chosen with hindsight; σ_s {a.mean:.3f} ± "
             f"{a.std:.3f} against {b.mean:.3f} ± {b.std:.3f}",
             digits=3,
@@ -493,21 +337,15 @@ FORCED = 0.05
 """σ_s is forced to σ_t if it is within this of it."""
 
 
-def _radii(one: Chosen) -> Floats:
-    """The radius of each image, 0 where wrong or abstaining."""
-    found: Floats = np.maximum(one.outcomes.reach, 0)
-    return found
-
-
 ABLATION = Experiment(
     "ablation",
-    "ours",
-    "what each idea is worth: soundness, universal λ, conditioning, KL per dimension, reading f",
+    "ours, on §3.1",
+    "what each idea is worth: universal λ, conditioning, KL per dimension, reading f",
     {
-        "cpu": AblationScale(**CPU, sigmas=(0.25,), epochs=6, images_per_epoch=1600),
-        "paper": AblationScale(sigmas=(0.25,)),
+        "cpu": AblationScale(**CPU, epochs=3, images_per_epoch=1600),
+        "paper": AblationScale(),
     },
-    {"cpu": "15 min after certified", "paper": "days on a GPU"},
+    {"cpu": "15 min", "paper": "days on a GPU"},
     ablation,
-    needs,
+    lambda scale: [Need.fixed(scale.trained, selector=True)],
 )

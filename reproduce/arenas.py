@@ -9,6 +9,7 @@ import numpy as np
 
 from reproduce.harness import Claim, Context, Figure, Need, VotingScale, outcomes, size
 from reproduce.plots import Line, plot_tradeoff
+from reproduce.replay import spread_of
 from reproduce.verdicts import AnyOf, MeanDifference, judged, shown_gap
 from varsmooth.bounds import Floats
 from varsmooth.report.figures import colours
@@ -61,6 +62,10 @@ class FixedScale(AttackScale):
     multiples: tuple[float, ...] = size(
         "swept σ_s / σ_a of g", (0.5, 0.75, 1.0, 1.25, 1.5, 2.0), stated=False
     )
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        return ("every_lam", "few_lams") if {*self.sigmas} <= {*self.every_lam} else ()
 
     def lams_of(self, sigma_a: float) -> tuple[float, ...]:
         return self.lams if sigma_a in self.every_lam else self.few_lams
@@ -314,8 +319,7 @@ def best(points: Sequence[Point]) -> Point:
 
 def spread(points: Sequence[Point]) -> str:
     """How much the selected σ_s differ between images, in words."""
-    shares = [p.outcomes.clean_sigmas.std() / p.outcomes.clean_sigmas.mean() for p in points]
-    return f"selected σ_s differ between images by {100 * max(shares):.0f} % (sd/mean) at most"
+    return spread_of([point.outcomes.clean_sigmas for point in points])
 
 
 def shifts(points: Sequence[Point]) -> Floats:
@@ -437,8 +441,8 @@ def chosen_claim(arenas: Sequence[Arena], method: str, source: str) -> Claim:
             if each.chosen
         ],
         f"robust accuracy of {method} minus that of g",
-        "both must hold: against the σ_s that held-out images chose and against σ_s = σ_a; the "
-        "most robust λ on held-out images",
+        "against the σ_s that held-out images chose and, where it is another, against σ_s = σ_a: "
+        "both must hold; the most robust λ on held-out images",
     )
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, pairwise
-from typing import Any
 
 import numpy as np
 
+from reproduce.counterexample import counterexample_claim
 from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, size
 from reproduce.plots import Curve, plot_curves
 from reproduce.replay import (
@@ -29,7 +29,7 @@ from varsmooth.report.statistics import (
 )
 from varsmooth.report.summaries import certified_accuracy_table, round_radii
 from varsmooth.report.tables import Cell, Table
-from varsmooth.rounding import percent
+from varsmooth.rounding import percent, rounded
 
 TABLE_1: dict[float, tuple[tuple[float, ...], tuple[float, ...]]] = {
     0.12: ((0.0, 0.05, 0.1, 0.2), (0.0, 0.1, 0.2)),
@@ -50,12 +50,6 @@ TABLE_2: dict[tuple[float, float], tuple[float, float]] = {
     (1.0, 0.0): (0.68, 1.10),
 }
 """h_l and h_u for each σ_a and λ, as in the paper; they belong to the authors' models."""
-
-
-def relative_width(ends: Any) -> Any:
-    """The width of a range of levels relative to its middle."""
-    low, high = ends
-    return 2 * (high - low) / (high + low)
 
 
 def best_at(runs: Sequence[Outcomes], radius: float) -> Outcomes:
@@ -81,6 +75,8 @@ def shares_at(runs: Sequence[Outcomes], radii: Sequence[float]) -> Floats:
 @dataclass(frozen=True, kw_only=True)
 class TradeoffScale(CertifyScale):
     """Fig. 2 has every σ_a at σ_s = σ_a, and one σ_a under the whole sweep."""
+
+    unused = ("n_select", "alpha_select", "percentiles", "held_out", "held_out_draws", "choice")
 
     swept: float = size("σ_a of the sweep", 0.5)
 
@@ -111,7 +107,7 @@ def tradeoff(context: Context, scale: TradeoffScale) -> Result:
     every = [*equal, *swept]
     table = certified_accuracy_table(every, (), round_radii(every))
     claims = [
-        sizes_claim(equal, scale.sigmas),
+        sizes_claim(equal, scale),
         sweep_claim(swept, levels, scale),
         close_claim(swept, levels, scale.swept),
     ]
@@ -123,6 +119,16 @@ FAR = (1.5, 2.0, 2.25)
 
 With N = 1000 votes at α = 0.001 a unanimous vote proves 2.46 σ.
 """
+
+
+def far_words(scale: CertifyScale) -> str:
+    """Where the larger σ must win, in words."""
+    *first, last = (f"{share:g}" for share in FAR)
+    return (
+        f"r = {', '.join(first)} or {last} times the smaller, with hindsight (from "
+        f"{reach_of(scale, 1.0):.3g} times on the smaller certifies nothing, and the larger wins "
+        "by arithmetic)"
+    )
 
 
 def traded(
@@ -138,18 +144,17 @@ def traded(
     ]
 
 
-def sizes_claim(runs: Sequence[Outcomes], sigmas: Sequence[float]) -> Claim:
+def sizes_claim(runs: Sequence[Outcomes], scale: TradeoffScale) -> Claim:
     """Smaller σ: more images certified near r = 0, fewer far out."""
     return judged(
         "Each smaller σ gives higher certified accuracy, while sacrificing certified radius",
         "Fig. 2a",
         [
             AnyOf(traded(small, large, s, t, "σ"))
-            for (small, s), (large, t) in pairwise(zip(runs, sigmas, strict=True))
+            for (small, s), (large, t) in pairwise(zip(runs, scale.sigmas, strict=True))
         ],
         "certified accuracy at the first σ minus that at the second",
-        "both must hold: the smaller σ wins at r = 0, and the larger at r = 1.5, 2 or 2.25 times "
-        "the smaller, with hindsight",
+        f"both must hold: the smaller σ wins at r = 0, and the larger at {far_words(scale)}",
         every=True,
     )
 
@@ -174,8 +179,8 @@ def sweep_claim(swept: Sequence[Outcomes], levels: Sequence[float], scale: Trade
             )
         ],
         "certified accuracy at the first σ_s minus that at the second",
-        "both must hold for some pair of σ_s: the smaller wins at r = 0, and the larger at r = "
-        f"1.5, 2 or 2.25 times the smaller; the best σ_s with hindsight: {best}",
+        "both must hold for some pair of σ_s: the smaller wins at r = 0, and the larger at "
+        f"{far_words(scale)}; the best σ_s with hindsight: {best}",
     )
 
 
@@ -205,7 +210,8 @@ def close_claim(swept: Sequence[Outcomes], levels: Sequence[float], sigma_a: flo
         "sweep, counting wrong images as 0",
         "both must hold; the average radius is our measure; it is "
         + ", ".join(
-            f"{each.mean():.3f} at {level:.3g}" for each, level in zip(radii, levels, strict=True)
+            f"{rounded(each.mean())} at {level:.3g}"
+            for each, level in zip(radii, levels, strict=True)
         ),
         digits=3,
     )
@@ -295,7 +301,7 @@ def certified(context: Context, scale: CertifiedScale) -> Result:
     )
     low, high = CLIP_PERCENTILES
     notes = [
-        "Each σ_s is snapped to the nearest of several levels, percentiles of σ_s on held-out "
+        "each σ_s is snapped to the nearest of several levels, percentiles of σ_s on held-out "
         "images",
         "an image whose class according to the selection draws is not its label counts as wrong, "
         "without a vote",
@@ -379,8 +385,11 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
     """The sentences of the paper's Experiment A, and what one setting for all radii gains."""
     hindsight = "the best λ at each radius, with hindsight, as in the paper"
     of_both = "the best λ and D at each radius, with hindsight, as in the paper"
-    multiples = "at r = 0, ½, 1, 1½ and 2 times σ_a"
-    reach = out_of_reach(methods, scale)
+    multiples = "at r = 0, ½, 1, 1½ and 2 times σ_a, as far as votes at most σ_s reach"
+
+    def beyond(runs_of: Callable[[Methods], Sequence[Outcomes]]) -> str:
+        return left_out(methods, scale, lambda m, r: gap_at(m.unattacked, runs_of(m), r))
+
     lams = max(len(m.unattacked) for m in methods)
     sigmas = max(len(m.swept) for m in methods)
     attacked = max(len(m.attacked) for m in methods)
@@ -394,7 +403,7 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
             "Fig. 5",
             _gaps(methods, in_reach, lambda m, r: gap_at(m.unattacked, m.equal, r)),
             f"certified accuracy of g_v* minus that of g {multiples}",
-            "; ".join(filter(None, (hindsight, reach))),
+            "; ".join(filter(None, (hindsight, beyond(lambda m: m.equal)))),
             ours=lams,
         ),
         judged(
@@ -403,12 +412,18 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
             _gaps(methods, in_reach, lambda m, r: gap_at(m.unattacked, m.swept, r)),
             f"certified accuracy of g_v* minus that of g {multiples}",
             "; ".join(
-                filter(None, ("the best λ and the best σ_s at each radius, with hindsight", reach))
+                filter(
+                    None,
+                    (
+                        "the best λ and the best σ_s at each radius, with hindsight",
+                        beyond(lambda m: m.swept),
+                    ),
+                )
             ),
             ours=lams,
             theirs=sigmas,
         ),
-        chosen_claim(methods, scale),
+        chosen_claim(methods),
         judged(
             "With an attack on h, g_v* is close to the baselines if D is small",
             "Fig. 5",
@@ -457,6 +472,8 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
         ),
         larger_average(methods, "without an attack on h", lambda m: m.unattacked),
         larger_average(methods, "certified soundly", lambda m: m.sound),
+        cost_claim(methods, scale),
+        counterexample_claim(scale.n, scale.alpha),
     ]
 
 
@@ -487,18 +504,20 @@ def _widening(
     return MeanDifference((behind(budgets[-1]) - behind(budgets[0])).tolist(), bound=1.0)
 
 
-def out_of_reach(methods: Sequence[Methods], scale: CertifiedScale) -> str:
-    """Where g_v* is compared beyond what N votes prove at the levels that h chose, in words."""
-    found = []
-    for m in methods:
-        beyond = [f"{r:g}" for r in m.radii if r > usual_reach(m.unattacked, scale)]
-        if beyond:
-            found.append(
-                f"at σ_a = {m.sigma_a:g} votes at the σ_s of most images cannot certify r = "
-                f"{beyond[0]}"
-            )
-    ending = f" (N = {scale.n}): such radii are left out"
-    return "; ".join(found) + ending * bool(found)
+def left_out(
+    methods: Sequence[Methods],
+    scale: CertifiedScale,
+    gap: Callable[[Methods, float], PairedDifference],
+) -> str:
+    """The differences beyond what N votes prove at the levels that h chose, in words."""
+    found = [
+        f"σ_a = {m.sigma_a:g}, r = {r:g}: {shown_gap(gap(m, r))}"
+        for m in methods
+        for r in m.radii
+        if r > usual_reach(m.unattacked, scale)
+    ]
+    because = f"left out, as {scale.n} votes at the σ_s of most images cannot certify so far: "
+    return because + ", ".join(found) if found else ""
 
 
 def usual_reach(runs: Sequence[Outcomes], scale: CertifiedScale) -> float:
@@ -531,24 +550,22 @@ def _gaps(
     return {f"σ_a = {m.sigma_a:g}, r = {r:g}": gap(m, r) for m in methods for r in radii_of(m)}
 
 
-def chosen_claim(methods: Sequence[Methods], scale: CertifiedScale) -> Claim:
-    """λ and σ_s fixed beforehand."""
-    known = [(m, *m.chosen) for m in methods if m.chosen is not None]
+def chosen_claim(methods: Sequence[Methods]) -> Claim:
+    """λ and σ_s fixed beforehand, judged by what they were chosen for."""
+    known = [m.chosen for m in methods if m.chosen is not None]
     return judged(
-        "With λ and σ_s chosen on held-out images, g_v* without an attack on h certifies more "
-        "than g",
+        "With λ and σ_s chosen on held-out images, g_v* without an attack on h has a larger "
+        "average radius than g",
         "ours, on Fig. 5",
         {
-            f"{learned.name} against σ_s = {fixed.sigmas[0]:.3g}, r = {r:g}": gap_at(
-                [learned], [fixed], r
+            f"{learned.name} against σ_s = {fixed.sigmas[0]:.3g}": MeanDifference(
+                (np.maximum(learned.reach, 0) - np.maximum(fixed.reach, 0)).tolist()
             )
-            for m, learned, fixed in known
-            for r in m.radii
-            if r <= usual_reach([learned], scale)
+            for learned, fixed in known
         },
-        "certified accuracy of g_v* minus that of g",
-        "λ and σ_s of the largest average radius on held-out images; radii that votes at the σ_s "
-        "of most images cannot reach are not judged",
+        "average radius of g_v* minus that of g, counting wrong images as 0",
+        "λ and σ_s of the largest average radius on held-out images",
+        digits=3,
     )
 
 
@@ -582,8 +599,9 @@ def larger_average(
         radii, others = (np.maximum(run.reach, 0) for run in (ours, theirs))
         gaps[f"σ_a = {found.sigma_a:g}"] = MeanDifference((radii - others).tolist())
         shown.append(
-            f"σ_a = {found.sigma_a:g}: {radii.mean():.3f} with {100 * ours.correct.mean():.1f} % "
-            f"correct against {others.mean():.3f} with {100 * theirs.correct.mean():.1f} %"
+            f"σ_a = {found.sigma_a:g}: {rounded(radii.mean())} with "
+            f"{100 * ours.correct.mean():.1f} % correct against {rounded(others.mean())} with "
+            f"{100 * theirs.correct.mean():.1f} %"
         )
     return judged(
         f"At a single λ, g_v* {how} has a larger average radius than any single σ_s",
@@ -594,6 +612,31 @@ def larger_average(
         digits=3,
         ours=max(len(runs_of(m)) for m in methods),
         theirs=max(len(m.swept) for m in methods),
+    )
+
+
+KEPT = 0.9
+"""The sound certificate should keep this share of the unattacked average radius."""
+
+
+def cost_claim(methods: Sequence[Methods], scale: CertifiedScale) -> Claim:
+    """What it costs that the certificate holds whatever the attacker does to h."""
+    gaps, shown = {}, []
+    for m in methods:
+        lams = scale.table_1(m.sigma_a)[1]
+        for lam, *runs in zip(lams, m.sound, m.unattacked, strict=True):
+            sound, free = (np.maximum(run.reach, 0) for run in runs)
+            title = f"σ_a = {m.sigma_a:g}, λ = {lam:g}"
+            gaps[title] = MeanDifference((sound - KEPT * free).tolist())
+            shown.append(f"{title}: {rounded(sound.mean())} of {rounded(free.mean())}")
+    return judged(
+        "Soundness against attacks on h costs at most a tenth of the average radius",
+        "ours, on Fig. 5",
+        gaps,
+        f"average radius, sound minus {KEPT:g} times unattacked, counting wrong images as 0",
+        f"{'; '.join(shown)}; the tenth is ours; sound: clipped",
+        digits=3,
+        every=True,
     )
 
 

@@ -3,9 +3,9 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from varsmooth.data import load_dataset
 from varsmooth.defaults import BATCH_SIZE
@@ -48,12 +48,27 @@ def size(what: str, default: Any, stated: bool = True) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """The sizes that every experiment has. Each field is an option: `--images 500`."""
+    """The sizes that every experiment has. Each field is an option: `--images 500`.
+
+    unused: fields that this experiment has no use for; they are neither options nor in captions.
+    """
+
+    unused: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Fields without effect at these values of the others; captions leave them out."""
+        return ()
 
     sigmas: tuple[float, ...] = size("σ_a", (0.12, 0.25, 0.5, 1.0))
     images: int = size("test images", 10_000, stated=False)
     data: str = size("data", "cifar10")
     seed: int = 0
+
+
+def sizes_in_use(scale: Scale) -> list[Field[Any]]:
+    """The fields of a scale that are options of its experiment."""
+    return [entry for entry in fields(scale) if entry.name not in scale.unused]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +127,7 @@ class Claim:
     number: the one that matters most; measured: all of them, with intervals; numbers: the same by
     name, for whoever wants to compute with them.
     difference: what minus what the numbers are, in words; empty if they are no differences.
+    images: about how many would decide an undecided claim; 0 if it is not known.
     """
 
     statement: str
@@ -122,6 +138,7 @@ class Claim:
     why: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
     difference: str = ""
+    images: int = 0
 
 
 @dataclass(frozen=True)
@@ -199,8 +216,8 @@ def reductions(scale: Scale, full: Scale) -> list[str]:
     return [
         f"{about['what']}: {_shown(mine[name])} "
         f"({'paper' if about['stated'] else 'full scale'}: {_shown(theirs[name])})"
-        for name, about in ((entry.name, entry.metadata) for entry in fields(scale))
-        if "what" in about and mine[name] != theirs[name]
+        for name, about in ((entry.name, entry.metadata) for entry in sizes_in_use(scale))
+        if "what" in about and name not in scale.idle and mine[name] != theirs[name]
     ]
 
 
@@ -351,12 +368,12 @@ class Context:
         return name if name in released_names() else None
 
     def find(self, need: Need) -> str | None:
-        """Name or folder of a model that is there."""
+        """Name or folder of a model that is there; the pair of g_v where g_v* has none."""
         if self.models is None:
             name = self._released(need)
-            places = [name] if name in released_names() else []
+            places = [each for each in (name, f"{name}-gv") if each in released_names()]
         else:
-            names = (f"h-{need.level}", f"f-{need.level}", need.released)
+            names = (f"h-{need.level}", f"f-{need.level}", need.released, f"hv-{need.level}")
             places = [str(self.models / n) for n in names if (self.models / n / CONFIG).is_file()]
         for place in places:
             if not need.selector or describe(place).selector is not None:

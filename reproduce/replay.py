@@ -123,15 +123,13 @@ class Replay:
     def originals(self) -> dict[int, Certificate]:
         return {row["id"]: self.selector.certificate(row) for row in self.selector.rows()}
 
-    def paper(self, distance: float, clip: Clip = None, *, every_level: bool = False) -> Outcomes:
-        """The paper's scenario (i) at D: the worst of three levels, or of every level between."""
+    def paper(self, distance: float, clip: Clip = None) -> Outcomes:
+        """The paper's scenario (i) at D: the worst of three levels."""
         ledger = self._ledger("paper")
 
         def derive(image: int) -> Derived:
             seen = replace(self._seen(image, clip), distance=distance)
             levels = seen.levels_between(ledger, every_index=False)
-            if every_level and levels:
-                levels = [s for s in seen.levels or () if levels[0] <= s <= levels[-1]]
             level, votes = seen.median_level, self.table.everywhere(levels, image)
             return level, _derived("paper", ledger, votes, seen, level, image)
 
@@ -148,15 +146,9 @@ class Replay:
 
         return self.table.outcomes("conditional", "no attack on h", derive)
 
-    def sound(self, clip: Clip = None, *, spent_as_paper: bool = False) -> Outcomes:
-        """The exhaustive certificate: Theorem A over every level of the clipped grid.
-
-        spent_as_paper: with the paper's spending, to compare with it: α for the votes and α_h
-        besides, and no band for the deployed median.
-        """
+    def sound(self, clip: Clip = None) -> Outcomes:
+        """The exhaustive certificate: Theorem A over every level of the clipped grid."""
         ledger = self._ledger("sound")
-        if spent_as_paper:
-            ledger = replace(ledger, alpha_class=ledger.alpha, alpha_deploy=0.0, n_deploy=0)
 
         def derive(image: int) -> Derived:
             seen = self._seen(image, clip)
@@ -251,6 +243,22 @@ CPU: dict[str, Any] = {
     "choice": 100,
 }
 """What a CPU can do in half an hour for each σ_a."""
+
+
+def relative_width(ends: Any) -> Any:
+    """The width of a range of levels relative to its middle."""
+    low, high = ends
+    return 2 * (high - low) / (high + low)
+
+
+def spread_of(levels: Sequence[Floats]) -> str:
+    """How wide σ_s ranges over images, of several settings, in words."""
+    widths = [100 * float(relative_width(np.percentile(each, CLIP_PERCENTILES))) for each in levels]
+    low, high = CLIP_PERCENTILES
+    return (
+        f"the {low}–{high} % range of σ_s over images is {min(widths):.2g} to {max(widths):.2g} % "
+        "of its middle wide"
+    )
 
 
 def sweep(scale: CertifyScale, sigma_a: float) -> tuple[float, ...]:
@@ -373,12 +381,9 @@ class Certified:
         """g_v* without attack on h."""
         return self._replayed(lam, "no attack on h", None, lambda found: found.conditional())
 
-    def sound(self, lam: float, clip: Clip = None, *, spent_as_paper: bool = False) -> Outcomes:
+    def sound(self, lam: float, clip: Clip = None) -> Outcomes:
         """g_v* whatever the attacker does."""
-        what = "sound" + ", spent as the paper's" * spent_as_paper
-        return self._replayed(
-            lam, what, clip, lambda found: found.sound(clip, spent_as_paper=spent_as_paper)
-        )
+        return self._replayed(lam, "sound", clip, lambda found: found.sound(clip))
 
     def _replayed(
         self, lam: float, what: str, clip: Clip, derive: Callable[[Replay], Outcomes]

@@ -27,7 +27,7 @@ image, and positive values support the claim.
 | **refuted** | at least one case fails and none holds |
 | **partly** | some cases hold, others fail |
 | undecided | none of these |
-| trivial | true by arithmetic, or too small to matter, whatever the sign |
+| trivial | true by arithmetic |
 | untested | not run |
 
 The intervals above decide: 95 % over images, widened (Bonferroni) for the settings among which the
@@ -35,11 +35,13 @@ method's own was chosen on the test images and, unless all cases must hold, for 
 claim. A case fails if, at every λ that might have shown it, an interval lies below 0, widened for
 all differences of the claim and for the settings among which the rival's was chosen. On the
 experiment pages each difference has its own 95 % interval. A claim of *not worse* names its margin,
-which takes the place of 0; all its cases must hold. The number of images beside an undecided claim
-would decide it with a probability of 80 %, if the difference is what it seems to be.
+and one of *more than so much* its threshold, which take the place of 0; with a margin all cases
+must hold. The number of images beside an undecided claim would decide it with a probability of
+80 %, if the difference is what it seems to be; the test set has 10,000.
 
 The intervals are about images only: each model was trained once, so a claim about training is about
-these models. Each row stands by itself: at 95 %, about one decided row in twenty may err.
+these models. A row whose true difference is 0 is decided with a probability of at most 5 %;
+nothing is corrected across rows.
 """
 
 
@@ -157,7 +159,7 @@ class Trial:
             found = min(self._open(), key=lambda one: one.images)
             unseen = found.images > 1e9
             return found, "no difference seen" if unseen else (
-                f"about {_round_up(found.images)} images to {found.verb}"
+                f"about {_round_up(found.images):,} images to {found.verb}"
             )
         held, failed = ([c for c in self.cases if test(c)] for test in (self.holds, self.fails))
         words = {"hold": held, "fail": failed} if len(self.cases) > 1 else {}
@@ -254,6 +256,7 @@ def judged(
     measured: str,
     why: str = "",
     margin: float | None = None,
+    line: float = 0.0,
     digits: int | None = None,
     verdict: Verdict | None = None,
     ours: int = 1,
@@ -261,10 +264,11 @@ def judged(
     unit: str = "points",
     every: bool = False,
 ) -> Claim:
-    """A claim that differences lie above 0, or with a margin, that none lies below −margin.
+    """A claim that differences lie above a line, or with a margin, that none lies below −margin.
 
     gaps: a difference for each case; or the differences of each case, which must all hold.
     measured: what minus what, in words.
+    line: what takes the place of 0, in the unit of the differences.
     digits: of differences that are not shares, which are shown in points, or in another unit that
     is a hundredth.
     verdict: if it follows from more than these differences.
@@ -273,28 +277,43 @@ def judged(
     cases = [{title: gap} for title, gap in gaps.items()] if isinstance(gaps, Mapping) else gaps
     settings = [case.settings if isinstance(case, AnyOf) else [case] for case in cases]
     known = [[s for s in case if s] for case in settings]
-    line, every = -(margin or 0.0), every or margin is not None
-    trial = Trial([case for case in known if case], line, every, ours, theirs)
+    every = every or margin is not None
+    trial = Trial([case for case in known if case], line - (margin or 0.0), every, ours, theirs)
     shown = {title: gap for case in trial.cases for title, gap in trial.best(case).items()}
-    if margin:
-        allowed = f"{margin:g}" if digits is not None else f"{100 * margin:g} {unit}"
-        why = "; ".join(filter(None, (why, f"margin, ours: {allowed}")))
-    number = "–"
+    limit = ""
+    if allowed := margin or line:
+        amount = f"{allowed:g}" if digits is not None else f"{100 * allowed:g} {unit}"
+        limit = f"{'margin' if margin else 'threshold'} {amount}"
+        why = "; ".join(filter(None, (why, f"{limit}, ours")))
+    number, images = "–", 0
     if trial.cases:
         found, words = trial.decisive()
         value = shown_gap(found.gap, digits, found.gap.interval(found.level))
-        number = "; ".join(filter(None, (f"{found.title}: {value}", words)))
+        mark = f" {unit}" if digits is None and unit != "points" else ""
+        number = "; ".join(filter(None, (f"{found.title}: {value}{mark}", limit, words)))
+        images = _round_up(found.images) if 0 < found.images <= 1e9 else 0
     each = "; ".join(f"{title}: {shown_gap(gap, digits)}" for title, gap in shown.items())
     long = f"{measured}{f', {unit}' * (digits is None)}: {each or 'none'}"
     numbers = {title: gap.value for title, gap in shown.items()}
-    return Claim(statement, source, number, long, verdict or trial.verdict, why, numbers, measured)
+    decided = verdict or trial.verdict
+    return Claim(
+        statement,
+        source,
+        number,
+        long,
+        decided,
+        why,
+        numbers,
+        measured,
+        images if decided == "undecided" else 0,
+    )
 
 
-def _round_up(count: float) -> str:
+def _round_up(count: float) -> int:
     """Two digits are enough of an estimate."""
     whole = math.ceil(count)
-    step = 10 ** max(len(str(whole)) - 2, 0)
-    return f"{-(-whole // step) * step:,}"
+    step: int = 10 ** max(len(str(whole)) - 2, 0)
+    return -(-whole // step) * step
 
 
 def shown_gap(gap: Difference, digits: int | None = None, interval: Interval | None = None) -> str:

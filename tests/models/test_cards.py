@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from varsmooth.models.cards import RADII, overview
-from varsmooth.models.descriptions import describe, released_names
+from varsmooth.models.cards import RADII, has_card, overview
+from varsmooth.models.descriptions import describe, find, released_names
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -50,3 +50,9 @@ def test_certified_accuracy_is_that_of_the_records(name: str, experiment: str) -
 def test_the_overview_shows_it() -> None:
     line = next(line for line in overview(["cifar10-0.25"]) if line.startswith("cifar10-0.25"))
     assert line.split()[3:9] == ["test", "1000", "68.2", "49.9", "29.9", "0.272"]
+
+
+@pytest.mark.parametrize("name", released_names())
+def test_the_card_in_the_folder_is_that_of_the_description(name: str) -> None:
+    """`varsmooth measure` renews both; whoever edits a description renews the card."""
+    assert has_card(find(name), describe(name))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from reproduce.__main__ import EXPERIMENTS
-from reproduce.committed import has_claims, result_of, resume
-from reproduce.harness import Context, Evidence
+from reproduce.__main__ import EXPERIMENTS, build_parser, sizes_of
+from reproduce.committed import has_claims, result_of, resume, scale_of
+from reproduce.harness import Context, Evidence, resized
 
 RESULTS = Path(__file__).parents[2] / "results"
 COMMITTED = [
@@ -23,6 +23,16 @@ def test_committed_claims_follow_from_their_records(folder: Path) -> None:
     config, claims = (json.loads((folder / f"{n}.json").read_text()) for n in ("config", "claims"))
     found = result_of(EXPERIMENTS[folder.name], folder, config).claims
     assert json.loads(json.dumps([asdict(claim) for claim in found])) == claims
+
+
+@pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: str(folder.relative_to(RESULTS)))
+def test_the_command_beside_a_result_makes_it(folder: Path) -> None:
+    """It parses, and its sizes are those that the result records."""
+    config = json.loads((folder / "config.json").read_text())
+    asked = build_parser().parse_args(config["command"].split()[3:])
+    experiment = EXPERIMENTS[asked.name]
+    scale = resized(experiment.scales[asked.scale], sizes_of(asked))
+    assert scale == scale_of(experiment, config)
 
 
 def test_facts_are_kept_for_the_same_sizes_and_models(tmp_path: Path) -> None:

@@ -6,6 +6,15 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from reproduce.counterexample import (
+    ATTACKED,
+    CENTRE,
+    DIMENSIONS,
+    SHELL,
+    SLOPE,
+    right,
+    three_level_radius,
+)
 from reproduce.verdicts import (
     AnyOf,
     Difference,
@@ -126,7 +135,7 @@ def test_a_claim_shows_the_difference_that_decides() -> None:
     assert mixed.number.startswith("a: −25.0")
     assert mixed.number.endswith("; 1 of 2 hold, 1 of 2 fail")
     assert judged("s", "Fig. 0", {}, "accuracy").verdict == "untested"
-    assert judged("s", "Fig. 0", {"a": UNCLEAR}, "a", margin=0.02).why.endswith("2 points")
+    assert judged("s", "Fig. 0", {"a": UNCLEAR}, "a", margin=0.02).why.endswith("2 points, ours")
 
 
 def test_of_a_case_the_weaker_difference_is_shown() -> None:
@@ -188,3 +197,33 @@ def test_a_claim_without_a_difference_is_seldom_decided(settings: int, every: bo
         assert binom.sf(verdicts.count(decided) - 1, trials, 0.05) > 1e-6
     if settings == 1 and not every:
         assert len(set(verdicts)) > 1  # it can err
+
+
+def test_a_threshold_takes_the_place_of_0() -> None:
+    """The number shown is the difference itself; the threshold stands beside it."""
+    small = MeanDifference([0.002, 0.003, 0.004] * 10)
+    claim = judged("s", "ours", {"a": small}, "a", line=0.01, unit="%")
+    assert claim.verdict == "refuted"
+    assert claim.number.startswith("a: +0.3 [+0.2, +0.4] %; threshold 1 %")
+    assert judged("s", "ours", {"a": small}, "a", line=0.001, unit="%").verdict == "confirmed"
+    assert judged("s", "ours", {"a": small}, "a", line=0.003, unit="%").verdict == "undecided"
+
+
+def test_an_undecided_claim_knows_how_many_images_would_decide_it() -> None:
+    claim = judged("s", "Fig. 0", {"a": UNCLEAR}, "a")
+    assert claim.images > UNCLEAR.n
+    assert f"about {claim.images:,} images" in claim.number
+    decided = MeanDifference([0.2, 0.3] * 10)
+    assert judged("s", "Fig. 0", {"a": decided}, "a").images == 0
+
+
+def test_three_levels_are_refuted_by_sampling_too() -> None:
+    """The probabilities of the counterexample against noise that was drawn."""
+    assert three_level_radius(1000, 1e-3) == pytest.approx(0.394, abs=0.001)
+    rng, moved = np.random.default_rng(0), CENTRE + SLOPE * ATTACKED
+    for sigma, distance in ((moved, ATTACKED), (0.36, 0.0), (CENTRE, 0.0)):
+        z = sigma * rng.standard_normal((2000, DIMENSIONS))
+        z[:, 0] += distance
+        scaled = np.linalg.norm(z, axis=1) / DIMENSIONS**0.5
+        hit = ((scaled >= SHELL[0]) & (scaled <= SHELL[1])).mean()
+        assert right(sigma, distance) == pytest.approx(1 - hit, abs=0.04)

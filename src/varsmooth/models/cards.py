@@ -119,14 +119,14 @@ def _levels(metrics: Mapping[str, Any]) -> list[str]:
 
 def _training(part: Part) -> list[str]:
     """The configuration of the run and what each of its epochs reported."""
-    if not part.history:
+    if not part.training:
         return []
     settings = ", ".join(f"{key} = {value}" for key, value in part.training.items())
-    columns = [key for key in part.history[0] if key != "seconds"]
-    rows = [columns, *([str(row.get(key, "")) for key in columns] for row in part.history)]
+    columns = [key for key in (*part.history, {})[0] if key != "seconds"]
+    rows = [[str(row.get(key, "")) for key in columns] for row in part.history]
     return [
         *("", "<details><summary>Training log</summary>", "", f"Configuration: {settings}.", ""),
-        *_table(rows),
+        *(_table([columns, *rows]) if rows else ()),
         *("", "</details>"),
     ]
 
