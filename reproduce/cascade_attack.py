@@ -184,5 +184,5 @@ CASCADE_ATTACK: Experiment[CascadeAttackScale] = Experiment(
     scales={"cpu": CascadeAttackScale(), "paper": CascadeAttackScale(images=1000)},
     time={"cpu": "1 CPU hour", "paper": "a GPU hour"},
     run=cascade_attack,
-    needs=lambda scale: [scale.need],
+    needs=lambda scale: [replace(scale.need, selector=False)],
 )

@@ -232,5 +232,5 @@ CASCADE_GATE: Experiment[GateScale] = Experiment(
     scales={"cpu": GateScale(), "paper": GateScale()},
     time={"cpu": "1 CPU hour", "paper": "minutes on a GPU"},
     run=cascade_gate,
-    needs=lambda scale: [scale.need],
+    needs=lambda scale: [replace(scale.need, selector=False)],
 )

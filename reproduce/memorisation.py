@@ -391,7 +391,7 @@ def _table(found: Sequence[Study], scale: MemorisationScale) -> Table:
     )
 
 
-GAIN = "objective of the best single level minus that of h"
+GAIN = "objective of the single level that is best on training images minus that of h"
 
 
 def memory_claim(found: Sequence[Study], scale: MemorisationScale) -> Claim:

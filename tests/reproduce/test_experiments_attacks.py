@@ -570,3 +570,17 @@ def test_excess_kurtosis_of_a_mixture() -> None:
     again = [excess_kurtosis(rng.choice(sigmas, 400)).mean() for _ in range(2000)]
     assert found.std() / 400**0.5 == pytest.approx(np.std(again), rel=0.1)
     assert not excess_kurtosis(np.full(5, 0.25)).any()
+
+
+def test_one_level_may_have_more_images(tmp_path: Path, experiment: Laboratory) -> None:
+    words = FIXED.replace("--images 8", "--images 4")
+    found = experiment(f"weak-attack {words} --eps 2 --sigmas 0.25,0.5 --closer 2", tmp_path)
+    counts = {
+        line["run"].split(", ")[1]: sum(other["run"] == line["run"] for other in found.lines)
+        for line in found.lines
+        if "val" not in line["run"]
+    }
+    assert counts == {"σ_a = 0.25": 8, "σ_a = 0.5": 4}
+    better, _, larger, _ = found.claims
+    assert len(better["numbers"]) == 2
+    assert larger["verdict"] == "untested"  # not the same images
