@@ -151,6 +151,7 @@ def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
         (None, Need.fixed(0.5, selector=True), "cifar10-0.50-gv"),
         (None, Need.fixed(1.0, selector=True), "cifar10-1.00-gv"),
         ("wide", Need.fixed(0.25, selector=True), "cifar10-0.25-wide-gv"),
+        ("long", Need.fixed(0.25, selector=True), "cifar10-0.25-long-gv"),
         ("confidence", Need.fixed(0.25, selector=True), "cifar10-0.25-confidence"),
         (None, Need.universal(1.0), "cifar10-universal-1.00"),
     ],
