@@ -221,7 +221,7 @@ def test_three_levels_are_refuted_by_sampling_too() -> None:
     """The probabilities of the counterexample against noise that was drawn."""
     assert three_level_radius(1000, 1e-3) == pytest.approx(0.394, abs=0.001)
     rng, moved = np.random.default_rng(0), CENTRE + SLOPE * ATTACKED
-    for sigma, distance in ((moved, ATTACKED), (0.36, 0.0), (CENTRE, 0.0)):
+    for sigma, distance in ((moved, ATTACKED), (0.36, 0.0), (CENTRE, 0.0), (0.3, 12.5)):
         z = sigma * rng.standard_normal((2000, DIMENSIONS))
         z[:, 0] += distance
         scaled = np.linalg.norm(z, axis=1) / DIMENSIONS**0.5
