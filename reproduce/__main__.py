@@ -13,15 +13,16 @@ from reproduce.cascade_gate import CASCADE_GATE
 from reproduce.cascade_rules import CASCADE
 from reproduce.certified import CERTIFIED, TRADEOFF
 from reproduce.clipping import CLIPPING
-from reproduce.committed import has_claims, judge_again, run_experiment, write_pages
+from reproduce.committed import has_claims, result_in, run_experiment, write_again, write_pages
 from reproduce.conditioning import CONDITIONING
-from reproduce.harness import Context, Experiment, sizes_in_use
+from reproduce.harness import Context, Experiment, shown, sizes_in_use, variant_of
 from reproduce.memorisation import LONG_RUN, MEMORISATION
 from reproduce.robustness import ATTACK_CONVERGENCE, STRONG_ATTACK, WEAK_ATTACK
 from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
 from reproduce.universal import UNIVERSAL, UNIVERSAL_EXTENDED
 from varsmooth.cli import exit_code
 from varsmooth.cli.parser import WrongUsage
+from varsmooth.models.descriptions import released_names
 
 EXPERIMENTS: dict[str, Experiment[Any]] = {
     experiment.name: experiment
@@ -48,6 +49,9 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
     )
 }
 """By name, in the order of the paper."""
+
+VARIANTS = sorted({variant_of(name) for name in released_names()} - {""})
+"""The released selectors that are not of the paper's kind."""
 
 EXAMPLES = """\
 examples:
@@ -80,13 +84,14 @@ def build_parser() -> argparse.ArgumentParser:
         text = f"{experiment.paper}: {experiment.title}"
         verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
         _add_places(verb)
-        sizes = verb.add_argument_group("sizes (default: those of the scale)")
-        for entry in sizes_in_use(experiment.scales["cpu"]):
+        sizes = verb.add_argument_group("sizes (defaults of --scale cpu)")
+        scale = experiment.scales["cpu"]
+        for entry in sizes_in_use(scale):
             sizes.add_argument(
                 f"--{entry.name.replace('_', '-')}",
                 dest=f"size {entry.name}",
                 metavar=entry.name.upper(),
-                help=entry.metadata.get("what"),
+                help=f"{entry.metadata['what']} (default: {shown(getattr(scale, entry.name))})",
             )
     return parser
 
@@ -102,7 +107,7 @@ def _add_places(verb: argparse.ArgumentParser) -> None:
     )
     add("--out", type=Path, help="folder of the result (default: results/[VARIANT/]NAME)")
     add("--models", type=Path, help="folder of trained models (default: the released ones)")
-    add("--variant", help="other released selectors: confidence for those that read f")
+    add("--variant", help=f"other released selectors: {', '.join(VARIANTS)}")
     add("--store", type=Path, default=Path("runs/experiments"), help="shared runs and votes")
     add("--root", type=Path, help="the data directory")
     add("--batch-size", type=int, default=128, help="noisy images per forward pass")
@@ -121,6 +126,8 @@ def sizes_of(asked: argparse.Namespace) -> dict[str, str]:
 def run(asked: argparse.Namespace) -> None:
     """Run an experiment and write its figures, tables, records and claims."""
     full = asked.scale == "paper"
+    if asked.variant not in (None, *VARIANTS):
+        raise WrongUsage(f"--variant must be {', '.join(VARIANTS)}, not {asked.variant!r}")
     if asked.variant is not None and (full or asked.models):
         raise WrongUsage("--variant chooses among the released models; leave out --models, --scale")
     context = Context(
@@ -138,7 +145,7 @@ def run(asked: argparse.Namespace) -> None:
     result = run_experiment(experiment, asked.scale, sizes_of(asked), context, out, results)
     for claim in result.claims:
         print(f"{claim.verdict}: {claim.statement} ({claim.source})\n  {claim.measured}")
-    print(f"figures, tables, records and claims are in {out}")
+    print(f"figures, tables and claims are in {out}; next: python -m reproduce claims")
 
 
 def show_experiments() -> None:
@@ -152,10 +159,11 @@ def show_experiments() -> None:
 
 
 def write_claims(results: Path) -> None:
-    """Judge every result again from its records, and write the page."""
-    for name, experiment in EXPERIMENTS.items():
-        if has_claims(results / name):
-            judge_again(experiment, results / name)
+    """Judge every result again from its records, and write the pages, if all can be judged."""
+    found = [each for name, each in EXPERIMENTS.items() if has_claims(results / name)]
+    judged = [(each, results / each.name, result_in(each, results / each.name)) for each in found]
+    for experiment, folder, result in judged:
+        write_again(experiment, folder, result)
     print(f"written: {write_pages(results, list(EXPERIMENTS.values()))}")
 
 
@@ -163,7 +171,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
 
     def command() -> None:
-        asked = build_parser().parse_args(argv)
+        asked, others = build_parser().parse_known_args(argv)
+        if others:
+            raise WrongUsage(
+                f"{asked.name} has no {others[0]}; see: python -m reproduce {asked.name} --help"
+            )
         if asked.name == "list":
             show_experiments()
         elif asked.name == "claims":

@@ -48,7 +48,7 @@ class AblationScale(CertifyScale):
     asked_lams: tuple[float, ...] = size("λ asked of the variants", (0.0, 0.2, 0.4), stated=False)
     epochs: int = size("epochs of h", 200)
     images_per_epoch: int = size("images in an epoch of h", 45_000, stated=False)
-    train_split: str = "train"
+    train_split: str = size("split that is trained on", "train", stated=False)
 
 
 def ablation(context: Context, scale: AblationScale) -> Result:

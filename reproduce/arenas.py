@@ -33,12 +33,12 @@ class AttackScale(VotingScale):
 
     steps: int = size("PGD steps", 500, stated=False)
     samples: int = size("EOT draws per step", 16, stated=False)
-    n_median_attack: int = size("draws of h's median in the attack", 11, stated=False)
+    n_median_attack: int = size("draws of h's median in the attack", 11, stated=False, odd=True)
     selector_samples: int = size("draws of h per step on g_v", 4, stated=False)
     restarts: int = size("starts of the attack", 1, stated=False)
     n: int = size("votes N", 1000)
-    n_median: int = size("draws of h's median N_h", 1001, stated=False)
-    choice: int = size("held-out images that choose λ and σ_s", 500, stated=False)
+    n_median: int = size("draws of h's median N_h", 1001, stated=False, odd=True)
+    choice: int = size("held-out images that choose λ and σ_s", 500, stated=False, zero=True)
 
 
 CPU: dict[str, Any] = {

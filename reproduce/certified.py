@@ -240,7 +240,7 @@ class CertifiedScale(CertifyScale):
     """D and λ are those of Table 1 for each σ_a; for another σ_a, these."""
 
     distances: tuple[float, ...] = size(
-        "D of a σ_a not in Table 1", (0.0, 0.05, 0.1, 0.2, 0.3), stated=False
+        "D of a σ_a not in Table 1", (0.0, 0.05, 0.1, 0.2, 0.3), stated=False, zero=True
     )
     lams: tuple[float, ...] = size("λ of a σ_a not in Table 1", (0.0,), stated=False)
 

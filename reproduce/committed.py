@@ -33,7 +33,7 @@ from reproduce.plots import draw
 from reproduce.robustness import WEAK_GAIN
 from reproduce.universal import EXTENDED_GAIN
 from reproduce.verdicts import RULES, weakest
-from varsmooth.errors import require
+from varsmooth.errors import VarsmoothError, require
 from varsmooth.files import replace_file
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.report.figures import MISSING, have_matplotlib
@@ -66,6 +66,13 @@ def run_experiment(
     if context.train is None:
         lacking = context.lack(needs)
         require(not lacking, f"{experiment.name}: {lacking}")
+        for need in needs:
+            part = context.about(need).selector if need.selector and experiment.median else None
+            require(
+                part is None or part.training.get("scheme") != "gv",
+                f"{experiment.name} is about g_v*, but h of {context.model(need)} was trained for "
+                "g_v, without the median; with it there are clean and weak-attack",
+            )
     evidence = context.evidence
     evidence.earlier = earlier_runs(results)
     about: Config = {
@@ -122,14 +129,21 @@ def has_claims(folder: Path) -> bool:
     return (folder / CLAIMS).is_file() and bool(json.loads((folder / CLAIMS).read_text()))
 
 
-def judge_again(experiment: Experiment[Any], folder: Path) -> None:
-    """Rewrite figures, tables and claims from the evidence of a folder; nothing is computed."""
-    config = _read(folder / CONFIG)
-    write_result(experiment, config, result_of(experiment, folder, config), folder)
+def write_again(experiment: Experiment[Any], folder: Path, result: Result) -> None:
+    """Rewrite figures, tables and claims of a folder."""
+    write_result(experiment, _read(folder / CONFIG), result, folder)
+
+
+def result_in(experiment: Experiment[Any], folder: Path) -> Result:
+    """What follows from the evidence of a folder; an error names the folder."""
+    try:
+        return result_of(experiment, folder, _read(folder / CONFIG))
+    except VarsmoothError as error:
+        raise VarsmoothError(f"{folder}: {error}") from error
 
 
 def result_of(experiment: Experiment[Any], folder: Path, config: Config) -> Result:
-    """What follows from the evidence of a folder."""
+    """What follows from the evidence of a folder; nothing is computed."""
     records = read_records(folder / RECORDS) if (folder / RECORDS).is_file() else {}
     context = Context(folder, evidence=Evidence(records, config["facts"], complete=True))
     return experiment.run(context, scale_of(experiment, config))

@@ -42,7 +42,7 @@ class ConditioningScale(VotingScale):
     highest: float = size("σ_a′", 1.0)
     epochs: int = size("epochs of f_u", 400)
     n: int = size("votes N", 1000)
-    train_split: str = "train"
+    train_split: str = size("split that is trained on", "train", stated=False)
 
 
 @dataclass(frozen=True)

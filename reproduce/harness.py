@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from varsmooth.runs.options import (
 )
 from varsmooth.runs.predicting import predict_dataset
 from varsmooth.runs.records import Run
+from varsmooth.training import preset_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,12 +40,21 @@ Verdict = Literal["confirmed", "refuted", "partly", "undecided", "trivial", "unt
 ScaleName = Literal["cpu", "paper"]
 
 
-def size(what: str, default: Any, stated: bool = True) -> Any:
+def size(
+    what: str,
+    default: Any,
+    stated: bool = True,
+    zero: bool = False,
+    odd: bool = False,
+    among: tuple[str, ...] = (),
+) -> Any:
     """A field of a scale: what it counts, in words for captions, and its value at full scale.
 
     stated: whether the paper states that value; otherwise it is ours.
+    zero, odd, among: what is allowed besides positive numbers: 0, only odd ones, these words.
     """
-    return field(default=default, metadata={"what": what, "stated": stated})
+    allowed = {"zero": zero, "odd": odd, "among": among}
+    return field(default=default, metadata={"what": what, "stated": stated, **allowed})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +74,7 @@ class Scale:
     sigmas: tuple[float, ...] = size("σ_a", (0.12, 0.25, 0.5, 1.0))
     images: int = size("test images", 10_000, stated=False)
     data: str = size("data", "cifar10")
-    seed: int = 0
+    seed: int = size("seed of every draw", 0, stated=False, zero=True)
 
 
 def sizes_in_use(scale: Scale) -> list[Field[Any]]:
@@ -75,7 +86,9 @@ def sizes_in_use(scale: Scale) -> list[Field[Any]]:
 class VotingScale(Scale):
     """Sizes of experiments whose runs vote: f may compute in bfloat16, in half the time."""
 
-    precision: Literal["float32", "bfloat16"] = size("precision of f", "float32", stated=False)
+    precision: Literal["float32", "bfloat16"] = size(
+        "precision of f", "float32", stated=False, among=("float32", "bfloat16")
+    )
 
 
 S = TypeVar("S", bound=Scale)
@@ -176,6 +189,7 @@ class Experiment(Generic[S]):
     """One figure or table of the paper.
 
     time: how long it takes at each scale, in words.
+    median: whether a selector must have been trained with the median, for g_v*.
     """
 
     name: str
@@ -185,6 +199,7 @@ class Experiment(Generic[S]):
     time: Mapping[ScaleName, str]
     run: Callable[["Context", S], Result]
     needs: Callable[[S], Sequence[Need]] = pair_needs
+    median: bool = True
 
 
 def resized(scale: S, sizes: Mapping[str, str]) -> S:
@@ -198,12 +213,37 @@ def resized(scale: S, sizes: Mapping[str, str]) -> S:
 
 
 def _read(key: str, text: str, scale: Scale) -> Any:
-    like = getattr(scale, key)
-    kind, items = type(like), [part.strip() for part in text.split(",")]
+    """The text of an option as the kind of value that it is, if it is allowed."""
+    like, several = getattr(scale, key), isinstance(getattr(scale, key), tuple)
+    about = next(entry.metadata for entry in fields(scale) if entry.name == key)
+    kind = type(like[0]) if several else type(like)
     try:
-        return tuple(type(like[0])(item) for item in items) if kind is tuple else kind(text)
+        values = [kind(part.strip()) for part in (text.split(",") if several else [text])]
+        good = all(_allowed(key, value, about) for value in values)
     except ValueError:
-        raise VarsmoothError(f"--{key.replace('_', '-')} cannot be {text!r}") from None
+        good = False
+    words = f"{_words(key, kind, about)}{', separated by commas' if several else ''}"
+    require(good, f"--{key.replace('_', '-')} must be {words}, not {text!r}")
+    return tuple(values) if several else values[0]
+
+
+def _allowed(key: str, value: Any, about: Mapping[str, Any]) -> bool:
+    if isinstance(value, str):
+        return bool(value) and (not about["among"] or value in about["among"])
+    if key.endswith(("lam", "lams")):
+        return bool(0 <= value <= 1)
+    enough = value > 0 or (value == 0 and about["zero"])
+    return bool(enough and not (about["odd"] and value % 2 == 0))
+
+
+def _words(key: str, kind: type, about: Mapping[str, Any]) -> str:
+    """What `_allowed` allows."""
+    if kind is str:
+        return f"one of {', '.join(about['among'])}" if about["among"] else "a name"
+    if key.endswith(("lam", "lams")):
+        return "a number from 0 to 1"
+    number = "an odd number" if about["odd"] else "a whole number" if kind is int else "a number"
+    return f"{number} {'from 0 on' if about['zero'] else 'above 0'}"
 
 
 def reductions(scale: Scale, full: Scale) -> list[str]:
@@ -214,18 +254,19 @@ def reductions(scale: Scale, full: Scale) -> list[str]:
     """
     mine, theirs = asdict(scale), asdict(full)
     return [
-        f"{about['what']}: {_shown(mine[name])} "
-        f"({'paper' if about['stated'] else 'full scale'}: {_shown(theirs[name])})"
+        f"{about['what']}: {shown(mine[name])} "
+        f"({'paper' if about['stated'] else 'full scale'}: {shown(theirs[name])})"
         for name, about in ((entry.name, entry.metadata) for entry in sizes_in_use(scale))
         if "what" in about and name not in scale.idle and mine[name] != theirs[name]
     ]
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A size in words."""
     if isinstance(value, tuple) and len(value) > 8:
-        return f"{len(value)} from {_shown(value[0])} to {_shown(value[-1])}"
+        return f"{len(value)} from {shown(value[0])} to {shown(value[-1])}"
     if isinstance(value, tuple):
-        return ", ".join(_shown(item) for item in value) or "none"
+        return ", ".join(shown(item) for item in value) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -394,9 +435,13 @@ class Context:
             f"{'is' if len(names) == 1 else 'are'} not {self._where()}; "
         )
         if self.variant is not None:
-            have = [name for name in released_names() if name.endswith(f"-{self.variant}")]
-            known = f"there are {', '.join(have)}" if have else "there is none of this variant"
-            return f"{sentence}{known}: leave out what is missing with --sigmas"
+            have = [name for name in released_names() if variant_of(name) == self.variant]
+            return (
+                f"{sentence}of this variant there is {', '.join(have)}: leave out what is missing "
+                "with --sigmas"
+            )
+        if f"cpu/f-{missing[0].level}" not in preset_names():
+            return f"{sentence}leave it out; there are {', '.join(released_names())}"
         commands = [f"varsmooth train {kind} cpu/{name}" for kind, name in missing[0].presets]
         return (
             f"{sentence}train by the presets ({', then '.join(commands)}) and name their folder "
@@ -414,7 +459,6 @@ class Context:
         from varsmooth.training import (
             ClassifierConfig,
             SelectorConfig,
-            preset_names,
             read_config,
             train_classifier,
             train_selector,
@@ -513,6 +557,16 @@ class Context:
     ) -> RunOptions:
         folder = self.store / "runs" / self.key(verb, model, data, settings)
         return RunOptions(folder, name, self.batch_size, self.device)  # type: ignore[arg-type]
+
+
+def variant_of(name: str) -> str:
+    """Which selectors a released model has besides the paper's kind, as `--variant` names them.
+
+    >>> variant_of("cifar10-0.25-wide-gv"), variant_of("cifar10-0.25-gv")
+    ('wide', '')
+    """
+    found = re.fullmatch(r"cifar10-(?:universal-)?[\d.]+-(\w+?)(?:-gv)?", name)
+    return found[1] if found and found[1] != "gv" else ""
 
 
 def outcomes(run: Run) -> Outcomes:

@@ -75,16 +75,18 @@ class MemorisationScale(VotingScale):
     subset: int = size("training images of h", 45_000, stated=False)
     passes: int = size("passes of h over them", 200)
     classifiers: tuple[str, ...] = size(
-        "classifiers f", ("released", "overfitted", "batch"), stated=False
+        "classifiers f", tuple(KINDS), stated=False, among=tuple(KINDS)
     )
     classifier_passes: int = size(
         "passes of an overfitted f over the same images", 400, stated=False
     )
     lams: tuple[float, ...] = size("λ", (0.0, 0.1, 0.2))
     draws: int = size("noisy copies behind a measured objective", 32, stated=False)
-    pool: int = size("noise draws for which f is tabulated, if any", 0, stated=False)
-    scheme: Literal["gvstar", "gv"] = size("training scheme of h", "gvstar", stated=False)
-    train_split: str = "train"
+    pool: int = size("noise draws for which f is tabulated, if any", 0, stated=False, zero=True)
+    scheme: Literal["gvstar", "gv"] = size(
+        "training scheme of h", "gvstar", stated=False, among=("gvstar", "gv")
+    )
+    train_split: str = size("split that is trained on", "train", stated=False)
 
     @property
     def training(self) -> dict[str, Any]:

@@ -216,10 +216,11 @@ class CertifyScale(VotingScale):
         "percentiles of σ_s that are levels",
         (0.0, 1.0, *(5.0 * k for k in range(1, 20)), 99.0, 100.0),
         stated=False,
+        zero=True,
     )
     held_out: int = size("held-out images", 5000, stated=False)
-    held_out_draws: int = size("selector draws per held-out image", 1001, stated=False)
-    choice: int = size("held-out images that choose λ and σ_s", 1000, stated=False)
+    held_out_draws: int = size("selector draws per held-out image", 1001, stated=False, odd=True)
+    choice: int = size("held-out images that choose λ and σ_s", 1000, stated=False, zero=True)
 
     @property
     def settings(self) -> CertifyOptions:
@@ -255,10 +256,8 @@ def spread_of(levels: Sequence[Floats]) -> str:
     """How wide σ_s ranges over images, of several settings, in words."""
     widths = [100 * float(relative_width(np.percentile(each, CLIP_PERCENTILES))) for each in levels]
     low, high = CLIP_PERCENTILES
-    return (
-        f"the {low}–{high} % range of σ_s over images is {min(widths):.2g} to {max(widths):.2g} % "
-        "of its middle wide"
-    )
+    least, most = (f"{w:.0f}" if w >= 10 else f"{w:.2g}" for w in (min(widths), max(widths)))
+    return f"the {low}–{high} % range of σ_s over images is {least} to {most} % of its middle wide"
 
 
 def sweep(scale: CertifyScale, sigma_a: float) -> tuple[float, ...]:

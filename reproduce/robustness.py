@@ -56,7 +56,8 @@ KNOBS = {
 }
 """What is tried: fields of the scale."""
 
-WEAK = "g_v, weak attack"
+WEAK = "weak attack on g_v"
+METHODS = (G_V_STAR, G_V, WEAK)
 DOUBLED = "steps and all draws doubled"
 
 
@@ -67,13 +68,13 @@ class ConvergenceScale(AttackScale):
     unused = ("choice",)
 
     sigmas: tuple[float, ...] = size("σ_a", (0.25,), stated=False)
-    methods: tuple[str, ...] = size("methods", (G_V_STAR, G_V, WEAK), stated=False)
+    methods: tuple[str, ...] = size("methods", METHODS, stated=False, among=METHODS)
     lam: float = size("λ", 0.2, stated=False)
     eps: float = size("γ", 0.3, stated=False)
     tried_steps: tuple[int, ...] = size("PGD steps tried", (50, 200, 500, 1000), stated=False)
     tried_samples: tuple[int, ...] = size("EOT draws tried", (4, 8, 16, 32), stated=False)
     tried_n_median_attack: tuple[int, ...] = size(
-        "draws of h's median tried", (5, 11, 23), stated=False
+        "draws of h's median tried", (5, 11, 23), stated=False, odd=True
     )
     tried_selector_samples: tuple[int, ...] = size("draws of h tried", (1, 4, 8), stated=False)
 
@@ -314,7 +315,9 @@ def growth_claim(arenas: Sequence[Arena]) -> Claim:
         "Fig. 6b",
         {f"{last.title} − {first.title}": averaged([gain(last) - gain(first)])} if paired else {},
         "gain in robust accuracy of g_v at the largest σ_a minus that at the smallest",
-        "λ chosen with hindsight at both ends",
+        "λ chosen with hindsight at both ends"
+        if paired
+        else "this needs two σ_a with the same images",
         ours=most_points(arenas, G_V),
         theirs=most_points(arenas, G_V),
     )
@@ -348,6 +351,7 @@ WEAK_ATTACK = Experiment(
     {"cpu": WeakScale(**FIXED_CPU), "paper": WeakScale()},
     {"cpu": "40 min", "paper": "1 h on a GPU after training"},
     weak_attack,
+    median=False,
 )
 
 
@@ -579,7 +583,7 @@ def selector_claims(models: Sequence[Model]) -> list[Claim]:
             f"The attack with the largest budget moves σ_s of g_v* by more than "
             f"{100 * UNMOVED:g} %",
             "ours, on the discussion: “harder to select better σ_s”",
-            [far(model) for model in several],
+            [far(model) for model in models],
             f"relative change of σ_s of g_v* under the attack, {share}",
             line=UNMOVED,
             unit="%",

@@ -139,7 +139,9 @@ class BoundsScale(CertifyScale):
     )
 
     images: int = size("test images", 10_000)
-    distances: tuple[float, ...] = size("D", (0.0, 0.05, 0.1, 0.2, 0.3, 0.4), stated=False)
+    distances: tuple[float, ...] = size(
+        "D", (0.0, 0.05, 0.1, 0.2, 0.3, 0.4), stated=False, zero=True
+    )
     lams: tuple[float, ...] = size("λ", (0.0,))
 
 
@@ -374,4 +376,5 @@ CLEAN = Experiment(
     {"cpu": CleanScale(images=250), "paper": CleanScale()},
     {"cpu": "20 min", "paper": "1 h on a GPU after training"},
     clean,
+    median=False,
 )

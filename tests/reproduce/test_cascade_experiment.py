@@ -9,7 +9,7 @@ import pytest
 from reproduce.__main__ import main
 from reproduce.cascade_rules import CASCADE, CascadeScale, limits
 from reproduce.cascade_votes import at_equal_total, certify_with, votes_of
-from reproduce.committed import judge_again
+from reproduce.committed import result_in, write_again
 from reproduce.harness import Context
 from varsmooth import certify, load, load_dataset
 from varsmooth.models.settings import TunedStages
@@ -51,7 +51,7 @@ def test_the_experiment_runs_resumes_and_is_judged_again(tmp_path: Path) -> None
     for name in ("cascade-64.md", "cascade-96.csv", "claims.json"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
     before = (tmp_path / "out" / "claims.json").read_bytes()
-    judge_again(CASCADE, tmp_path / "out")
+    write_again(CASCADE, tmp_path / "out", result_in(CASCADE, tmp_path / "out"))
     assert (tmp_path / "out" / "claims.json").read_bytes() == before
 
 

@@ -434,7 +434,7 @@ def test_other_released_selectors(
     paper, ours = (results(Path("results") / folder / "clean") for folder in ("", "confidence"))
     assert ours[0]["command"].endswith(" --variant confidence")
     assert "h (confidence, objective radius) 6 epochs" in ours[0]["trained"][0]
-    assert "h 20 epochs" in paper[0]["trained"][0]
+    assert "h (KL per dimension; paper: sum) 20 epochs" in paper[0]["trained"][0]
     parts = [config["models"]["cifar10-0.25"] for config, _, _ in (paper, ours)]
     assert parts[0]["classifier"] == parts[1]["classifier"]
     assert parts[0]["selector"] != parts[1]["selector"]
@@ -442,7 +442,54 @@ def test_other_released_selectors(
     assert run("clean --variant confidence") == 1
     shown = capsys.readouterr().err
     assert "cifar10-0.12-confidence with its selector" in shown
-    assert "there are cifar10-0.25-confidence, cifar10-universal-1.00-confidence: leave" in shown
-    assert run("clean --variant nonsense") == 1
-    assert "there is none of this variant" in capsys.readouterr().err
+    assert "there is cifar10-0.25-confidence, cifar10-universal-1.00-confidence: leave" in shown
+    assert run("clean --variant nonsense") == 2
+    assert "--variant must be confidence, long, wide" in capsys.readouterr().err
     assert run("clean --variant confidence --models m") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("clean --images 0", "--images must be a whole number above 0, not '0'"),
+        ("clean --images 2.5", "--images must be a whole number above 0, not '2.5'"),
+        ("clean --lams 0,1.5", "--lams must be a number from 0 to 1, separated by commas"),
+        ("clean --sigmas -1", "--sigmas must be a number above 0, separated by commas"),
+        ("clean --precision float16", "--precision must be one of float32, bfloat16"),
+        ("weak-attack --closer 0", "--closer must be a whole number above 0"),
+        ("weak-attack --choice -1", "--choice must be a whole number from 0 on"),
+        ("strong-attack --n-median 4", "--n-median must be an odd number above 0, not '4'"),
+        ("memorisation --classifiers foo", "must be one of released, overfitted, batch, separated"),
+        ("clean --sigmas 0.3", "leave it out; there are cifar10-0.12, "),
+        ("certified --variant long --sigmas 0.25", "was trained for g_v, without the median"),
+        ("clean --variant long", "of this variant there is cifar10-0.25-long-gv: leave out"),
+    ],
+)
+def test_a_wrong_size_is_one_sentence_before_any_work(
+    words: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words, "--out", tmp_path / "out", "--store", tmp_path / "store") == 1
+    shown = capsys.readouterr().err
+    assert sentence in shown
+    assert "Traceback" not in shown
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_option_is_told_apart_by_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("clean --steps 3") == 2
+    assert "clean has no --steps; see: python -m reproduce clean --help" in capsys.readouterr().err
+
+
+def test_nothing_is_rewritten_unless_all_results_can_be_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"clean {PREDICTED} --lams 0 --sigmas 0.25"
+    assert run(words, "--out", tmp_path / "clean", "--store", tmp_path.parent / "s") == 0
+    (tmp_path / "percentiles").mkdir()
+    assert run("percentiles --out", tmp_path / "percentiles") == 0
+    config = tmp_path / "percentiles" / "claims.json"
+    config.write_text("[1]")  # to be rewritten
+    (tmp_path / "clean" / "records.csv.gz").unlink()
+    assert run("claims --results", tmp_path) == 1
+    assert f"{tmp_path / 'clean'}: the records hold no" in capsys.readouterr().err
+    assert config.read_text() == "[1]"

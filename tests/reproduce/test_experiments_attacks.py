@@ -478,7 +478,9 @@ def test_attack_convergence(tmp_path: Path, experiment: Laboratory) -> None:
         "g_v, σ_a = 0.25, PGD steps 2 → 4": robust("g_v", 4, 2, median(3), two) - plain,
         "g_v, σ_a = 0.25, EOT draws per step 2 → 4": robust("g_v", 2, 4, median(3), two) - plain,
         f"g_v, σ_a = 0.25, {DOUBLED}": robust("g_v", 4, 4, median(3), four) - plain,
-        "g_v, weak attack, σ_a = 0.25, PGD steps 2 → 4": robust("g_v", 4, 2, median(3), kind="weak")
+        "weak attack on g_v, σ_a = 0.25, PGD steps 2 → 4": robust(
+            "g_v", 4, 2, median(3), kind="weak"
+        )
         - weak,
     }
     assert claim["numbers"] == pytest.approx(expected)
