@@ -24,6 +24,7 @@ from reproduce.arenas import (
     fixed_arena,
     lines_of,
     most_points,
+    moved,
     plane,
     points_table,
     robust_gap,
@@ -38,7 +39,7 @@ from reproduce.certified import (
 from reproduce.harness import Claim, Context, Experiment, Need, Result, Verdict, size
 from reproduce.replay import CLIP_PERCENTILES, CertifyScale, clip_of, relative_width
 from reproduce.replay import CPU as CERTIFY_CPU
-from reproduce.verdicts import MARGIN, MeanDifference, judged, weakest
+from reproduce.verdicts import MARGIN, UNMOVED, MeanDifference, judged, weakest
 from varsmooth.bounds import Floats
 from varsmooth.report.tables import Cell, Table
 
@@ -158,12 +159,14 @@ def clipped_claims(arenas: Sequence[Arena]) -> list[Claim]:
             verdict=verdict,
         ),
         judged(
-            "Clipping defends h: the attack moves a clipped σ_s less",
+            f"Clipping defends h: the attack moves a clipped σ_s less, by more than "
+            f"{100 * UNMOVED:g} %",
             "ours, on the discussion: “effective as a defensive method”",
             [held_back(title, clipped, free) for title, clipped, free in pairs],
             "relative change of σ_s of g_v* under the attack, not clipped minus clipped, mean over "
             "attacked images",
-            why,
+            f"{why}; not clipped: {moved([free for _, _, free in pairs])}",
+            line=UNMOVED,
             verdict=verdict,
             unit="%",
         ),

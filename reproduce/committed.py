@@ -233,11 +233,12 @@ def _epochs(letter: str, part: Part | None, full: int) -> str:
     epochs = part.training["epochs"]
     subset = part.training.get("images", part.training.get("subset"))  # its older name
     images = subset or part.training.get("images_per_epoch")
-    same = "the same " * bool(subset)
+    same, pool = "the same " * bool(subset), part.training.get("pool")
     return (
         f"{letter}{_unlike_the_paper(part) if letter == 'h' else ''} {epochs} epochs"
         + (f" of {same}{images} images" if images else "")
         + (f" (paper: {full})" if epochs != full else "")
+        + (f", f tabulated for {pool} noise draws" if pool else "")
     )
 
 
@@ -352,8 +353,8 @@ def write_pages(results: Path, experiments: Sequence[Experiment[Any]]) -> Path:
         "",
         "All models are ours. The paper's loss of h has the KL divergence summed over dimensions,",
         "ours has its mean, so equal λ do not mean the same; docs/guides/reproduce.md lists what",
-        "else differs and what the paper leaves open. Fig. 1, Fig. 3 and the figure of App. D are",
-        "diagrams; Table 1 lists parameters, which `certified` uses.",
+        "else differs and what the paper leaves open. Fig. 1, 3 and 4a and the figure of App. D",
+        "are diagrams; Table 1 lists parameters, which `certified` uses.",
         *_others(results),
         "",
         _row("claim", "where", "verdict", "difference", "number", "experiment"),

@@ -38,7 +38,7 @@ from reproduce.arenas import (
 )
 from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, pair_needs, size
 from reproduce.plots import Points, plot_points
-from reproduce.verdicts import MARGIN, AnyOf, MeanDifference, judged
+from reproduce.verdicts import MARGIN, UNMOVED, AnyOf, MeanDifference, judged
 from varsmooth.bounds import Floats
 from varsmooth.report.tables import Cell, Table
 
@@ -323,17 +323,14 @@ def growth_claim(arenas: Sequence[Arena]) -> Claim:
     )
 
 
-UNMOVED = 0.01
-"""How far σ_s may move, relative to itself, where h counts as not affected."""
-
-
 def unmoved_claim(arenas: Sequence[Arena]) -> Claim:
     """The weak attack does not know h; does h choose the same σ_s?"""
     return judged(
         "The weak attack does not affect h",
-        "Fig. 6b",
+        "ours, on Fig. 6b: “the performance of h was not affected”",
         [movement(each.title, -1 * shifts(each.methods[G_V])) for each in arenas],
-        "minus the relative change of σ_s of g_v under the attack, mean over attacked images and λ",
+        "minus the relative change of σ_s of g_v under the attack, up or down, mean over attacked "
+        "images and λ",
         margin=UNMOVED,
         unit="%",
     )
@@ -421,7 +418,7 @@ def strong_attack(context: Context, scale: StrongScale) -> Result:
     arenas = [each for budget in by_budget for each in budget]
     table = points_table("strong-attack", "g_v, g_v* and g under the strong attack.", arenas)
     own = context.selectors_of_g_v(pair_needs(scale))
-    claims = [*drop_claims(models, own), *selector_claims(models), *lam_claims(models)]
+    claims = [*drop_claims(models, own), *selector_claims(models, own), *lam_claims(models)]
     return Result([figure], [table], claims, [own])
 
 
@@ -526,7 +523,7 @@ def drop_claims(models: Sequence[Model], own: str) -> list[Claim]:
     ]
 
 
-def selector_claims(models: Sequence[Model]) -> list[Claim]:
+def selector_claims(models: Sequence[Model], own: str) -> list[Claim]:
     """How far the strong attack moves σ_s."""
 
     def reached(model: Model) -> list[dict[str, MeanDifference]]:
@@ -547,7 +544,7 @@ def selector_claims(models: Sequence[Model]) -> list[Claim]:
         at = model.largest.strong
         return movement(f"{model.title}, γ = {at.eps:g}", shifts(at.methods[G_V_STAR]))
 
-    share = "mean over attacked images and λ"
+    share = "up or down, mean over attacked images and λ"
     bare, star = (
         [point for model in models for point in model.largest.strong.methods[method]]
         for method in (G_V, G_V_STAR)
@@ -563,11 +560,11 @@ def selector_claims(models: Sequence[Model]) -> list[Claim]:
             unit="%",
         ),
         judged(
-            "Median smoothing defends h: the attack moves σ_s of g_v* less than that of g_v",
+            "Median smoothing defends h: the attack moves σ_s of g_v* less than σ_s of g_v",
             "ours, on the discussion: “effective as a defensive method”",
             [defended(name, at) for model in models for name, at in model.named],
             f"relative change of σ_s of g_v under the attack, {share}, minus the same for g_v*",
-            f"g_v: {moved(bare)}; g_v*: {moved(star)}",
+            f"g_v: {moved(bare)}, {spread(bare)}; g_v*: {moved(star)}, {spread(star)}; {own}",
             unit="%",
         ),
         judged(

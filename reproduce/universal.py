@@ -177,14 +177,14 @@ def universal_claims(
     return [
         judged(
             "g performs better on f_u than on the fixed f",
-            "Fig. 9",
+            "Fig. 9: “especially at relatively larger σ_a”",
             [accuracies(at.title, swept[sigma], at.baseline) for sigma, at in rivals.items()],
             "accuracy of g on f_u minus that of g on f, both at σ_s = σ_a, clean and robust",
             "both must hold; no hindsight",
         ),
         judged(
             "g_v* performs better on f_u than on the fixed f",
-            "Fig. 9",
+            "Fig. 9: “especially at relatively larger σ_a”",
             [some(at, learned, best(at.methods[G_V_STAR])) for at in rivals.values()],
             "accuracy of g_v* on f_u minus that of g_v* on f, clean and robust",
             "both must hold at one λ on f_u; the most robust λ on f; both with hindsight",

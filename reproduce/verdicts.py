@@ -15,6 +15,9 @@ from varsmooth.report.tables import Cell
 MARGIN = 0.02
 """What "not worse" allows in accuracy, unless a claim says otherwise: 2 points."""
 
+UNMOVED = 0.01
+"""How far σ_s may move, relative to itself, where h counts as not affected."""
+
 RULES = """\
 A claim is about one or more cases, such as the values of σ_a. A case holds if the interval of each
 of its differences lies above 0, for instance in clean and in robust accuracy, at one and the same
@@ -288,11 +291,13 @@ def judged(
     number, images = "–", 0
     if trial.cases:
         found, words = trial.decisive()
-        value = shown_gap(found.gap, digits, found.gap.interval(found.level))
+        value = shown_gap(found.gap, digits, found.gap.interval(found.level), trial.line)
         mark = f" {unit}" if digits is None and unit != "points" else ""
         number = "; ".join(filter(None, (f"{found.title}: {value}{mark}", limit, words)))
         images = _round_up(found.images) if 0 < found.images <= 1e9 else 0
-    each = "; ".join(f"{title}: {shown_gap(gap, digits)}" for title, gap in shown.items())
+    each = "; ".join(
+        f"{title}: {shown_gap(gap, digits, line=trial.line)}" for title, gap in shown.items()
+    )
     long = f"{measured}{f', {unit}' * (digits is None)}: {each or 'none'}"
     numbers = {title: gap.value for title, gap in shown.items()}
     decided = verdict or trial.verdict
@@ -316,14 +321,22 @@ def _round_up(count: float) -> int:
     return -(-whole // step) * step
 
 
-def shown_gap(gap: Difference, digits: int | None = None, interval: Interval | None = None) -> str:
+def shown_gap(
+    gap: Difference,
+    digits: int | None = None,
+    interval: Interval | None = None,
+    line: float = 0.0,
+) -> str:
     """`+1.2 [−0.4, +2.9]` points, or a plain difference with so many digits.
 
     interval: by default its own, 95 %; its ends are rounded outward, with more digits where an end
-    that is not 0 would look like it.
+    that is not 0, or not the line, would look like it.
     """
     scale, digits = (100, 1) if digits is None else (1, digits)
     ends = gap.interval() if interval is None else interval
+    near = scale * min(abs(end - line) for end in ends)
+    if not ends[0] <= line <= ends[1] and near < 10**-digits:
+        digits = math.ceil(-math.log10(near))
     value, low, high = (scale * number for number in (gap.value, *ends))
     if low == high:
         return f"{value:+.{digits}f}, the same on every image".replace("-", "−")

@@ -91,4 +91,4 @@ def test_the_attack_finds_points_beyond_the_radius_and_none_inside(tmp_path: Pat
     assert {row["wrong"] for row in rows if row["factor"] > 1} == {True}
     assert all(row["share"] <= row["factor"] * (1 + 1e-5) for row in rows)
     (claim,) = json.loads((tmp_path / "out" / "claims.json").read_text())
-    assert claim["verdict"] == "confirmed"
+    assert claim["verdict"] == "trivial"

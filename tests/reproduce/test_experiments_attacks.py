@@ -331,7 +331,7 @@ def test_what_any_smoothing_loses_to_the_strong_attack_is_no_fault_of_h() -> Non
     weak = {name: [point(name, 8)] for name in ("g", "g_v", "g_v*")}
     models = [Model(0.25, [Budget(at, weak)])]
     stronger, _, drop, less, *_ = drop_claims(models, "one h")
-    reached, defended, further, far = selector_claims(models)
+    reached, defended, further, far = selector_claims(models, "one h")
     assert stronger.numbers == {
         "g, σ_a = 0.25": 2 / 8,
         "g_v, σ_a = 0.25": 4 / 8,
