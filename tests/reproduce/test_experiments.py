@@ -61,7 +61,7 @@ def tiny() -> CertifyScale:
 def test_sizes_are_options() -> None:
     scale = sized(Scale(), "tradeoff", "--images 7 --sigmas 0.25 --data cifar10-sample")
     assert (scale.images, scale.sigmas, scale.data) == (7, (0.25,), "cifar10-sample")
-    with pytest.raises(VarsmoothError, match="--images cannot be 'many'"):
+    with pytest.raises(VarsmoothError, match="--images must be a whole number above 0, not 'many'"):
         resized(Scale(), {"images": "many"})
 
 

@@ -119,7 +119,7 @@ def _levels(metrics: Mapping[str, Any]) -> list[str]:
 
 def _training(part: Part) -> list[str]:
     """The configuration of the run and what each of its epochs reported."""
-    if not part.training:
+    if not (part.training or part.history):
         return []
     settings = ", ".join(f"{key} = {value}" for key, value in part.training.items())
     columns = [key for key in (*part.history, {})[0] if key != "seconds"]
