@@ -289,5 +289,5 @@ def _claim(row: Row) -> Prediction:
     """What a certified row says of its image, and the votes it rests on."""
     counts = tuple(row["evidence"]["votes"][0]["counts"])
     return Prediction(
-        row["prediction"], row["sigma"], counts, None, row["id"], 0, row["samples"] or 0
+        row["prediction"], row["sigma"], counts, None, row["id"], 0, row.get("samples") or 0
     )
