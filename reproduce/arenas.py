@@ -62,6 +62,7 @@ class FixedScale(AttackScale):
     multiples: tuple[float, ...] = size(
         "swept σ_s / σ_a of g", (0.5, 0.75, 1.0, 1.25, 1.5, 2.0), stated=False
     )
+    closer: int = size("times as many test images at a σ_a with every λ", 1, stated=False)
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -69,6 +70,11 @@ class FixedScale(AttackScale):
 
     def lams_of(self, sigma_a: float) -> tuple[float, ...]:
         return self.lams if sigma_a in self.every_lam else self.few_lams
+
+    def at(self, sigma_a: float) -> "FixedScale":
+        """With the images of one σ_a."""
+        more = self.closer if sigma_a in self.every_lam else 1
+        return replace(self, images=more * self.images)
 
     def levels_of(self, sigma_a: float) -> tuple[float, ...]:
         """The σ_s of g; σ_a itself is always among them."""

@@ -61,7 +61,7 @@ Clips = dict[tuple[float, float], tuple[float, float]]
 
 def clipping(context: Context, scale: ClippingScale) -> Result:
     """g_v* without and with clipping of h, against g, under the strong attack."""
-    attacks = Attacks(context, scale, scale.eps)
+    attacks = {sigma: Attacks(context, scale.at(sigma), scale.eps) for sigma in scale.sigmas}
     sizes = CertifyScale(
         data=scale.data,
         seed=scale.seed,
@@ -78,7 +78,9 @@ def clipping(context: Context, scale: ClippingScale) -> Result:
         return attacks.g_v_star(need, lam, clips[float(need.level), lam])
 
     methods: dict[str, Run] = {G_V_STAR: Attacks.g_v_star, CLIPPED: clipped}
-    arenas = [fixed_arena(attacks, scale, s, methods, choose=G_V_STAR) for s in scale.sigmas]
+    arenas = [
+        fixed_arena(each, scale, sigma, methods, choose=G_V_STAR) for sigma, each in attacks.items()
+    ]
     figure = plane(
         "clipping",
         f"Clean against robust accuracy of g_v* and g under PGD through f, noise and h, γ = "
@@ -188,7 +190,9 @@ def held_back(title: str, clipped: Point, free: Point) -> dict[str, MeanDifferen
     return {title: averaged([bare - bounded], bound=0.0)} if bare.size else {}
 
 
-def table_2_claims(attacks: Attacks, scale: ClippingScale, arenas: Sequence[Arena]) -> list[Claim]:
+def table_2_claims(
+    attacks: Mapping[float, Attacks], scale: ClippingScale, arenas: Sequence[Arena]
+) -> list[Claim]:
     """Middle and width of the 5–95 % range of σ_s on test images against Table 2, row by row.
 
     That a clip range tells the range of σ_s is our reading; the paper gives it as a clip only.
@@ -201,9 +205,9 @@ def table_2_claims(attacks: Attacks, scale: ClippingScale, arenas: Sequence[Aren
     chosen = {
         row: attacked[row]
         if row in attacked
-        else attacks.unattacked(Need.fixed(row[0], selector=True), row[1]).sigmas
+        else attacks[row[0]].unattacked(Need.fixed(row[0], selector=True), row[1]).sigmas
         for row in TABLE_2
-        if row[0] in scale.sigmas
+        if row[0] in attacks
     }
     return [
         table_2_claim(chosen, "middle", lambda ends: sum(ends) / 2, 0.1),

@@ -247,12 +247,6 @@ class WeakScale(FixedScale):
 
     steps: int = size("PGD steps", 200)
     eps: float = size("γ", 0.3, stated=False)
-    closer: int = size("times as many test images at a σ_a with every λ", 1, stated=False)
-
-    def at(self, sigma_a: float) -> "WeakScale":
-        """With the images of one σ_a."""
-        more = self.closer if sigma_a in self.every_lam else 1
-        return replace(self, images=more * self.images)
 
 
 def weak_attack(context: Context, scale: WeakScale) -> Result:
@@ -425,10 +419,10 @@ def strong_attack(context: Context, scale: StrongScale) -> Result:
 def model_of(context: Context, scale: StrongScale, sigma_a: float) -> Model:
     need = Need.fixed(sigma_a, selector=True)
     methods = {G_V: Attacks.g_v, G_V_STAR: Attacks.g_v_star}
-    budgets = []
+    sizes, budgets = scale.at(sigma_a), []
     for eps in scale.budgets:
-        strong = fixed_arena(Attacks(context, scale, eps), scale, sigma_a, methods)
-        weak = Attacks(context, scale, eps, "weak")
+        strong = fixed_arena(Attacks(context, sizes, eps), scale, sigma_a, methods)
+        weak = Attacks(context, sizes, eps, "weak")
         points: dict[str, list[Point]] = {G: [weak.g(need, sigma_a)]}
         for method, run in methods.items():
             points[method] = [run(weak, need, lam) for lam in scale.lams_of(sigma_a)]

@@ -47,7 +47,7 @@ REPLACED_FROM = 0.37
 class UniversalScale(FixedScale):
     """h of f_u has σ_a = ½ as input and is trained toward σ_t = 1."""
 
-    unused = ("choice", "selector_samples")
+    unused = ("choice", "selector_samples", "closer")
 
     eps: float = size("γ", 0.3)
     universal: float = size("σ_a′ of f_u", 1.0)
