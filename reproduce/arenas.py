@@ -10,7 +10,7 @@ import numpy as np
 from reproduce.harness import Claim, Context, Figure, Need, VotingScale, outcomes, size
 from reproduce.plots import Line, plot_tradeoff
 from reproduce.replay import spread_of
-from reproduce.verdicts import AnyOf, MeanDifference, judged, shown_gap
+from reproduce.verdicts import UNMOVED, AnyOf, MeanDifference, judged, shown_gap
 from varsmooth.bounds import Floats
 from varsmooth.report.figures import colours
 from varsmooth.report.outcomes import Outcomes
@@ -339,6 +339,11 @@ def shifts(points: Sequence[Point]) -> Floats:
     return found
 
 
+def hardly_moved(points: Sequence[Point]) -> bool:
+    """Whether σ_s moved so little at every point that there is nothing to defend."""
+    return all(found.mean() <= UNMOVED for p in points if (found := shifts([p])).size)
+
+
 def moved(points: Sequence[Point]) -> str:
     """How far the attack moved the σ_s of an image that it attacked, in words."""
     shares = [found.mean() for point in points if (found := shifts([point])).size]
@@ -430,8 +435,13 @@ def plane(name: str, caption: str, plots: Mapping[str, Sequence[Line]], **look: 
     return Figure(name, f"{caption} {intervals}", drawn, **{"height": 4.6, **look})
 
 
-def chosen_claim(arenas: Sequence[Arena], method: str, source: str) -> Claim:
-    """A method against g, both at the setting that held-out images chose."""
+def chosen_claim(
+    arenas: Sequence[Arena], method: str, source: str, ours: str = "", theirs: str = ""
+) -> Claim:
+    """A method against g, both at the setting that held-out images chose.
+
+    ours, theirs: what they smooth, in words, if it is not the same f.
+    """
 
     def against(each: Arena, rival: Point) -> dict[str, PairedDifference]:
         mine = each.chosen[method]
@@ -439,14 +449,14 @@ def chosen_claim(arenas: Sequence[Arena], method: str, source: str) -> Claim:
         return {title: robust_gap(mine, rival)}
 
     return judged(
-        f"With λ and σ_s chosen on held-out images, {method} is more robust than g",
+        f"With λ and σ_s chosen on held-out images, {method}{ours} is more robust than g{theirs}",
         f"ours, on {source}",
         [
             against(each, each.chosen[G]) | against(each, each.baseline)
             for each in arenas
             if each.chosen
         ],
-        f"robust accuracy of {method} minus that of g",
+        f"robust accuracy of {method}{ours} minus that of g{theirs}",
         "against the σ_s that held-out images chose and, where it is another, against σ_s = σ_a: "
         "both must hold; the most robust λ on held-out images",
     )

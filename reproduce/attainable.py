@@ -15,7 +15,7 @@ no gain comes from fitting the noise.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -149,7 +149,8 @@ class AttainableScale(Scale):
     @property
     def needs(self) -> list[Need]:
         fixed = [Need.fixed(sigma) for sigma in self.sigmas]
-        return [*fixed, *(Need.universal(sigma) for sigma in self.universal)]
+        universal = [Need.universal(sigma) for sigma in self.universal]
+        return [*fixed, *(replace(need, selector=False) for need in universal)]
 
 
 def measured(context: Context, scale: AttainableScale, need: Need) -> list[Attainable]:

@@ -108,31 +108,37 @@ def tradeoff(context: Context, scale: TradeoffScale) -> Result:
     table = certified_accuracy_table(every, (), round_radii(every))
     claims = [
         sizes_claim(equal, scale),
-        sweep_claim(swept, levels, scale),
+        *sweep_claims(swept, levels, scale),
         close_claim(swept, levels, scale.swept),
     ]
     return Result([figure], [table], claims)
 
 
-FAR = (1.5, 2.0, 2.25)
-"""Where a larger σ may win, in multiples of the smaller, which certifies nothing from about 2.5 on.
+def far(scale: CertifyScale) -> list[float]:
+    """Where a larger σ may win, in multiples of the smaller, which could still certify there.
 
-With N = 1000 votes at α = 0.001 a unanimous vote proves 2.46 σ.
-"""
+    With N = 1000 votes at α = 0.001 a unanimous vote proves 2.46 σ.
+    """
+    return [share for share in (1.5, 2.0, 2.25) if share < reach_of(scale, 1.0)]
 
 
 def far_words(scale: CertifyScale) -> str:
     """Where the larger σ must win, in words."""
-    *first, last = (f"{share:g}" for share in FAR)
+    shares = " or ".join(f"{share:g}" for share in far(scale))
     return (
-        f"r = {', '.join(first)} or {last} times the smaller, with hindsight (from "
+        f"r = {shares} times the smaller, with hindsight (from "
         f"{reach_of(scale, 1.0):.3g} times on the smaller certifies nothing, and the larger wins "
         "by arithmetic)"
     )
 
 
 def traded(
-    small: Outcomes, large: Outcomes, s: float, t: float, name: str
+    small: Outcomes,
+    large: Outcomes,
+    s: float,
+    t: float,
+    name: str,
+    shares: Sequence[float],
 ) -> list[dict[str, PairedDifference]]:
     """The smaller level wins at r = 0, and the larger further out, at one of several radii."""
     return [
@@ -140,7 +146,7 @@ def traded(
             f"r = 0, {name} = {s:.3g} − {t:.3g}": gap_at([small], [large], 0.0),
             f"r = {share * s:.3g}, {name} = {t:.3g} − {s:.3g}": gap_at([large], [small], share * s),
         }
-        for share in FAR
+        for share in shares
     ]
 
 
@@ -150,7 +156,7 @@ def sizes_claim(runs: Sequence[Outcomes], scale: TradeoffScale) -> Claim:
         "Each smaller σ gives higher certified accuracy, while sacrificing certified radius",
         "Fig. 2a",
         [
-            AnyOf(traded(small, large, s, t, "σ"))
+            AnyOf(traded(small, large, s, t, "σ", far(scale)))
             for (small, s), (large, t) in pairwise(zip(runs, scale.sigmas, strict=True))
         ],
         "certified accuracy at the first σ minus that at the second",
@@ -159,29 +165,45 @@ def sizes_claim(runs: Sequence[Outcomes], scale: TradeoffScale) -> Claim:
     )
 
 
-def sweep_claim(swept: Sequence[Outcomes], levels: Sequence[float], scale: TradeoffScale) -> Claim:
+def sweep_claims(
+    swept: Sequence[Outcomes], levels: Sequence[float], scale: TradeoffScale
+) -> list[Claim]:
     """One f under two σ_s: the smaller wins near r = 0, the larger far out."""
     pairs = list(combinations(zip(swept, levels, strict=True), 2))
     best = ", ".join(
         f"{levels[swept.index(best_at(swept, r))]:.3g} at r = {r:g}"
         for r in (k * scale.swept / 2 for k in range(6))
     )
-    return judged(
-        "For one f, σ_s trades certified accuracy against radius",
-        "Fig. 2b",
-        [
-            AnyOf(
-                [
-                    case
-                    for (small, s), (large, t) in pairs
-                    for case in traded(small, large, s, t, "σ_s")
-                ]
-            )
-        ],
-        "certified accuracy at the first σ_s minus that at the second",
-        "both must hold for some pair of σ_s: the smaller wins at r = 0, and the larger at "
-        f"{far_words(scale)}; the best σ_s with hindsight: {best}",
-    )
+
+    def some_pair(shares: Sequence[float]) -> AnyOf:
+        return AnyOf(
+            [
+                case
+                for (small, s), (large, t) in pairs
+                for case in traded(small, large, s, t, "σ_s", shares)
+            ]
+        )
+
+    beyond = 1.01 * reach_of(scale, 1.0)
+    what = "certified accuracy at the first σ_s minus that at the second"
+    both = "both must hold for some pair of σ_s: the smaller wins at r = 0, and the larger at"
+    return [
+        judged(
+            "For one f, σ_s trades certified accuracy against radius",
+            "Fig. 2b",
+            [some_pair([beyond])],
+            what,
+            f"{both} r = {beyond:.3g} times the smaller, which certifies nothing there; the best "
+            f"σ_s with hindsight: {best}",
+        ),
+        judged(
+            "For one f, a larger σ_s certifies more images even where the smaller could certify",
+            "ours, on Fig. 2b",
+            [some_pair(far(scale))],
+            what,
+            f"{both} {far_words(scale)}",
+        ),
+    ]
 
 
 def reach_of(scale: CertifyScale, level: float) -> float:
@@ -385,7 +407,10 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
     """The sentences of the paper's Experiment A, and what one setting for all radii gains."""
     hindsight = "the best λ at each radius, with hindsight, as in the paper"
     of_both = "the best λ and D at each radius, with hindsight, as in the paper"
-    multiples = "at r = 0, ½, 1, 1½ and 2 times σ_a, as far as votes at most σ_s reach"
+    multiples = (
+        f"at r = 0, ½, 1, 1½ and 2 times σ_a, as far as {scale.n} votes at the σ_s of most images "
+        "can certify"
+    )
 
     def beyond(runs_of: Callable[[Methods], Sequence[Outcomes]]) -> str:
         return left_out(methods, scale, lambda m, r: gap_at(m.unattacked, runs_of(m), r))
@@ -394,14 +419,21 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
     sigmas = max(len(m.swept) for m in methods)
     attacked = max(len(m.attacked) for m in methods)
 
-    def in_reach(m: Methods) -> list[float]:
-        return [r for r in m.radii if r <= usual_reach(m.unattacked, scale)]
+    def in_reach(
+        gap: Callable[[Methods, float], PairedDifference],
+    ) -> dict[str, PairedDifference]:
+        return {
+            f"σ_a = {m.sigma_a:g}, r = {r:g}{near_the_end(m, r, scale)}": gap(m, r)
+            for m in methods
+            for r in m.radii
+            if r <= usual_reach(m.unattacked, scale)
+        }
 
     return [
         judged(
             "Without an attack on h, g_v* certifies more images than the baseline σ_s = σ_a",
             "Fig. 5",
-            _gaps(methods, in_reach, lambda m, r: gap_at(m.unattacked, m.equal, r)),
+            in_reach(lambda m, r: gap_at(m.unattacked, m.equal, r)),
             f"certified accuracy of g_v* minus that of g {multiples}",
             "; ".join(filter(None, (hindsight, beyond(lambda m: m.equal)))),
             ours=lams,
@@ -409,7 +441,7 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
         judged(
             "Without an attack on h, g_v* certifies more images than the best σ_s at each radius",
             "Fig. 5",
-            _gaps(methods, in_reach, lambda m, r: gap_at(m.unattacked, m.swept, r)),
+            in_reach(lambda m, r: gap_at(m.unattacked, m.swept, r)),
             f"certified accuracy of g_v* minus that of g {multiples}",
             "; ".join(
                 filter(
@@ -426,7 +458,7 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
         chosen_claim(methods),
         judged(
             "With an attack on h, g_v* is close to the baselines if D is small",
-            "Fig. 5",
+            "Fig. 5, discussion, conclusion",
             [
                 {
                     f"σ_a = {m.sigma_a:g}, r = {r:g}, {name}": gap_at(m.attacked, runs_of(m), r)
@@ -436,7 +468,7 @@ def claims_of(methods: Sequence[Methods], scale: CertifiedScale) -> list[Claim]:
                 for m in methods
             ],
             "certified accuracy of g_v* with attack on h minus that of g, at r = D for the "
-            "smallest D",
+            "smallest D > 0",
             f"against both baselines; {of_both}",
             margin=CLOSE,
             ours=attacked,
@@ -509,10 +541,7 @@ def left_out(
     scale: CertifiedScale,
     gap: Callable[[Methods, float], PairedDifference],
 ) -> str:
-    """Which radii are almost, and which are wholly, beyond N votes at the levels of h, in words.
-
-    Those beyond are left out, and shown here.
-    """
+    """Which radii are beyond N votes at the levels of h, in words."""
     found = [
         f"σ_a = {m.sigma_a:g}, r = {r:g}: {shown_gap(gap(m, r))}"
         for m in methods
@@ -520,14 +549,13 @@ def left_out(
         if r > usual_reach(m.unattacked, scale)
     ]
     because = f"left out, as {scale.n} votes at the σ_s of most images cannot certify so far: "
-    near = [
-        f"σ_a = {m.sigma_a:g}, r = {r:g}"
-        for m in methods
-        for r in m.radii
-        if FAR[-1] / reach_of(scale, 1.0) < r / usual_reach(m.unattacked, scale) <= 1
-    ]
-    hardly = f"within a tenth of what {scale.n} votes can certify there: {', '.join(near)}"
-    return "; ".join([hardly] * bool(near) + [because + ", ".join(found)] * bool(found))
+    return because + ", ".join(found) if found else ""
+
+
+def near_the_end(m: Methods, r: float, scale: CertifiedScale) -> str:
+    """A mark for a radius that almost no image can reach."""
+    at_the_end = r > 0.9 * usual_reach(m.unattacked, scale)
+    return f" (in the last tenth of what {scale.n} votes can certify)" if at_the_end else ""
 
 
 def usual_reach(runs: Sequence[Outcomes], scale: CertifiedScale) -> float:
@@ -536,25 +564,28 @@ def usual_reach(runs: Sequence[Outcomes], scale: CertifiedScale) -> float:
 
 
 def attack_claim(methods: Sequence[Methods], scale: CertifiedScale) -> Claim:
-    """What the attack on h costs; it cannot gain."""
-    return judged(
+    """What the attack on h costs at the same λ; it cannot gain."""
+    lost = {}
+    for m in methods:
+        distances, lams = scale.table_1(m.sigma_a)
+        runs = iter(m.attacked)
+        for lam, free in zip(lams, m.unattacked, strict=True):
+            for d, attacked in zip(distances, runs, strict=False):
+                name = f"σ_a = {m.sigma_a:g}, λ = {lam:g}, r = D = {d:g}"
+                lost[name] = gap_at([free], [attacked], d)
+    largest = max(lost, key=lambda name: lost[name].value)
+    what = "certified accuracy of g_v* without an attack on h minus that with it, points"
+    return Claim(
         "Certified robustness becomes worse if the input of h is attacked",
         "Fig. 5, discussion",
-        _gaps(
-            methods, lambda m: _budgets(m, scale), lambda m, r: gap_at(m.unattacked, m.attacked, r)
-        ),
-        "certified accuracy of g_v* without an attack on h minus that with it, at r = D",
-        "by arithmetic it cannot become better: the median is one of the three levels; judged is "
-        "whether it becomes worse",
+        f"at r = D it loses {100 * lost[largest].value:.1f} points at most ({largest})",
+        f"{what}: " + "; ".join(f"{name}: {shown_gap(gap)}" for name, gap in lost.items()),
+        "trivial",
+        "it cannot become better, as the median is one of the three levels; beyond D nothing is "
+        "certified, by definition",
+        {name: gap.value for name, gap in lost.items()},
+        what,
     )
-
-
-def _gaps(
-    methods: Sequence[Methods],
-    radii_of: Callable[[Methods], Sequence[float]],
-    gap: Callable[[Methods, float], PairedDifference],
-) -> dict[str, PairedDifference]:
-    return {f"σ_a = {m.sigma_a:g}, r = {r:g}": gap(m, r) for m in methods for r in radii_of(m)}
 
 
 def chosen_claim(methods: Sequence[Methods]) -> Claim:
@@ -588,7 +619,7 @@ def clipping_claim(methods: Sequence[Methods], scale: CertifiedScale) -> Claim:
     changed = sum(int((one.radii != other.radii).sum()) for one, other in pairs)
     return judged(
         "Clipping reduces the loss from the attack on h",
-        "Fig. 5",
+        "Fig. 5, discussion",
         gaps,
         "certified accuracy of g_v* with attack on h, clipped minus not clipped, at r = D",
         f"clipping changed {changed} of {sum(len(one) for one, _ in pairs)} radii",

@@ -141,6 +141,7 @@ class Claim:
     name, for whoever wants to compute with them.
     difference: what minus what the numbers are, in words; empty if they are no differences.
     images: about how many would decide an undecided claim; 0 if it is not known.
+    cases: how many of its cases hold or fail, in words; empty if it has only one.
     """
 
     statement: str
@@ -152,6 +153,7 @@ class Claim:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     difference: str = ""
     images: int = 0
+    cases: str = ""
 
 
 @dataclass(frozen=True)

@@ -257,7 +257,10 @@ def spread_of(levels: Sequence[Floats]) -> str:
     widths = [100 * float(relative_width(np.percentile(each, CLIP_PERCENTILES))) for each in levels]
     low, high = CLIP_PERCENTILES
     least, most = (f"{w:.0f}" if w >= 10 else f"{w:.2g}" for w in (min(widths), max(widths)))
-    return f"the {low}–{high} % range of σ_s over images is {least} to {most} % of its middle wide"
+    return (
+        f"the width of the {low}–{high} % range of σ_s over images is {least} to {most} % of its "
+        "middle"
+    )
 
 
 def sweep(scale: CertifyScale, sigma_a: float) -> tuple[float, ...]:

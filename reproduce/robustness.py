@@ -25,6 +25,7 @@ from reproduce.arenas import (
     chosen_claim,
     clean,
     fixed_arena,
+    hardly_moved,
     lines_of,
     most_points,
     moved,
@@ -138,7 +139,8 @@ def attack_convergence(context: Context, scale: ConvergenceScale) -> Result:
     )
     claim = judged(
         "The attacks have converged: more steps or draws do not lower robust accuracy",
-        f"ours, at γ = {scale.eps:g} and λ = {scale.lam:g}",
+        f"ours, at σ_a = {', '.join(f'{s:g}' for s in scale.sigmas)}, γ = {scale.eps:g} and λ = "
+        f"{scale.lam:g}",
         {
             f"{study.title}, {what}": robust_gap(point, study.chosen)
             for study in studies
@@ -543,6 +545,7 @@ def selector_claims(models: Sequence[Model], own: str) -> list[Claim]:
         [point for model in models for point in model.largest.strong.methods[method]]
         for method in (G_V, G_V_STAR)
     )
+    every = [p for model in models for _, at in model.named for p in at.strong.methods[G_V]]
     several = [model for model in models if len(model.budgets) > 1]
     return [
         judged(
@@ -558,7 +561,10 @@ def selector_claims(models: Sequence[Model], own: str) -> list[Claim]:
             "ours, on the discussion: “effective as a defensive method”",
             [defended(name, at) for model in models for name, at in model.named],
             f"relative change of σ_s of g_v under the attack, {share}, minus the same for g_v*",
-            f"g_v: {moved(bare)}, {spread(bare)}; g_v*: {moved(star)}, {spread(star)}; {own}",
+            f"g_v: {moved(bare)}, {spread(bare)}; g_v*: {moved(star)}, {spread(star)}; {own}; "
+            f"trivial if σ_s of g_v moves by at most {100 * UNMOVED:g} %, as there is nothing to "
+            "defend then",
+            verdict="trivial" if hardly_moved(every) else None,
             unit="%",
         ),
         judged(

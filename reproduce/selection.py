@@ -358,10 +358,13 @@ def _clean_table(pairs: Sequence[Pair]) -> Table:
     )
 
 
+CLEAN_GAIN = "g_v has better clean accuracy than g at equal mean σ_s"
+
+
 def clean_claim(pairs: Sequence[Pair]) -> Claim:
     """At equal mean σ, g_v is more often right than g."""
     return judged(
-        "g_v has better clean accuracy than g at equal mean σ_s",
+        CLEAN_GAIN,
         "Fig. 6a",
         {f"σ_a = {pair.sigma_a:g}, λ = {pair.lam:g}": pair.gap for pair in pairs},
         "clean accuracy of g_v minus that of g",

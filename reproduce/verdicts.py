@@ -30,9 +30,10 @@ image, and positive values support the claim.
 | **refuted** | at least one case fails and none holds |
 | **partly** | some cases hold, others fail |
 | undecided | none of these |
-| trivial | true by arithmetic |
+| trivial | true by arithmetic, or nothing to test: a defence where the attack moves nothing |
 | untested | not run |
 
+Beside the verdict stands how many cases hold or fail, if there are several.
 The intervals above decide: 95 % over images, widened (Bonferroni) for the settings among which the
 method's own was chosen on the test images and, unless all cases must hold, for the cases of the
 claim. A case fails if, at every λ that might have shown it, an interval lies below 0, widened for
@@ -137,12 +138,13 @@ class Trial:
 
     @property
     def verdict(self) -> Verdict:
-        held, failed = ([test(case) for case in self.cases] for test in (self.holds, self.fails))
+        held, failed = self._sides()
         if not self.cases:
             return "untested"
-        if any(failed):
-            return "partly" if any(held) else "refuted"
-        return "confirmed" if (all(held) if self.every else any(held)) else "undecided"
+        if failed:
+            return "partly" if held else "refuted"
+        enough = len(held) == len(self.cases) if self.every else bool(held)
+        return "confirmed" if enough else "undecided"
 
     def best(self, case: Sequence[Gaps]) -> Gaps:
         """The setting whose smallest difference is largest; with hindsight if there are several."""
@@ -154,7 +156,7 @@ class Trial:
         return max(case, key=gain)
 
     def decisive(self) -> tuple["Deciding", str]:
-        """The difference to show, and what it says in words.
+        """The difference to show, and with how many images it would decide, in words.
 
         It is the one that decided, or the one that would decide with the fewest images.
         """
@@ -164,14 +166,29 @@ class Trial:
             return found, "no difference seen" if unseen else (
                 f"about {_round_up(found.images):,} images to {found.verb}"
             )
-        held, failed = ([c for c in self.cases if test(c)] for test in (self.holds, self.fails))
-        words = {"hold": held, "fail": failed} if len(self.cases) > 1 else {}
-        counts = [f"{len(c)} of {len(self.cases)} {verb}" for verb, c in words.items() if c]
+        held, failed = self._sides()
         if failed:
             worst = [min(self._of(c, self.below(c)), key=self._clearance) for c in failed]
-            return min(worst, key=self._clearance), ", ".join(counts)
+            return min(worst, key=self._clearance), ""
         least = [min(self._of(c, self.above(c)), key=self._clearance) for c in held]
-        return (min if self.every else max)(least, key=self._clearance), ", ".join(counts)
+        return (min if self.every else max)(least, key=self._clearance), ""
+
+    @property
+    def counts(self) -> str:
+        """How many of several cases hold and how many fail, in words: `2 of 9 hold`."""
+        if len(self.cases) < 2:
+            return ""
+        sides = zip(("hold", "fail"), self._sides(), strict=True)
+        return ", ".join(
+            f"{len(found)} of {len(self.cases)} {verb}{'s' * (len(found) == 1)}"
+            for verb, found in sides
+            if found
+        )
+
+    def _sides(self) -> tuple[list[Sequence[Gaps]], list[Sequence[Gaps]]]:
+        """The cases that hold, and those that fail."""
+        held, failed = ([c for c in self.cases if test(c)] for test in (self.holds, self.fails))
+        return held, failed
 
     def _of(self, case: Sequence[Gaps], level: float) -> list["Deciding"]:
         """The differences of a case at its best setting."""
@@ -295,6 +312,7 @@ def judged(
         mark = f" {unit}" if digits is None and unit != "points" else ""
         number = "; ".join(filter(None, (f"{found.title}: {value}{mark}", limit, words)))
         images = _round_up(found.images) if 0 < found.images <= 1e9 else 0
+        shown |= {found.title: found.gap}  # it may be of another setting than the best
     each = "; ".join(
         f"{title}: {shown_gap(gap, digits, line=trial.line)}" for title, gap in shown.items()
     )
@@ -311,6 +329,7 @@ def judged(
         numbers,
         measured,
         images if decided == "undecided" else 0,
+        trial.counts,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reproduce.__main__ import EXPERIMENTS, build_parser, sizes_of
-from reproduce.committed import has_claims, result_of, resume, scale_of
+from reproduce.committed import has_claims, result_of, resume, scale_of, small_print_of
 from reproduce.harness import Context, Evidence, resized
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -23,6 +23,17 @@ def test_committed_claims_follow_from_their_records(folder: Path) -> None:
     config, claims = (json.loads((folder / f"{n}.json").read_text()) for n in ("config", "claims"))
     found = result_of(EXPERIMENTS[folder.name], folder, config).claims
     assert json.loads(json.dumps([asdict(claim) for claim in found])) == claims
+
+
+EVERY = [path.parent for path in sorted(RESULTS.glob("**/claims.json"))]
+
+
+@pytest.mark.parametrize("folder", EVERY, ids=lambda folder: str(folder.relative_to(RESULTS)))
+def test_tables_and_page_have_the_same_small_print(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    said = small_print_of(EXPERIMENTS[config["experiment"]], config)
+    for name in ["README", *(table["name"] for table in config["tables"])]:
+        assert said in (folder / f"{name}.md").read_text()
 
 
 @pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: str(folder.relative_to(RESULTS)))

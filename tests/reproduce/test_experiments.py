@@ -110,7 +110,7 @@ def test_percentiles(tmp_path: Path) -> None:
 def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
     words = f"tradeoff {TINY} --swept 0.5 --sigmas 0.25,0.5"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
-    config, (sizes, _, close), lines = results(tmp_path)
+    config, (sizes, traded, within, close), lines = results(tmp_path)
     assert {"tradeoff.png", "tradeoff.svg", "certified-accuracy.md"} <= {
         path.name for path in tmp_path.iterdir()
     }
@@ -132,6 +132,12 @@ def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
     }
     gap = np.mean(right["0.25"]) - np.mean(right["0.5"])
     assert sizes["numbers"]["r = 0, σ = 0.25 − 0.5"] == pytest.approx(gap)
+    reach = float(class_radius(60, 60, 1.0, 0.05))
+    for claim, beyond in ((traded, True), (within, False)):
+        for title in claim["numbers"]:
+            r, levels = title.removeprefix("r = ").split(", σ_s = ")
+            smaller = min(map(float, levels.split(" − ")))
+            assert float(r) == 0 or (float(r) > reach * smaller) == beyond
 
     def average(level: str) -> float:
         mine = [line for line in lines if line["run"] == f"σ_a = 0.5, σ_s = {level}"]
@@ -290,9 +296,13 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
                 runs.setdefault(line["run"], []).append(right)
         return max(float(np.mean(right)) for right in runs.values())
 
+    compared = {
+        title.partition(" (in the last tenth")[0]: gap
+        for title, gap in claims[0]["numbers"].items()
+    }
     for r in (0.0, 0.125, 0.25):
         expected = accuracy("no attack", r) - accuracy("σ_s = 0.25", r)
-        assert claims[0]["numbers"][f"σ_a = 0.25, r = {r:g}"] == pytest.approx(expected)
+        assert compared[f"σ_a = 0.25, r = {r:g}"] == pytest.approx(expected)
 
     levels: dict[str, list[float]] = {}
     for line in lines:
@@ -301,7 +311,7 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
     usual = max(float(np.median(each)) for each in levels.values())
     reach = float(class_radius(60, 60, usual, 0.05))
     for r in (0.375, 0.5):  # what no vote could prove is not held against g_v*
-        assert (f"σ_a = 0.25, r = {r:g}" in claims[0]["numbers"]) == (r <= reach)
+        assert (f"σ_a = 0.25, r = {r:g}" in compared) == (r <= reach)
         assert (f"σ_a = 0.25, r = {r:g}: " in claims[0]["why"]) == (r > reach)
 
     def average(part: str) -> float:
@@ -327,8 +337,17 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
     clipped = next(claim for claim in claims if "Clipping" in claim["statement"])
     assert len(clipped["numbers"]) == 15  # clipped or not at the same λ and D
     attacked = next(claim for claim in claims if "is attacked" in claim["statement"])
-    assert attacked["verdict"] != "refuted"
+    assert attacked["verdict"] == "trivial"
+    assert len(attacked["numbers"]) == 15
     assert all(gap >= 0 for gap in attacked["numbers"].values())
+    title = "g_v*, σ_a = 0.25, λ = 0.1"
+    lost = sum(
+        sign
+        for line in lines
+        for name, sign in (("no attack on h", 1 / 6), ("attack on h, D = 0.3", -1 / 6))
+        if line["run"] == f"{title}, {name}" and radius_if_right(line) >= 0.3
+    )
+    assert attacked["numbers"]["σ_a = 0.25, λ = 0.1, r = D = 0.3"] == pytest.approx(lost)
 
 
 def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:

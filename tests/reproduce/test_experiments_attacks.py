@@ -340,6 +340,7 @@ def test_what_any_smoothing_loses_to_the_strong_attack_is_no_fault_of_h() -> Non
     assert reached.numbers == {"σ_a = 0.25, γ = 0.3": 0.0}  # σ_s is where it was
     assert reached.verdict == "refuted"
     assert defended.numbers == {"σ_a = 0.25, γ = 0.3": 0.0}
+    assert defended.verdict == "trivial"  # there is nothing to defend
     assert further.verdict == "untested"  # one γ
     assert far.verdict == "refuted"
     assert drop.numbers == {"σ_a = 0.25": (8 - 4) / 8 - (8 - 6) / 8}
@@ -365,8 +366,9 @@ def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
         for lam in ("0", "0.4")
     ]
     best = max(settings, key=lambda gaps: (min(gaps), sum(gaps)))
-    assert list(better["numbers"].values()) == pytest.approx(best)
-    assert len(best_g["numbers"]) == 4
+    for claim in (better, best_g):  # four differences at one λ, and perhaps the one that decides
+        assert len(claim["numbers"]) in (4, 5)
+    assert list(better["numbers"].values())[:4] == pytest.approx(best)
     attacked = found.clean("g_v*", title, "λ = 0", *STRONG) & found.clean(
         "g_v*, clipped", title, "λ = 0", *STRONG
     )
@@ -419,9 +421,19 @@ def test_universal(tmp_path: Path, experiment: Laboratory) -> None:
         assert same["numbers"][f"σ_a = {sigma}, robust"] == pytest.approx(gains[-1])
     name = "g, σ_a = 0.5 − 0.25, robust"
     assert growth["numbers"][name] == pytest.approx(gains[1] - gains[0])
-    assert set(growth_of_star["numbers"]) == {
-        f"g_v*, σ_a = 0.5 − 0.25, {what}" for what in ("clean", "robust")
-    }
+
+    def star_near(level: str, sigma: float) -> float:
+        """g_v* on one f, at the λ whose mean σ_s is nearest."""
+        knobs = {line["run"].split(", ")[2] for line in found.lines if level in line["run"]}
+        names = [("g_v*", level, knob, *STRONG) for knob in knobs if "λ" in knob]
+        means = [abs(found.column("clean_sigma", *name).mean() - sigma) for name in names]
+        return float(found.robust(*names[int(np.argmin(means))]).mean())
+
+    small, large = (
+        star_near("σ_a′ = 1", sigma) - star_near(f"σ_a = {sigma:g}", sigma) for sigma in (0.25, 0.5)
+    )
+    name = "g_v*, σ_a = 0.5 − 0.25, robust"
+    assert growth_of_star["numbers"][name] == pytest.approx(large - small)
     assert [sum(f"σ_a = {s}," in title for title in selector["numbers"]) for s in (0.25, 0.5)] == [
         2,
         2,
@@ -435,7 +447,14 @@ def test_universal_extended(tmp_path: Path, experiment: Laboratory) -> None:
         f"universal-extended {TINY} --budgets 0.1,0.5 --lams 0,0.4 --far-lams 0,0.9 --multiples 1"
     )
     found = experiment(f"{words} --sigmas 0.25", tmp_path)
-    better, swept, chosen, far_claim, depends = found.claims
+    better, swept, chosen, far_claim, depends, sweep = found.claims
+    for eps, last in (("0.1", "0.4"), ("0.5", "0.9")):
+        ends = [
+            ("g_v*", "σ_a′ = 0.25", f"λ = {lam}", f"γ = {eps}", STRONG[-1]) for lam in ("0", last)
+        ]
+        gap = abs(found.clean(*ends[0]).mean() - found.clean(*ends[1]).mean())
+        title = next(t for t in sweep["numbers"] if f"γ = {eps}, " in t and t.endswith("clean"))
+        assert sweep["numbers"][title] == pytest.approx(gap)
     assert swept["numbers"] == better["numbers"]  # one σ_s, so it is the most robust one
     assert depends["verdict"] == "untested"  # one range
     assert sum("γ = 0.1" in title for title in better["numbers"]) == 2

@@ -124,7 +124,7 @@ def test_a_claim_shows_the_difference_that_decides() -> None:
     claim = judged("s", "Fig. 0", {"a": UNCLEAR, "b": CLEAR}, "accuracy of one minus the other")
     assert claim.verdict == "confirmed"
     assert claim.number.startswith("b: +25.0 [")
-    assert claim.number.endswith("; 1 of 2 hold")
+    assert claim.cases == "1 of 2 holds"
     assert claim.measured.startswith("accuracy of one minus the other, points: a: +2.0 [")
     assert claim.numbers == {"a": 0.02, "b": 0.25}
     undecided = judged("s", "Fig. 0", {"a": UNCLEAR}, "accuracy")
@@ -133,7 +133,8 @@ def test_a_claim_shows_the_difference_that_decides() -> None:
     assert "images to refute" in flipped.number
     mixed = judged("s", "Fig. 0", {"a": AGAINST, "b": CLEAR}, "accuracy")
     assert mixed.number.startswith("a: −25.0")
-    assert mixed.number.endswith("; 1 of 2 hold, 1 of 2 fail")
+    assert mixed.cases == "1 of 2 holds, 1 of 2 fails"
+    assert judged("s", "Fig. 0", {"b": CLEAR}, "accuracy").cases == ""
     assert judged("s", "Fig. 0", {}, "accuracy").verdict == "untested"
     assert judged("s", "Fig. 0", {"a": UNCLEAR}, "a", margin=0.02).why.endswith("2 points, ours")
 
@@ -147,6 +148,15 @@ def test_of_a_case_the_weaker_difference_is_shown() -> None:
     best = [AnyOf([{"first": UNCLEAR}, {"second": CLEAR}])]
     assert judged("s", "Fig. 0", best, "d").numbers == {"second": 0.25}
     assert judged("s", "Fig. 0", [], "d").number == "–"
+
+
+def test_the_page_has_the_difference_that_the_summary_shows() -> None:
+    """Of two settings the better is on the page, and the one that fewer images would decide."""
+    steady, noisy = PairedDifference(2, 1, 100), PairedDifference(27, 25, 100)
+    settings = [{"better": noisy}, {"sooner": steady}]
+    claim = judged("s", "Fig. 0", [AnyOf(settings)], "d")
+    assert claim.number.startswith("sooner: ")
+    assert set(claim.numbers) == {"better", "sooner"}
 
 
 def test_statements_together_are_as_good_as_the_weakest() -> None:
