@@ -8,6 +8,15 @@ from tqdm import tqdm
 SECONDS = 30.0  # between two lines of a log
 
 
+def printable(text: str) -> str:
+    """Without control characters: names that others chose must not steer the terminal.
+
+    >>> printable("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+
+
 class Progress:
     """Counts images or votes; shows how many, how fast and the time left on standard error."""
 
@@ -15,12 +24,12 @@ class Progress:
         self, total: int, label: str, done: int = 0, shown: bool = True, unit: str = "images"
     ) -> None:
         terminal = sys.stderr.isatty()
-        self.total, self.label, self.unit = total, label, unit
+        self.total, self.label, self.unit = total, printable(label), unit
         self.logging = shown and not terminal
         self.bar = tqdm(
             total=total,
             initial=done,
-            desc=label,
+            desc=self.label,
             unit={"images": "img"}.get(unit, unit),
             unit_scale=unit != "images",
             dynamic_ncols=True,

@@ -8,6 +8,7 @@ from typing import TextIO, TypeVar
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import callers_own, check_code, is_code
 from varsmooth.models.source import SAMPLE, Source
+from varsmooth.progress import printable
 from varsmooth.typed import Device, as_option
 
 S = TypeVar("S", bound=Source)
@@ -86,8 +87,7 @@ def conclude(result: list[str], *commands: str) -> None:
 
 def say(text: str, file: TextIO | None = None, end: str = "\n") -> None:
     """Print; control characters in names that others chose do not reach the terminal."""
-    safe = (c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
-    print("".join(safe), file=file, end=end, flush=True)
+    print(printable(text), file=file, end=end, flush=True)
 
 
 def _is_first() -> bool:
