@@ -463,7 +463,7 @@ def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
 def test_a_name_does_not_steer_the_terminal(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = f"predict --model {model} --sigma 0.25 --n 10 --subset :1"
+    words = f"predict --model {model} --sigma 0.25 --n 20 --subset :1"
     assert run(words, "--out", tmp_path / "r", "--name", "red \x1b[31m") == 0
     shown = "".join(capsys.readouterr())
     assert "red \\x1b[31m" in shown
