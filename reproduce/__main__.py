@@ -13,7 +13,14 @@ from reproduce.cascade_gate import CASCADE_GATE
 from reproduce.cascade_rules import CASCADE
 from reproduce.certified import CERTIFIED, TRADEOFF
 from reproduce.clipping import CLIPPING
-from reproduce.committed import has_claims, result_in, run_experiment, write_again, write_pages
+from reproduce.committed import (
+    has_claims,
+    result_in,
+    results_in,
+    run_experiment,
+    write_again,
+    write_pages,
+)
 from reproduce.conditioning import CONDITIONING
 from reproduce.harness import Context, Experiment, shown, sizes_in_use, variant_of
 from reproduce.memorisation import LONG_RUN, MEMORISATION
@@ -22,7 +29,9 @@ from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
 from reproduce.universal import UNIVERSAL, UNIVERSAL_EXTENDED
 from varsmooth.cli import exit_code
 from varsmooth.cli.parser import WrongUsage
+from varsmooth.errors import require
 from varsmooth.models.descriptions import released_names
+from varsmooth.report.figures import MISSING, have_matplotlib
 
 EXPERIMENTS: dict[str, Experiment[Any]] = {
     experiment.name: experiment
@@ -56,11 +65,11 @@ VARIANTS = sorted({variant_of(name) for name in released_names()} - {""})
 EXAMPLES = """\
 examples:
   python -m reproduce list
-  python -m reproduce tradeoff
-  python -m reproduce certified --sigmas 0.25
-  python -m reproduce clean --images 500 --lams 0,0.2 --out results/clean-500
-  python -m reproduce certified --scale paper --models runs/paper --device cuda
-  python -m reproduce claims
+  python -m reproduce tradeoff --out results/mine/tradeoff
+  python -m reproduce certified --sigmas 0.25 --out results/mine/certified
+  python -m reproduce certified --scale paper --models runs/paper --device cuda \\
+      --out results/full/certified
+  python -m reproduce claims --results results/mine
 
 Rerun the same command to resume. `python -m reproduce NAME --help` lists the sizes of NAME."""
 
@@ -145,7 +154,8 @@ def run(asked: argparse.Namespace) -> None:
     result = run_experiment(experiment, asked.scale, sizes_of(asked), context, out, results)
     for claim in result.claims:
         print(f"{claim.verdict}: {claim.statement} ({claim.source})\n  {claim.measured}")
-    print(f"figures, tables and claims are in {out}; next: python -m reproduce claims")
+    where = "" if out.parent == Path("results") else f" --results {out.parent}"
+    print(f"figures, tables and claims are in {out}; next: python -m reproduce claims{where}")
 
 
 def show_experiments() -> None:
@@ -160,11 +170,24 @@ def show_experiments() -> None:
 
 def write_claims(results: Path) -> None:
     """Judge every result again from its records, and write the pages, if all can be judged."""
-    found = [each for name, each in EXPERIMENTS.items() if has_claims(results / name)]
-    judged = [(each, results / each.name, result_in(each, results / each.name)) for each in found]
+    require(have_matplotlib(), MISSING)
+    there = results_in(results)
+    require(
+        bool(there),
+        f"{results} is not a folder of results; a result is in RESULTS/NAME, run: "
+        "python -m reproduce NAME",
+    )
+    order = list(EXPERIMENTS)
+    unknown = [str(folder) for name, folder in there if name not in EXPERIMENTS]
+    require(not unknown, f"{', '.join(unknown)}: not a result of any experiment; remove it")
+    found = [
+        (EXPERIMENTS[name], folder)
+        for name, folder in sorted(there, key=lambda each: (order.index(each[0]), each[1]))
+    ]
+    judged = [(each, at, result_in(each, at)) for each, at in found if has_claims(at)]
     for experiment, folder, result in judged:
         write_again(experiment, folder, result)
-    print(f"written: {write_pages(results, list(EXPERIMENTS.values()))}")
+    print(f"written: {write_pages(results, found)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

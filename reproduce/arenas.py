@@ -58,7 +58,7 @@ class FixedScale(AttackScale):
 
     lams: tuple[float, ...] = size("λ", LAMS)
     every_lam: tuple[float, ...] = size("σ_a with every λ", (0.12, 0.25, 0.5, 1.0))
-    few_lams: tuple[float, ...] = size("λ at the other σ_a", LAMS)
+    few_lams: tuple[float, ...] = size("λ at the other σ_a", LAMS, follows="lams")
     multiples: tuple[float, ...] = size(
         "swept σ_s / σ_a of g", (0.5, 0.75, 1.0, 1.25, 1.5, 2.0), stated=False
     )

@@ -261,13 +261,13 @@ TRADEOFF = Experiment(
 class CertifiedScale(CertifyScale):
     """D and λ are those of Table 1 for each σ_a; for another σ_a, these."""
 
-    distances: tuple[float, ...] = size(
+    other_distances: tuple[float, ...] = size(
         "D of a σ_a not in Table 1", (0.0, 0.05, 0.1, 0.2, 0.3), stated=False, zero=True
     )
-    lams: tuple[float, ...] = size("λ of a σ_a not in Table 1", (0.0,), stated=False)
+    other_lams: tuple[float, ...] = size("λ of a σ_a not in Table 1", (0.0,), stated=False)
 
     def table_1(self, sigma_a: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return TABLE_1.get(sigma_a, (self.distances, self.lams))
+        return TABLE_1.get(sigma_a, (self.other_distances, self.other_lams))
 
 
 @dataclass(frozen=True)

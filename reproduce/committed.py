@@ -8,6 +8,8 @@ import csv
 import gzip
 import io
 import json
+import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -28,6 +30,7 @@ from reproduce.harness import (
     VotingScale,
     reductions,
     resized,
+    sizes_in_use,
 )
 from reproduce.plots import draw
 from reproduce.robustness import WEAK_GAIN
@@ -61,6 +64,7 @@ def run_experiment(
     """
     require(have_matplotlib(), MISSING)
     scale = resized(experiment.scales[scale_name], sizes)
+    keep_what_is_there(experiment, scale, out)
     if isinstance(scale, VotingScale):
         context = replace(context, precision=scale.precision)
     needs = experiment.needs(scale)
@@ -74,12 +78,20 @@ def run_experiment(
                 f"{experiment.name} is about g_v*, but h of {context.model(need)} was trained for "
                 "g_v, without the median; with it there are clean and weak-attack",
             )
+    for split, count in images_asked(scale).items():
+        context.images(scale.data, split, count)
     evidence = context.evidence
     evidence.earlier = earlier_runs(results)
     about: Config = {
         "scale": scale_name,
         "sizes": asdict(scale),
-        "models": {need.released: _fingerprints(context.about(need)) for need in needs},
+        "models": {
+            need.released if context.models is None else need.level: _fingerprints(
+                context.about(need)
+            )
+            for need in needs
+        },
+        **context.content(scale.data, "test"),
     }
     resume(evidence, out, about)
     result = experiment.run(context, scale)
@@ -87,6 +99,7 @@ def run_experiment(
     words += [f"--{key.replace('_', '-')} {text}" for key, text in sizes.items()]
     words += ["--scale", scale_name] if scale_name != "cpu" else []
     words += ["--variant", context.variant] if context.variant is not None else []
+    words += ["--models", "YOURS"] if context.models is not None and scale_name == "cpu" else []
     about |= {
         "command": " ".join(words),
         "trained": [f"{need.level}: {_trained(context.about(need), need)}" for need in needs],
@@ -100,6 +113,45 @@ def run_experiment(
     for name in (UNFINISHED, KNOWN):
         (out / name).unlink(missing_ok=True)
     return result
+
+
+def keep_what_is_there(experiment: Experiment[Any], scale: Scale, out: Path) -> None:
+    """Refuse to replace the result of another experiment, or a larger one of the same."""
+    require(not out.is_file(), f"{out} is a file; name a folder with --out")
+    require(out != Path(), "--out must name a folder of its own")
+    if not (out / CONFIG).is_file():
+        return
+    there = _read(out / CONFIG)
+    name = there["experiment"]
+    require(
+        name == experiment.name, f"{out} holds a result of {name}; choose another folder with --out"
+    )
+    now = json.loads(json.dumps(asdict(scale)))
+    less = [
+        entry.metadata["what"]
+        for entry in sizes_in_use(scale)
+        if entry.name != "seed"
+        and _smaller(now[entry.name], there["sizes"].get(entry.name, now[entry.name]))
+    ]
+    require(
+        not less,
+        f"{out} holds a larger result ({'; '.join(less)}); choose another folder with --out, or "
+        "delete it first",
+    )
+
+
+def _smaller(now: Any, before: Any) -> bool:
+    """Whether values are left out, or there are fewer images, steps or draws."""
+    if isinstance(before, list):
+        return not {*before} <= {*now}
+    return isinstance(before, int) and now < before
+
+
+def images_asked(scale: Scale) -> dict[str, int]:
+    """How many images of which split an experiment will ask for, to be checked before any work."""
+    used = {entry.name: getattr(scale, entry.name) for entry in sizes_in_use(scale)}
+    asked = {"test": used.get("images", 0) * used.get("closer", 1), "val": used.get("choice", 0)}
+    return {split: count for split, count in asked.items() if count}
 
 
 def resume(evidence: Evidence, out: Path, about: Config) -> None:
@@ -127,7 +179,13 @@ def _write_records(path: Path, runs: Mapping[str, Outcomes]) -> None:
 
 def has_claims(folder: Path) -> bool:
     """Whether a folder holds a result with claims to judge; others have no evidence of claims."""
-    return (folder / CLAIMS).is_file() and bool(json.loads((folder / CLAIMS).read_text()))
+    return bool(_read(folder / CLAIMS))
+
+
+def results_in(results: Path) -> list[tuple[str, Path]]:
+    """The name of the experiment and the folder of each result, whatever the folder's name."""
+    folders = [path.parent for path in sorted(results.glob(f"*/{CONFIG}"))]
+    return [(str(_read(folder / CONFIG).get("experiment")), folder) for folder in folders]
 
 
 def write_again(experiment: Experiment[Any], folder: Path, result: Result) -> None:
@@ -138,10 +196,15 @@ def write_again(experiment: Experiment[Any], folder: Path, result: Result) -> No
 
 def result_in(experiment: Experiment[Any], folder: Path) -> Result:
     """What follows from the evidence of a folder; an error names the folder."""
+    config = _read(folder / CONFIG)
     try:
-        return result_of(experiment, folder, _read(folder / CONFIG))
+        return result_of(experiment, folder, config)
     except VarsmoothError as error:
         raise VarsmoothError(f"{folder}: {error}") from error
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        command = f"restore them, or delete the folder and run: {config.get('command')}"
+        why = f"its records and {CONFIG} do not fit together ({error})"
+        raise VarsmoothError(f"{folder}: {why}; {command}") from error
 
 
 def result_of(experiment: Experiment[Any], folder: Path, config: Config) -> Result:
@@ -282,19 +345,24 @@ def compact_records(runs: Iterable[Outcomes]) -> bytes:
 
 def read_records(path: Path) -> dict[str, Outcomes]:
     """Compact records as runs by name."""
-    return {name: _outcomes(name, each) for name, each in _lines(path).items()}
+    try:
+        return {name: _outcomes(name, each) for name, each in _lines(path).items()}
+    except (OSError, EOFError, LookupError, TypeError, ValueError, zlib.error) as error:
+        raise VarsmoothError(f"{path} is damaged ({error}); restore it or delete it") from error
 
 
 def earlier_runs(results: Path) -> dict[str, Outcomes]:
     """The runs of every result in a folder, by key; runs without a key stand for none."""
     places = [f"{depth}{name}" for name in (RECORDS, UNFINISHED) for depth in ("*/", "*/*/")]
-    return {
-        key: _outcomes(name, each)
-        for place in places
-        for path in sorted(results.glob(place))
-        for name, each in _lines(path).items()
-        if (key := each[0].get("key"))
-    }
+    found: dict[str, Outcomes] = {}
+    for path in (path for place in places for path in sorted(results.glob(place))):
+        try:
+            runs = read_records(path)
+        except VarsmoothError as error:
+            print(f"warning: {error}; its runs are not used", file=sys.stderr)
+            continue
+        found |= {key: run for run in runs.values() if (key := run.header["key"])}
+    return found
 
 
 def _lines(path: Path) -> dict[str, list[dict[str, str]]]:
@@ -328,23 +396,20 @@ def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:
     return Outcomes.of(header, rows)
 
 
-def write_pages(results: Path, experiments: Sequence[Experiment[Any]]) -> Path:
-    """A page for each experiment, and one with a line for each claim."""
-    found = [each for each in experiments if (results / each.name / CONFIG).is_file()]
-    require(bool(found), f"{results} holds no result yet; run: python -m reproduce NAME")
+def write_pages(results: Path, found: Sequence[tuple[Experiment[Any], Path]]) -> Path:
+    """A page for each result, and one with a line for each claim."""
     rows, every = [], list[dict[str, Any]]()
-    for experiment in found:
-        folder = results / experiment.name
+    for experiment, folder in found:
         config, claims = _read(folder / CONFIG), _read(folder / CLAIMS)
         every += claims
         (folder / PAGE).write_text(_experiment_page(experiment, config, claims), encoding="utf-8")
-        link = f"[{experiment.name}]({experiment.name}/{PAGE})"
+        link = f"[{folder.name}]({folder.name}/{PAGE})"
         rows += [
             _row(c["statement"], c["source"], _bold(c), c["difference"], c["number"], link)
             for c in claims
         ]
     rows += [row for headline in HEADLINES if (row := _headline(headline, every))]
-    variant = _read(results / found[0].name / CONFIG)["command"].partition("--variant ")[2]
+    variant = _read(found[0][1] / CONFIG)["command"].partition("--variant ")[2]
     lines = [
         f"# Results with the selectors of `--variant {variant}`" if variant else "# Results",
         "",
@@ -363,6 +428,7 @@ def write_pages(results: Path, experiments: Sequence[Experiment[Any]]) -> Path:
         "|---|---|---|---|---|---|",
         *rows,
         "",
+        *_without_claims(results),
         "## How verdicts are decided",
         "",
         RULES,
@@ -440,6 +506,19 @@ def _others(results: Path) -> list[str]:
     return [f"The same with other selectors: {links}."] if links else []
 
 
+def _without_claims(results: Path) -> list[str]:
+    """Pages beside those above that judge nothing."""
+    pages = sorted(results.glob(f"*/{PAGE}"))
+    folders = [
+        page.parent
+        for page in pages
+        if not any(page.parent.glob(f"*/{PAGE}"))
+        and not ((page.parent / CLAIMS).is_file() and has_claims(page.parent))
+    ]
+    links = ", ".join(f"[{folder.name}]({folder.name}/{PAGE})" for folder in folders)
+    return [f"Results without claims: {links}.", ""] if links else []
+
+
 def _experiment_page(
     experiment: Experiment[Any], about: Config, claims: Sequence[dict[str, Any]]
 ) -> str:
@@ -457,6 +536,13 @@ def _experiment_page(
         lines += ["", f"![{figure['name']}]({figure['name']}.png)", "", f"*{figure['caption']}*"]
     tables = [f"[{table['name']}]({table['name']}.md)" for table in about["tables"]]
     lines += ["", "Tables: " + ", ".join(tables) + "."] if tables else []
+    if claims:
+        lines += [
+            "",
+            "Each difference has its own 95 % interval here. Wider intervals, which allow for all "
+            "comparisons of a claim, decide ([how](../README.md#how-verdicts-are-decided)); the "
+            "one that did, or would with the fewest images, is named last.",
+        ]
     for claim in claims:
         lines += [
             "",
@@ -464,6 +550,7 @@ def _experiment_page(
             "",
             f"- where: {claim['source']}",
             *_measured(claim),
+            *([f"- decisive: {claim['number']}"] if claim["difference"] else []),
             *([f"- notes: {claim['why']}"] if claim["why"] else []),
         ]
     return "\n".join(lines) + "\n"
@@ -479,7 +566,12 @@ def _measured(claim: dict[str, Any]) -> list[str]:
 
 
 def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise VarsmoothError(f"{path} is missing; restore it, or delete its folder") from None
+    except ValueError as error:
+        raise VarsmoothError(f"{path} is damaged ({error}); restore it") from error
 
 
 def _json(value: Any) -> bytes:

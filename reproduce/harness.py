@@ -15,11 +15,12 @@ from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import CONFIG, Description, describe, released_names
 from varsmooth.models.settings import Precision
+from varsmooth.models.source import NAMES
 from varsmooth.processes import choose_device
 from varsmooth.report.outcomes import Outcomes
 from varsmooth.report.tables import Table
 from varsmooth.runs.attacking import attack_dataset
-from varsmooth.runs.building import BuiltModel, build
+from varsmooth.runs.building import BuiltModel, build, described
 from varsmooth.runs.certifying import certify_dataset
 from varsmooth.runs.options import (
     AttackOptions,
@@ -47,14 +48,16 @@ def size(
     zero: bool = False,
     odd: bool = False,
     among: tuple[str, ...] = (),
+    follows: str = "",
 ) -> Any:
     """A field of a scale: what it counts, in words for captions, and its value at full scale.
 
     stated: whether the paper states that value; otherwise it is ours.
     zero, odd, among: what is allowed besides positive numbers: 0, only odd ones, these words.
+    follows: another size; where that is given and this is not, this has the same value.
     """
-    allowed = {"zero": zero, "odd": odd, "among": among}
-    return field(default=default, metadata={"what": what, "stated": stated, **allowed})
+    about = {"what": what, "stated": stated, "zero": zero, "odd": odd, "among": among}
+    return field(default=default, metadata=about | {"follows": follows})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +214,9 @@ def resized(scale: S, sizes: Mapping[str, str]) -> S:
     (0.25, 0.5)
     """
     changes: dict[str, Any] = {key: _read(key, text, scale) for key, text in sizes.items()}
+    for entry in fields(scale):
+        if entry.metadata.get("follows") in changes and entry.name not in changes:
+            changes[entry.name] = changes[entry.metadata["follows"]]
     return replace(scale, **changes)
 
 
@@ -443,11 +449,13 @@ class Context:
                 "with --sigmas"
             )
         if f"cpu/f-{missing[0].level}" not in preset_names():
-            return f"{sentence}leave it out; there are {', '.join(released_names())}"
+            have = [name for name in preset_names() if name.startswith("cpu/f-")]
+            levels = ", ".join(name.removeprefix("cpu/f-") for name in have)
+            return f"{sentence}there are presets for σ_a = {levels}; choose among these"
         commands = [f"varsmooth train {kind} cpu/{name}" for kind, name in missing[0].presets]
         return (
             f"{sentence}train by the presets ({', then '.join(commands)}) and name their folder "
-            "with --models runs/cpu, or leave out what is missing with --sigmas"
+            "with --models runs/cpu, or leave out its σ_a where an option names it"
         )
 
     def _released(self, need: Need) -> str:
@@ -485,9 +493,17 @@ class Context:
                     train_selector(config)
         return str(folder)
 
+    def content(self, data: str | None, split: str) -> dict[str, str]:
+        """A digest of images and labels that may change under their name; {} if they cannot."""
+        if data is None or data in NAMES:
+            return {}
+        return {"digest": described(load_dataset(data, split, self.root), DataOptions())["digest"]}
+
     def images(self, data: str, split: str, count: int) -> DataOptions:
         """`count` images of a split, evenly spaced."""
-        have = len(load_dataset(data, split, self.root))
+        images = load_dataset(data, split, self.root)
+        have = len(images)
+        require(images.labels is not None, f"{data} {split} has no labels; experiments need them")
         require(count <= have, f"{data} {split} has {have} images, not {count}")
         step = have // count
         subset = None if count == have else f"0:{step * count}:{step}"
@@ -546,7 +562,7 @@ class Context:
             ],
             "recommended": _in_use(about.recommended, model) if steered else {},
             "model": asdict(replace(self._precise(model), model=None, trust=model.trust or [])),
-            "data": asdict(replace(data, root=None)),
+            "data": asdict(replace(data, root=None)) | self.content(data.data, data.split),
             "settings": {k: v for k, v in asdict(settings).items() if k != "vote_cache"},
         }
         return f"{verb}-{_digest(values)}"

@@ -161,7 +161,7 @@ class Trial:
         It is the one that decided, or the one that would decide with the fewest images.
         """
         if self.verdict == "undecided":
-            found = min(self._open(), key=lambda one: one.images)
+            found = min(self._open(), key=lambda one: (one.images, abs(one.gap.value - self.line)))
             unseen = found.images > 1e9
             return found, "no difference seen" if unseen else (
                 f"about {_round_up(found.images):,} images to {found.verb}"

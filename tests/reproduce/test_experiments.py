@@ -1,6 +1,8 @@
 """Every experiment end to end at a tiny scale, and its numbers against independent ones."""
 
+import gzip
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -479,7 +481,10 @@ def test_other_released_selectors(
         ("weak-attack --choice -1", "--choice must be a whole number from 0 on"),
         ("strong-attack --n-median 4", "--n-median must be an odd number above 0, not '4'"),
         ("memorisation --classifiers foo", "must be one of released, overfitted, batch, separated"),
-        ("clean --sigmas 0.3", "leave it out; there are cifar10-0.12, "),
+        ("clean --sigmas 0.3", "there are presets for σ_a = 0.12, 0.25, 0.50, 1.00"),
+        ("clean --data cifar10-sample --images 5000", "cifar10-sample test has "),
+        ("weak-attack --data cifar10-sample --images 60 --closer 50", "images, not 3000"),
+        ("weak-attack --data cifar10-sample --images 6 --choice 6000", "images, not 6000"),
         ("certified --variant long --sigmas 0.25", "was trained for g_v, without the median"),
         ("clean --variant long", "of this variant there is cifar10-0.25-long-gv: leave out"),
     ],
@@ -512,3 +517,130 @@ def test_nothing_is_rewritten_unless_all_results_can_be_judged(
     assert run("claims --results", tmp_path) == 1
     assert f"{tmp_path / 'clean'}: the records hold no" in capsys.readouterr().err
     assert config.read_text() == "[1]"
+
+
+def small_set(path: Path, seed: int) -> None:
+    """Labelled images, all of them in the split `test`."""
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
+    np.savez(path, images=images, labels=rng.integers(0, 10, 6))
+
+
+def test_changed_images_are_not_taken_for_the_earlier_ones(
+    tmp_path: Path, models: Path, store: Path
+) -> None:
+    words = "clean --images 6 --n 20 --lams 0 --sigmas 0.25"
+    places = ("--models", models, "--store", store, "--data", tmp_path / "own.npz")
+    labels = []
+    for seed, out in ((1, "first"), (2, "second")):
+        small_set(tmp_path / "own.npz", seed)
+        assert run(words, *places, "--out", tmp_path / out) == 0
+        labels.append([line["label"] for line in results(tmp_path / out)[2]])
+    small_set(tmp_path / "own.npz", 1)
+    assert run(words, *places, "--out", tmp_path / "third") == 0
+    assert labels[0] != labels[1]
+    assert [line["label"] for line in results(tmp_path / "third")[2]] == labels[0]
+
+
+def test_images_without_labels_are_refused_before_any_work(
+    tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "own.npz", images=np.zeros((6, 32, 32, 3), np.uint8))
+    words = "tradeoff --images 6 --sigmas 0.25 --swept 0.25 --data"
+    places = ("--models", models, "--store", tmp_path / "s", "--out", tmp_path / "o")
+    assert run(words, tmp_path / "own.npz", *places) == 1
+    assert "has no labels; experiments need them" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_result_is_not_replaced_by_a_smaller_one_or_by_another_experiment(
+    tmp_path: Path, models: Path, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = ("--models", models, "--store", store, "--out", tmp_path / "mine")
+    words = "clean --data cifar10-sample --n 20 --sigmas 0.25"
+    assert run(f"{words} --images 6 --lams 0,0.2", *places) == 0
+    there = {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()}
+    for changed, why in (
+        (f"{words} --images 5 --lams 0,0.2", "holds a larger result (test images)"),
+        (f"{words} --images 6 --lams 0,0.4", "holds a larger result (λ)"),
+        ("percentiles", "holds a result of clean"),
+    ):
+        assert run(changed, *places) == 1
+        assert why in capsys.readouterr().err
+        assert {p.name: p.read_bytes() for p in (tmp_path / "mine").iterdir()} == there
+    assert run(f"{words} --images 7 --lams 0,0.2,0.4", *places) == 0  # more is welcome
+    config = results(tmp_path / "mine")[0]
+    assert config["command"].endswith(" --models YOURS")
+    assert set(config["models"]) == {"0.25"}
+    assert run("claims --results", tmp_path) == 0  # whatever the folder is called
+    assert "[mine](mine/README.md)" in (tmp_path / "README.md").read_text()
+    (tmp_path / "file").write_text("")
+    assert run(words, *places[:-1], tmp_path / "file") == 1
+    assert "is a file; name a folder with --out" in capsys.readouterr().err
+
+
+def damaged_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def damaged_claims(folder: Path) -> None:
+    (folder / "claims.json").write_text("[")
+
+
+def no_claims(folder: Path) -> None:
+    (folder / "claims.json").unlink()
+
+
+def truncated(folder: Path) -> None:
+    path = folder / "records.csv.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def no_gzip(folder: Path) -> None:
+    (folder / "records.csv.gz").write_bytes(b"hello")
+
+
+def a_row_less(folder: Path) -> None:
+    lines = gzip.decompress((folder / "records.csv.gz").read_bytes()).splitlines(keepends=True)
+    (folder / "records.csv.gz").write_bytes(gzip.compress(b"".join(lines[:-1])))
+
+
+def a_label_that_is_none(folder: Path) -> None:
+    text = gzip.decompress((folder / "records.csv.gz").read_bytes()).decode()
+    head, first, *rest = text.splitlines(keepends=True)
+    cells = first.split(",")
+    cells[-7] = "x"
+    changed = head + ",".join(cells) + "".join(rest)
+    (folder / "records.csv.gz").write_bytes(gzip.compress(changed.encode()))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [damaged_json, damaged_claims, no_claims, truncated, no_gzip, a_row_less, a_label_that_is_none],
+)
+def test_a_damaged_result_is_one_sentence_that_names_it(
+    damage: Callable[[Path], None],
+    tmp_path: Path,
+    models: Path,
+    store: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = ("--models", models, "--store", store)
+    words = "clean --data cifar10-sample --n 20 --sigmas 0.25 --images 6 --lams 0,0.2"
+    assert run(words, *places, "--out", tmp_path / "clean") == 0
+    damage(tmp_path / "clean")
+    capsys.readouterr()
+    assert run("claims --results", tmp_path) == 1
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert str(tmp_path / "clean") in shown
+    if damage is not a_row_less:  # which only what it is compared with can tell
+        assert run(words, *places, "--out", tmp_path / "other") == 0
+
+
+def test_lambdas_that_are_asked_for_are_used_at_every_level() -> None:
+    scale = EXPERIMENTS["weak-attack"].scales["cpu"]
+    asked = resized(scale, {"lams": "0.1", "sigmas": "0.5"})
+    assert asked.lams_of(0.5) == (0.1,)
+    assert resized(scale, {"lams": "0.1", "few_lams": "0.3"}).lams_of(0.5) == (0.3,)
+    assert scale.lams_of(0.5) == (0.0, 0.2, 0.4)

@@ -23,6 +23,7 @@ from reproduce.robustness import (
     excess_kurtosis,
     selector_claims,
 )
+from reproduce.universal import universal_claims
 from tests.reproduce.commands import lines_of, results, run, sized
 from tests.small_models import write_pair
 from varsmooth.bounds import Floats
@@ -147,7 +148,7 @@ def test_records_stand_for_their_runs_on_another_machine(
     assert all(name.startswith("g_v*,") for name in again)  # which the weak attack left out
     attacked.clear()
     fewer = asked.replace("--steps 2", "--steps 1")
-    assert run(f"{fewer} --sigmas 0.25 --store {tmp_path / 'five'} --out {out}") == 0
+    assert run(f"{fewer} --sigmas 0.25 --store {tmp_path / 'five'} --out {tmp_path / 'few'}") == 0
     assert len(attacked) == of_one  # other settings, other runs
 
 
@@ -307,7 +308,7 @@ def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
     )
 
 
-def point(method: str, right: int, of: int = 8) -> Point:
+def point(method: str, right: int, of: int = 8, sigma: float = 0.25) -> Point:
     """A point that is right without attack, and on so many images under it."""
     header = {"name": method, "verb": "attack", "config": {}, "dataset": {"size": of}}
     rows = [
@@ -317,8 +318,8 @@ def point(method: str, right: int, of: int = 8) -> Point:
             "eps": 0.3,
             "prediction": int(i >= right),
             "clean_prediction": 0,
-            "sigma": 0.25,
-            "sigma_clean": 0.25,
+            "sigma": sigma,
+            "sigma_clean": sigma,
         }
         for i in range(of)
     ]
@@ -409,6 +410,21 @@ def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
     assert chosen["verdict"] != "untested"
 
 
+def test_a_gain_that_grows_is_that_of_the_universal_classifier() -> None:
+    """f_u is compared with each f at the noise of f; at one point for all it would cancel."""
+
+    def fixed(sigma: float, right: int) -> Arena:
+        star = [point("g_v*", right, sigma=sigma)]
+        return Arena(f"σ_a = {sigma:g}", point("g", 4), {"g": [point("g", 4)], "g_v*": star})
+
+    on_f_u = [point("g_v*", 5, sigma=0.2), point("g_v*", 7, sigma=0.9)]
+    swept = {0.12: point("g", 4), 1.0: point("g", 4)}
+    claims = universal_claims({0.12: fixed(0.12, 6), 1.0: fixed(1.0, 3)}, swept, on_f_u)
+    grown = next(c for c in claims if c.statement.startswith("g_v* performs better on f_u esp"))
+    gain = ((7 - 3) - (5 - 6)) / 8
+    assert grown.numbers["g_v*, σ_a = 1 − 0.12, robust"] == pytest.approx(gain)
+
+
 def test_universal(tmp_path: Path, experiment: Laboratory) -> None:
     words = f"universal {FIXED} --eps 2 --universal-lams 0,0.5 --levels 0.25 --sigmas 0.25,0.5"
     found = experiment(words, tmp_path)
@@ -439,7 +455,7 @@ def test_universal(tmp_path: Path, experiment: Laboratory) -> None:
         2,
     ]
     assert all("against σ_a = 0.5," in title for title in replaced["numbers"])
-    assert "selector" in found.config["models"]["cifar10-universal-1.00"]
+    assert "selector" in found.config["models"]["universal-1.00"]
 
 
 def test_universal_extended(tmp_path: Path, experiment: Laboratory) -> None:
