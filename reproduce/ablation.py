@@ -101,7 +101,7 @@ def trained(context: Context, scale: AblationScale, changes: Mapping[str, Any]) 
         "seed": scale.seed,
         **changes,
     }
-    folder = context.folder("selectors", [part.fingerprint, values])
+    folder = context.folder("selectors", {**values, "f": part.fingerprint})
     if not (folder / CONFIG).is_file():
         train_selector(
             SelectorConfig(

@@ -509,9 +509,10 @@ class Context:
         subset = None if count == have else f"0:{step * count}:{step}"
         return DataOptions(data=data, split=split, subset=subset, root=self.root)
 
-    def folder(self, kind: str, made_with: Any) -> Path:
+    def folder(self, kind: str, settings: Mapping[str, Any]) -> Path:
         """The folder in the store of something that was trained with these settings."""
-        return self.store / kind / _digest(made_with)
+        content = self.content(settings["data"], settings["train_split"])
+        return self.store / kind / _digest({**settings, **content})
 
     @property
     def places(self) -> dict[str, Any]:
