@@ -1,4 +1,4 @@
-"""The one error a user can cause, and the checks at the public edge that raise it."""
+"""The one error a user can cause, the checks at the public edge that raise it, and safe text."""
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
@@ -126,3 +126,12 @@ def answer(name: str, function: Callable[..., Any], x: "Tensor", *more: Any) -> 
             + "; most need float32, which x.float() gives" * (str(x.dtype) == "torch.float64")
             + "; channels come first: x.permute(0, 3, 1, 2)" * (channels > 4 > width)
         ) from error
+
+
+def printable(text: str) -> str:
+    """Without control characters: names that others chose must not steer the terminal.
+
+    >>> printable("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)

@@ -5,16 +5,9 @@ import time
 
 from tqdm import tqdm
 
+from varsmooth.errors import printable
+
 SECONDS = 30.0  # between two lines of a log
-
-
-def printable(text: str) -> str:
-    """Without control characters: names that others chose must not steer the terminal.
-
-    >>> printable("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
-    """
-    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
 
 
 class Progress:

@@ -5,10 +5,10 @@ import shlex
 import sys
 from typing import TextIO, TypeVar
 
+from varsmooth.errors import printable
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import callers_own, check_code, is_code
 from varsmooth.models.source import SAMPLE, Source
-from varsmooth.progress import printable
 from varsmooth.typed import Device, as_option
 
 S = TypeVar("S", bound=Source)
