@@ -14,7 +14,9 @@ from reproduce.cascade_rules import CASCADE
 from reproduce.certified import CERTIFIED, TRADEOFF
 from reproduce.clipping import CLIPPING
 from reproduce.committed import (
+    PAGE,
     has_claims,
+    is_page_of_others,
     result_in,
     results_in,
     run_experiment,
@@ -172,18 +174,18 @@ def write_claims(results: Path) -> None:
     """Judge every result again from its records, and write the pages, if all can be judged."""
     require(have_matplotlib(), MISSING)
     there = results_in(results)
+    found = [(each, at) for name, each in EXPERIMENTS.items() for of, at in there if of == name]
     require(
-        bool(there),
+        bool(found),
         f"{results} is not a folder of results; a result is in RESULTS/NAME, run: "
         "python -m reproduce NAME",
     )
-    order = list(EXPERIMENTS)
-    unknown = [str(folder) for name, folder in there if name not in EXPERIMENTS]
-    require(not unknown, f"{', '.join(unknown)}: not a result of any experiment; remove it")
-    found = [
-        (EXPERIMENTS[name], folder)
-        for name, folder in sorted(there, key=lambda each: (order.index(each[0]), each[1]))
-    ]
+    page = results / PAGE
+    require(
+        not is_page_of_others(page),
+        f"{page} is not a page of claims; keep results in a folder of their own, with --out "
+        "RESULTS/NAME",
+    )
     judged = [(each, at, result_in(each, at)) for each, at in found if has_claims(at)]
     for experiment, folder, result in judged:
         write_again(experiment, folder, result)

@@ -66,7 +66,9 @@ class FixedScale(AttackScale):
 
     @property
     def idle(self) -> tuple[str, ...]:
-        return ("every_lam", "few_lams") if {*self.sigmas} <= {*self.every_lam} else ()
+        if {*self.sigmas} <= {*self.every_lam}:
+            return ("every_lam", "few_lams")
+        return () if {*self.sigmas} & {*self.every_lam} else ("every_lam", "lams", "closer")
 
     def lams_of(self, sigma_a: float) -> tuple[float, ...]:
         return self.lams if sigma_a in self.every_lam else self.few_lams

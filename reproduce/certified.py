@@ -266,6 +266,10 @@ class CertifiedScale(CertifyScale):
     )
     other_lams: tuple[float, ...] = size("λ of a σ_a not in Table 1", (0.0,), stated=False)
 
+    @property
+    def idle(self) -> tuple[str, ...]:
+        return ("other_distances", "other_lams") if {*self.sigmas} <= {*TABLE_1} else ()
+
     def table_1(self, sigma_a: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return TABLE_1.get(sigma_a, (self.other_distances, self.other_lams))
 

@@ -11,7 +11,7 @@ import json
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from importlib import metadata
 from pathlib import Path
@@ -64,7 +64,6 @@ def run_experiment(
     """
     require(have_matplotlib(), MISSING)
     scale = resized(experiment.scales[scale_name], sizes)
-    keep_what_is_there(experiment, scale, out)
     if isinstance(scale, VotingScale):
         context = replace(context, precision=scale.precision)
     needs = experiment.needs(scale)
@@ -80,6 +79,8 @@ def run_experiment(
             )
     for split, count in images_asked(scale).items():
         context.images(scale.data, split, count)
+        if split == "val":
+            context.apart(scale.data)
     evidence = context.evidence
     evidence.earlier = earlier_runs(results)
     about: Config = {
@@ -91,9 +92,10 @@ def run_experiment(
             )
             for need in needs
         },
-        **context.content(scale.data, "test"),
+        **context.contents(scale.data),
     }
-    resume(evidence, out, about)
+    keep_what_is_there(experiment, scale, about["models"], out)
+    close = resume(evidence, out, about)
     result = experiment.run(context, scale)
     words = ["python -m reproduce", experiment.name]
     words += [f"--{key.replace('_', '-')} {text}" for key, text in sizes.items()]
@@ -110,54 +112,64 @@ def run_experiment(
     write_result(experiment, about, result, out)
     if evidence.runs:
         _write_records(out / RECORDS, evidence.runs)
-    for name in (UNFINISHED, KNOWN):
-        (out / name).unlink(missing_ok=True)
+    close()
     return result
 
 
-def keep_what_is_there(experiment: Experiment[Any], scale: Scale, out: Path) -> None:
-    """Refuse to replace the result of another experiment, or a larger one of the same."""
-    require(not out.is_file(), f"{out} is a file; name a folder with --out")
-    require(out != Path(), "--out must name a folder of its own")
+def keep_what_is_there(
+    experiment: Experiment[Any], scale: Scale, models: Config, out: Path
+) -> None:
+    """Refuse to replace anything but a part of what is asked: it may only grow."""
+    files = [str(path) for path in (out, *out.parents) if path.is_file()]
+    require(not files, f"{''.join(files)} is a file; name a folder with --out")
+    inside = out.resolve() == Path.cwd() or any(out.glob(f"*/{CONFIG}"))
+    require(not inside, f"{out} has other things in it; name a folder of its own: {out}/NAME")
     if not (out / CONFIG).is_file():
         return
     there = _read(out / CONFIG)
-    name = there["experiment"]
+    name = there.get("experiment") if isinstance(there, dict) else None
     require(
-        name == experiment.name, f"{out} holds a result of {name}; choose another folder with --out"
+        name == experiment.name,
+        f"{out} holds {'a result of ' + str(name) if name else 'something else'}; choose another "
+        "folder with --out",
     )
     now = json.loads(json.dumps(asdict(scale)))
     less = [
         entry.metadata["what"]
         for entry in sizes_in_use(scale)
-        if entry.name != "seed"
-        and _smaller(now[entry.name], there["sizes"].get(entry.name, now[entry.name]))
+        if entry.name not in scale.idle
+        and _loses(entry.name, now[entry.name], there["sizes"].get(entry.name, now[entry.name]))
     ]
+    if any(there["models"][name] != models[name] for name in {*there["models"]} & {*models}):
+        less.append("other models")
     require(
         not less,
-        f"{out} holds a larger result ({'; '.join(less)}); choose another folder with --out, or "
-        "delete it first",
+        f"{out} holds another or a larger result ({'; '.join(less)}); choose another folder with "
+        "--out, or delete it first",
     )
 
 
-def _smaller(now: Any, before: Any) -> bool:
-    """Whether values are left out, or there are fewer images, steps or draws."""
+def _loses(name: str, now: Any, before: Any) -> bool:
+    """Whether values are left out or replaced, or there are fewer images, steps or draws."""
     if isinstance(before, list):
         return not {*before} <= {*now}
-    return isinstance(before, int) and now < before
+    counts = isinstance(before, int) and name != "seed"
+    return bool(now < before if counts else now != before)
 
 
 def images_asked(scale: Scale) -> dict[str, int]:
     """How many images of which split an experiment will ask for, to be checked before any work."""
     used = {entry.name: getattr(scale, entry.name) for entry in sizes_in_use(scale)}
-    asked = {"test": used.get("images", 0) * used.get("closer", 1), "val": used.get("choice", 0)}
+    more = 1 if "closer" in scale.idle else used.get("closer", 1)
+    asked = {"test": more * used.get("images", 0), "val": used.get("choice", 0)}
     return {split: count for split, count in asked.items() if count}
 
 
-def resume(evidence: Evidence, out: Path, about: Config) -> None:
+def resume(evidence: Evidence, out: Path, about: Config) -> Callable[[], None]:
     """Keep in `out` all that is found from now on, beside what was found before.
 
     A run has a key and stands for itself. Facts have none: they hold for the same sizes and models.
+    Returns what is to be called at the end: it forgets what is finished, and only that.
     """
     begun = read_records(out / UNFINISHED) if (out / UNFINISHED).is_file() else {}
     known = _read(out / KNOWN) if (out / KNOWN).is_file() else {}
@@ -170,7 +182,17 @@ def resume(evidence: Evidence, out: Path, about: Config) -> None:
         _write_records(out / UNFINISHED, begun | evidence.runs)
         replace_file(out / KNOWN, _json({"asked": asked, "facts": evidence.facts}))
 
+    def close() -> None:
+        left = {name: run for name, run in begun.items() if name not in evidence.runs}
+        if left and known.get("asked") != asked:  # another experiment, or a larger one
+            _write_records(out / UNFINISHED, left)
+            replace_file(out / KNOWN, _json(known))
+            return
+        for name in (UNFINISHED, KNOWN):
+            (out / name).unlink(missing_ok=True)
+
     evidence.kept = keep
+    return close
 
 
 def _write_records(path: Path, runs: Mapping[str, Outcomes]) -> None:
@@ -179,13 +201,17 @@ def _write_records(path: Path, runs: Mapping[str, Outcomes]) -> None:
 
 def has_claims(folder: Path) -> bool:
     """Whether a folder holds a result with claims to judge; others have no evidence of claims."""
-    return bool(_read(folder / CLAIMS))
+    return not (folder / CLAIMS).is_file() or bool(_read(folder / CLAIMS))
 
 
 def results_in(results: Path) -> list[tuple[str, Path]]:
     """The name of the experiment and the folder of each result, whatever the folder's name."""
-    folders = [path.parent for path in sorted(results.glob(f"*/{CONFIG}"))]
-    return [(str(_read(folder / CONFIG).get("experiment")), folder) for folder in folders]
+    found = []
+    for path in sorted(results.glob(f"*/{CONFIG}")):
+        config = _read(path)
+        if isinstance(config, dict) and {*config} >= REQUIRED:  # others are not ours
+            found.append((str(config["experiment"]), path.parent))
+    return found
 
 
 def write_again(experiment: Experiment[Any], folder: Path, result: Result) -> None:
@@ -396,6 +422,17 @@ def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:
     return Outcomes.of(header, rows)
 
 
+WRITTEN = "Generated by `python -m reproduce claims`"
+"""Begins a summary page; another README.md is not replaced."""
+
+REQUIRED = {"experiment", "title", "paper", "command", "scale", "sizes", "facts", "models"}
+"""Entries that tell the configuration of a result from other files of its name."""
+
+
+def is_page_of_others(page: Path) -> bool:
+    return page.is_file() and WRITTEN not in page.read_text(encoding="utf-8")
+
+
 def write_pages(results: Path, found: Sequence[tuple[Experiment[Any], Path]]) -> Path:
     """A page for each result, and one with a line for each claim."""
     rows, every = [], list[dict[str, Any]]()
@@ -409,16 +446,20 @@ def write_pages(results: Path, found: Sequence[tuple[Experiment[Any], Path]]) ->
             for c in claims
         ]
     rows += [row for headline in HEADLINES if (row := _headline(headline, every))]
-    variant = _read(found[0][1] / CONFIG)["command"].partition("--variant ")[2]
+    commands = [_read(folder / CONFIG)["command"] for _, folder in found]
+    variants = {command.partition("--variant ")[2] for command in commands}
+    variant = variants.pop() if len(variants) == 1 else ""
+    own = any("--models" in command for command in commands)
+    whose = "Models of --models are yours." if own else "All models are ours."
     lines = [
         f"# Results with the selectors of `--variant {variant}`" if variant else "# Results",
         "",
-        "Generated by `python -m reproduce claims` from the folders beside it; do not edit. One",
+        f"{WRITTEN} from the folders beside it; do not edit. One",
         "line per claim with its most telling number; the experiment's page has all numbers,",
         "figures and tables. The number is the difference named before it; positive values",
         "support the claim; differences in accuracy are in percentage points.",
         "",
-        "All models are ours. The paper's loss of h has the KL divergence summed over dimensions,",
+        f"{whose} The paper's loss of h has the KL divergence summed over dimensions,",
         "ours has its mean, so equal λ do not mean the same; docs/guides/reproduce.md lists what",
         "else differs and what the paper leaves open. Fig. 1, 3 and 4a and the figure of App. D",
         "are diagrams; Table 1 lists parameters, which `certified` uses.",
@@ -501,7 +542,11 @@ def _decided(claim: dict[str, Any], verdict: str) -> str:
 
 def _others(results: Path) -> list[str]:
     """Where the same was asked of other selectors (`--variant`)."""
-    names = sorted(page.parent.parent.name for page in results.glob(f"*/*/{PAGE}"))
+    names = sorted(
+        path.parent.parent.name
+        for path in results.glob(f"*/*/{CONFIG}")
+        if str(_read(path)["command"]).endswith(f"--variant {path.parent.parent.name}")
+    )
     links = ", ".join(f"[{name}]({name}/{PAGE})" for name in dict.fromkeys(names))
     return [f"The same with other selectors: {links}."] if links else []
 
@@ -569,7 +614,7 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise VarsmoothError(f"{path} is missing; restore it, or delete its folder") from None
+        raise VarsmoothError(f"{path} is missing; restore it") from None
     except ValueError as error:
         raise VarsmoothError(f"{path} is damaged ({error}); restore it") from error
 

@@ -4,11 +4,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from varsmooth.data import load_dataset
+from varsmooth.data.folders import splits_in
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.identity import fingerprint
@@ -110,6 +112,7 @@ class Need:
     @classmethod
     def fixed(cls, sigma_a: float, selector: bool = False) -> "Need":
         """The model of a classifier that was trained at one level."""
+        require(round(sigma_a, 2) == sigma_a, f"σ_a has two digits, as in 0.25, not {sigma_a:g}")
         return cls(f"{sigma_a:.2f}", selector)
 
     @classmethod
@@ -232,23 +235,29 @@ def _read(key: str, text: str, scale: Scale) -> Any:
         good = False
     words = f"{_words(key, kind, about)}{', separated by commas' if several else ''}"
     require(good, f"--{key.replace('_', '-')} must be {words}, not {text!r}")
-    return tuple(values) if several else values[0]
+    if not several:
+        return values[0]
+    return tuple(dict.fromkeys(values if kind is str else sorted(values)))  # smallest first, once
 
 
 def _allowed(key: str, value: Any, about: Mapping[str, Any]) -> bool:
     if isinstance(value, str):
         return bool(value) and (not about["among"] or value in about["among"])
-    if key.endswith(("lam", "lams")):
+    if _is_lam(key):
         return bool(0 <= value <= 1)
     enough = value > 0 or (value == 0 and about["zero"])
     return bool(enough and not (about["odd"] and value % 2 == 0))
+
+
+def _is_lam(key: str) -> bool:
+    return key == "lam" or key.endswith("lams")
 
 
 def _words(key: str, kind: type, about: Mapping[str, Any]) -> str:
     """What `_allowed` allows."""
     if kind is str:
         return f"one of {', '.join(about['among'])}" if about["among"] else "a name"
-    if key.endswith(("lam", "lams")):
+    if _is_lam(key):
         return "a number from 0 to 1"
     number = "an odd number" if about["odd"] else "a whole number" if kind is int else "a number"
     return f"{number} {'from 0 on' if about['zero'] else 'above 0'}"
@@ -492,6 +501,21 @@ class Context:
                     )
                     train_selector(config)
         return str(folder)
+
+    def contents(self, data: str) -> dict[str, dict[str, str]]:
+        """The same for test and, if there is one, val."""
+        found: dict[str, dict[str, str]] = {}
+        for split in ("test", "val"):
+            with suppress(VarsmoothError):
+                found |= {split: each} if (each := self.content(data, split)) else {}
+        return found
+
+    def apart(self, data: str) -> None:
+        """Refuse data whose val is a part of its test."""
+        require(
+            data in NAMES or bool(splits_in(Path(data))),
+            f"{data} has no val of its own, which chooses; name a folder with test and val",
+        )
 
     def content(self, data: str | None, split: str) -> dict[str, str]:
         """A digest of images and labels that may change under their name; {} if they cannot."""

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from reproduce.__main__ import EXPERIMENTS
-from reproduce.harness import Context, Need, Scale, resized, sizes_in_use
+from reproduce.committed import read_records, resume
+from reproduce.harness import Context, Evidence, Need, Scale, resized, sizes_in_use
 from reproduce.replay import (
     Certified,
     CertifyScale,
@@ -561,8 +562,9 @@ def test_a_result_is_not_replaced_by_a_smaller_one_or_by_another_experiment(
     assert run(f"{words} --images 6 --lams 0,0.2", *places) == 0
     there = {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()}
     for changed, why in (
-        (f"{words} --images 5 --lams 0,0.2", "holds a larger result (test images)"),
-        (f"{words} --images 6 --lams 0,0.4", "holds a larger result (λ)"),
+        (f"{words} --images 5 --lams 0,0.2", "a larger result (test images)"),
+        (f"{words} --images 6 --lams 0,0.4", "a larger result (λ)"),
+        (f"{words} --images 6 --lams 0,0.2 --seed 3", "a larger result (seed of every draw)"),
         ("percentiles", "holds a result of clean"),
     ):
         assert run(changed, *places) == 1
@@ -575,8 +577,19 @@ def test_a_result_is_not_replaced_by_a_smaller_one_or_by_another_experiment(
     assert run("claims --results", tmp_path) == 0  # whatever the folder is called
     assert "[mine](mine/README.md)" in (tmp_path / "README.md").read_text()
     (tmp_path / "file").write_text("")
-    assert run(words, *places[:-1], tmp_path / "file") == 1
-    assert "is a file; name a folder with --out" in capsys.readouterr().err
+    for out in (tmp_path / "file", tmp_path / "file" / "in"):
+        assert run(words, *places[:-1], out) == 1
+        assert "is a file; name a folder with --out" in capsys.readouterr().err
+    assert run(words, *places[:-1], tmp_path) == 1
+    assert "has other things in it; name a folder of its own" in capsys.readouterr().err
+    (tmp_path / "strange").mkdir()
+    (tmp_path / "strange" / "config.json").write_text("[1]")
+    assert run(words, *places[:-1], tmp_path / "strange") == 1
+    assert "holds something else" in capsys.readouterr().err
+    assert run("claims --results", tmp_path) == 0  # which is none of theirs
+    (tmp_path / "README.md").write_text("# My project")
+    assert run("claims --results", tmp_path) == 1
+    assert (tmp_path / "README.md").read_text() == "# My project"
 
 
 def damaged_json(folder: Path) -> None:
@@ -585,10 +598,6 @@ def damaged_json(folder: Path) -> None:
 
 def damaged_claims(folder: Path) -> None:
     (folder / "claims.json").write_text("[")
-
-
-def no_claims(folder: Path) -> None:
-    (folder / "claims.json").unlink()
 
 
 def truncated(folder: Path) -> None:
@@ -616,7 +625,7 @@ def a_label_that_is_none(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [damaged_json, damaged_claims, no_claims, truncated, no_gzip, a_row_less, a_label_that_is_none],
+    [damaged_json, damaged_claims, truncated, no_gzip, a_row_less, a_label_that_is_none],
 )
 def test_a_damaged_result_is_one_sentence_that_names_it(
     damage: Callable[[Path], None],
@@ -636,6 +645,56 @@ def test_a_damaged_result_is_one_sentence_that_names_it(
     assert str(tmp_path / "clean") in shown
     if damage is not a_row_less:  # which only what it is compared with can tell
         assert run(words, *places, "--out", tmp_path / "other") == 0
+
+
+def test_what_is_held_out_is_not_tested(
+    tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_set(tmp_path / "own.npz", 1)
+    words = "weak-attack --sigmas 0.25 --images 4 --choice 1 --data"
+    places = ("--models", models, "--store", tmp_path / "s", "--out", tmp_path / "o")
+    assert run(words, tmp_path / "own.npz", *places) == 1
+    assert "own.npz has no val of its own" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
+
+
+def test_the_order_of_values_does_not_matter() -> None:
+    scale = EXPERIMENTS["strong-attack"].scales["cpu"]
+    one, other = (
+        resized(scale, {"lams": lams, "budgets": budgets})
+        for lams, budgets in (("0,0.4", "0.1,1"), ("0.4,0,0.4", "1,0.1"))
+    )
+    assert one == other
+
+
+def test_a_level_between_those_of_models_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("clean --sigmas 0.254 --images 2 --out", "nowhere") == 1
+    assert "σ_a has two digits" in capsys.readouterr().err
+
+
+ROWS = [{"id": 0, "label": 1, "prediction": 1, "sigma": 0.25}]
+
+
+def test_unfinished_work_of_others_stays(tmp_path: Path) -> None:
+    """A smaller run into the same folder ends without what a larger one has begun."""
+    evidence = Evidence()
+    close = resume(evidence, tmp_path, {"sizes": "large"})
+    begun = Outcomes.of({"name": "a", "verb": "predict", "config": {}, "dataset": {}}, ROWS)
+    evidence.runs["a"] = begun
+    evidence.facts["clip"] = 1
+    evidence.kept()
+    other = Evidence()
+    close = resume(other, tmp_path, {"sizes": "small"})
+    other.runs["b"] = begun
+    other.kept()
+    close()
+    assert set(read_records(tmp_path / "unfinished.csv.gz")) == {"a"}
+    again = Evidence()
+    close = resume(again, tmp_path, {"sizes": "large"})
+    assert again.facts == {"clip": 1}
+    again.runs["a"] = begun
+    close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_lambdas_that_are_asked_for_are_used_at_every_level() -> None:
