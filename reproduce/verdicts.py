@@ -329,7 +329,7 @@ def judged(
         numbers,
         measured,
         images if decided == "undecided" else 0,
-        trial.counts,
+        "" if verdict else trial.counts,
     )
 
 
