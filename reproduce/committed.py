@@ -78,9 +78,9 @@ def run_experiment(
                 "g_v, without the median; with it there are clean and weak-attack",
             )
     for split, count in images_asked(scale).items():
-        context.images(scale.data, split, count)
         if split == "val":
             context.apart(scale.data)
+        context.images(scale.data, split, count)
     evidence = context.evidence
     evidence.earlier = earlier_runs(results)
     about: Config = {

@@ -511,10 +511,11 @@ class Context:
         return found
 
     def apart(self, data: str) -> None:
-        """Refuse data whose val is a part of its test."""
+        """Refuse data without a val, which may be a part of train, but not of test."""
         require(
-            data in NAMES or bool(splits_in(Path(data))),
-            f"{data} has no val of its own, which chooses; name a folder with test and val",
+            data in NAMES or bool({"train", "val"} & {*splits_in(Path(data))}),
+            f"{data} has no val of its own, whose images choose λ and σ_s; name a folder with test "
+            "and val, or leave the choice out with --choice 0",
         )
 
     def content(self, data: str | None, split: str) -> dict[str, str]:

@@ -653,8 +653,11 @@ def test_what_is_held_out_is_not_tested(
     small_set(tmp_path / "own.npz", 1)
     words = "weak-attack --sigmas 0.25 --images 4 --choice 1 --data"
     places = ("--models", models, "--store", tmp_path / "s", "--out", tmp_path / "o")
-    assert run(words, tmp_path / "own.npz", *places) == 1
-    assert "own.npz has no val of its own" in capsys.readouterr().err
+    (tmp_path / "folder").mkdir()
+    small_set(tmp_path / "folder" / "test.npz", 1)
+    for own in ("own.npz", "folder"):
+        assert run(words, tmp_path / own, *places) == 1
+        assert f"{own} has no val of its own" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()
 
 
