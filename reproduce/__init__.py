@@ -2,7 +2,7 @@
 
 An experiment is an `Experiment` in the file of its family, listed in `__main__`:
 
-- **A scale**: a frozen dataclass derived from `experiment.Scale` with a field for every size,
+- **A scale**: a frozen dataclass derived from `harness.Scale` with a field for every size,
   `size("what it counts", default)`; one instance for `cpu`, one for `paper`. Fields are options
   (`python -m reproduce clean --images 500 --lams 0,0.2`), and captions name every reduction.
 - **needs(scale)**: the models, as `Need("0.25", selector=True)`.
@@ -17,5 +17,6 @@ harness: what an experiment is, and its models, images, runs and evidence; repla
 votes serves every λ, D and clip; certified, selection: the certificates; arenas, robustness,
 clipping, universal: the attacks; ablation, conditioning, memorisation, tabulated, attainable: what
 each idea is worth; cascade_rules, cascade_votes, cascade_attack, cascade_gate: beyond the paper;
-verdicts: how claims are decided; plots; committed: the folder of a result.
+verdicts: how claims are decided; plots; committed: the folder of a result; records: its runs,
+image by image; pages: what is read of it.
 """

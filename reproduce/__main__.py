@@ -13,19 +13,11 @@ from reproduce.cascade_gate import CASCADE_GATE
 from reproduce.cascade_rules import CASCADE
 from reproduce.certified import CERTIFIED, TRADEOFF
 from reproduce.clipping import CLIPPING
-from reproduce.committed import (
-    PAGE,
-    has_claims,
-    is_page_of_others,
-    result_in,
-    results_in,
-    run_experiment,
-    write_again,
-    write_pages,
-)
+from reproduce.committed import has_claims, result_in, results_in, run_experiment, write_again
 from reproduce.conditioning import CONDITIONING
 from reproduce.harness import Context, Experiment, shown, sizes_in_use, variant_of
 from reproduce.memorisation import LONG_RUN, MEMORISATION
+from reproduce.pages import PAGE, is_page_of_others, write_pages
 from reproduce.robustness import ATTACK_CONVERGENCE, STRONG_ATTACK, WEAK_ATTACK
 from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
 from reproduce.universal import UNIVERSAL, UNIVERSAL_EXTENDED

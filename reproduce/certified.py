@@ -572,11 +572,11 @@ def attack_claim(methods: Sequence[Methods], scale: CertifiedScale) -> Claim:
     lost = {}
     for m in methods:
         distances, lams = scale.table_1(m.sigma_a)
-        runs = iter(m.attacked)
-        for lam, free in zip(lams, m.unattacked, strict=True):
-            for d, attacked in zip(distances, runs, strict=False):
-                name = f"σ_a = {m.sigma_a:g}, λ = {lam:g}, r = D = {d:g}"
-                lost[name] = gap_at([free], [attacked], d)
+        pairs = zip(lams, m.unattacked, strict=True)
+        settings = [(lam, free, d) for lam, free in pairs for d in distances]
+        for (lam, free, d), attacked in zip(settings, m.attacked, strict=True):
+            name = f"σ_a = {m.sigma_a:g}, λ = {lam:g}, r = D = {d:g}"
+            lost[name] = gap_at([free], [attacked], d)
     largest = max(lost, key=lambda name: lost[name].value)
     what = "certified accuracy of g_v* without an attack on h minus that with it, points"
     return Claim(

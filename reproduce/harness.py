@@ -510,7 +510,7 @@ class Context:
                 found |= {split: each} if (each := self.content(data, split)) else {}
         return found
 
-    def apart(self, data: str) -> None:
+    def require_val(self, data: str) -> None:
         """Refuse data without a val, which may be a part of train, but not of test."""
         require(
             data in NAMES or bool({"train", "val"} & {*splits_in(Path(data))}),

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from reproduce.__main__ import EXPERIMENTS
-from reproduce.committed import read_records, resume
+from reproduce.committed import resume
 from reproduce.harness import Context, Evidence, Need, Scale, resized, sizes_in_use
+from reproduce.records import read_records
 from reproduce.replay import (
     Certified,
     CertifyScale,

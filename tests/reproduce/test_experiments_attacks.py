@@ -13,8 +13,8 @@ from torch import nn
 
 from reproduce.__main__ import EXPERIMENTS, build_parser
 from reproduce.arenas import Arena, Attacks, AttackScale, Point
-from reproduce.committed import read_records
 from reproduce.harness import Context, Need
+from reproduce.records import read_records
 from reproduce.robustness import (
     DOUBLED,
     Budget,

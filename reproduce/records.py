@@ -1,0 +1,98 @@
+"""Records of runs, one line per run and image: what figures, tables and claims are made of."""
+
+import csv
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from varsmooth.errors import VarsmoothError
+from varsmooth.files import replace_file
+from varsmooth.report.outcomes import Outcomes
+
+RECORDS, UNFINISHED = "records.csv.gz", "unfinished.csv.gz"
+"""Of a result, and of an experiment that still runs."""
+
+
+def write_records(path: Path, runs: Mapping[str, Outcomes]) -> None:
+    replace_file(path, compact_records(runs.values()))
+
+
+def compact_records(runs: Iterable[Outcomes]) -> bytes:
+    """One line per run and image, every digit: what figures, tables and claims are made of."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = ("id", "label", "prediction", "radius", "sigma", "eps")
+    writer.writerow(["run", "key", "guarantee", *columns, "clean_prediction", "clean_sigma"])
+    for run in runs:
+        values = zip(
+            run.ids.tolist(),
+            run.labels.tolist(),
+            run.predictions.tolist(),
+            run.radii.tolist(),
+            run.sigmas.tolist(),
+            run.eps.tolist(),
+            run.clean_predictions.tolist(),
+            run.clean_sigmas.tolist(),
+            strict=True,
+        )
+        for row in values:
+            cells = ["" if cell != cell else cell for cell in row]  # NaN: not a column of this run
+            key = run.header.get("key", "")
+            writer.writerow([run.name, key, run.guarantee or "", *cells])
+    return gzip.compress(text.getvalue().encode(), mtime=0)
+
+
+def read_records(path: Path) -> dict[str, Outcomes]:
+    """Compact records as runs by name."""
+    try:
+        return {name: _outcomes(name, each) for name, each in _lines(path).items()}
+    except (OSError, EOFError, LookupError, TypeError, ValueError, zlib.error) as error:
+        raise VarsmoothError(f"{path} is damaged ({error}); restore it or delete it") from error
+
+
+def earlier_runs(results: Path) -> dict[str, Outcomes]:
+    """The runs of every result in a folder, by key; runs without a key stand for none."""
+    places = [f"{depth}{name}" for name in (RECORDS, UNFINISHED) for depth in ("*/", "*/*/")]
+    found: dict[str, Outcomes] = {}
+    for path in (path for place in places for path in sorted(results.glob(place))):
+        try:
+            runs = read_records(path)
+        except VarsmoothError as error:
+            print(f"warning: {error}; its runs are not used", file=sys.stderr)
+            continue
+        found |= {key: run for run in runs.values() if (key := run.header["key"])}
+    return found
+
+
+def _lines(path: Path) -> dict[str, list[dict[str, str]]]:
+    lines: dict[str, list[dict[str, str]]] = {}
+    for line in csv.DictReader(io.StringIO(gzip.decompress(path.read_bytes()).decode())):
+        lines.setdefault(line["run"], []).append(line)
+    return lines
+
+
+def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:
+    kind = {key: bool(lines[0][key]) for key in ("guarantee", "eps")}
+    header = {
+        "name": name,
+        "key": lines[0].get("key", ""),
+        "verb": "certify" if kind["guarantee"] else "attack" if kind["eps"] else "predict",
+        "config": {},
+        "dataset": {"name": "", "split": "test", "size": len(lines)},
+    }
+    rows = [
+        {
+            "id": int(line["id"]),
+            "label": int(line["label"]),
+            "prediction": int(line["prediction"]),
+            "clean_prediction": int(line["clean_prediction"]),
+            "guarantee": line["guarantee"],
+            **{key: float(line[key]) for key in ("radius", "sigma", "eps") if line[key]},
+            "sigma_clean": float(line["clean_sigma"]) if line["clean_sigma"] else None,
+        }
+        for line in lines
+    ]
+    return Outcomes.of(header, rows)
