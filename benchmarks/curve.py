@@ -22,13 +22,13 @@ from varsmooth import SmoothedClassifier, certify, certify_at
 from varsmooth.bounds import Floats, clopper_pearson_lower, clopper_pearson_upper
 from varsmooth.certificates import Certificate
 from varsmooth.data import ImageDataset
+from varsmooth.evaluation.build import build, load_images
+from varsmooth.evaluation.certify import certify_dataset
+from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
+from varsmooth.evaluation.runner import TOGETHER
+from varsmooth.evaluation.vote_cache import RememberingClassifier
 from varsmooth.evidence import LevelVotes
 from varsmooth.rounding import percent
-from varsmooth.runs.building import build, load_images
-from varsmooth.runs.certifying import certify_dataset
-from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
-from varsmooth.runs.runner import TOGETHER
-from varsmooth.runs.vote_cache import RememberingClassifier
 from varsmooth.voting import chance_of
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)

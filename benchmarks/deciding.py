@@ -13,7 +13,7 @@ from torch import Tensor
 from varsmooth import SmoothedClassifier, certify, certify_at, load, load_dataset
 from varsmooth.bounds import clopper_pearson_upper
 from varsmooth.certificates import Certificate
-from varsmooth.runs.vote_cache import RememberingClassifier
+from varsmooth.evaluation.vote_cache import RememberingClassifier
 
 VOTES = Path(__file__).parent / "votes"
 """Votes of the released models at a fixed N, which take an hour to draw and never change."""

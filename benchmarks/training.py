@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from benchmarks.fixed import SIGMA, make
 from benchmarks.timing import Ratio, interleave
 from varsmooth import load_dataset
+from varsmooth.losses import variational_loss
 from varsmooth.models.networks import build
-from varsmooth.objectives import variational_loss
 from varsmooth.training.configuration import SelectorConfig
 from varsmooth.training.tasks import SelectorTask
 

@@ -11,10 +11,10 @@ import sys
 from tempfile import TemporaryDirectory
 
 from varsmooth import certify, load, load_dataset
+from varsmooth.evaluation.tune.selector import tune
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part, describe, recommend
 from varsmooth.training import SelectorConfig, train_selector
-from varsmooth.training.tuning import tune
 
 
 def save_my_classifier(folder: str) -> None:

@@ -24,8 +24,8 @@ from reproduce.universal import UNIVERSAL, UNIVERSAL_EXTENDED
 from varsmooth.cli import exit_code
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.errors import require
+from varsmooth.evaluation.report.figures import MISSING, have_matplotlib
 from varsmooth.models.descriptions import released_names
-from varsmooth.report.figures import MISSING, have_matplotlib
 
 EXPERIMENTS: dict[str, Experiment[Any]] = {
     experiment.name: experiment

@@ -24,16 +24,16 @@ from reproduce.plots import ChosenLevels, plot_levels
 from reproduce.replay import CPU, CertifyScale, medians_of
 from reproduce.verdicts import MARGIN, MeanDifference, judged
 from varsmooth.bounds import Floats, average_certified_radius
-from varsmooth.models.descriptions import CONFIG, describe
-from varsmooth.models.networks import AttentionSelector
-from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.statistics import (
+from varsmooth.evaluation.options import ModelOptions
+from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.evaluation.report.statistics import (
     PairedDifference,
     Share,
     mean_interval,
 )
-from varsmooth.report.tables import Cell, Table
-from varsmooth.runs.options import ModelOptions
+from varsmooth.evaluation.report.tables import Cell, Table
+from varsmooth.models.descriptions import CONFIG, describe
+from varsmooth.models.networks import AttentionSelector
 from varsmooth.training import SelectorConfig, train_selector
 
 

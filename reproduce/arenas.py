@@ -12,11 +12,11 @@ from reproduce.plots import Line, plot_tradeoff
 from reproduce.replay import spread_of
 from reproduce.verdicts import UNMOVED, AnyOf, MeanDifference, judged, shown_gap
 from varsmooth.bounds import Floats
-from varsmooth.report.figures import colours
-from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.statistics import PairedDifference, Share
-from varsmooth.report.tables import Cell, Table
-from varsmooth.runs.options import AttackOptions, DataOptions, ModelOptions, PredictOptions
+from varsmooth.evaluation.options import AttackOptions, DataOptions, ModelOptions, PredictOptions
+from varsmooth.evaluation.report.figures import colours
+from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.evaluation.report.statistics import PairedDifference, Share
+from varsmooth.evaluation.report.tables import Cell, Table
 
 Clip = tuple[float, float] | None
 Kind = Literal["weak", "strong"]

@@ -22,13 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from reproduce.harness import Context, Experiment, Need, Result, Scale, size
+from varsmooth._util.processes import choose_device
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import require
+from varsmooth.evaluation.report.statistics import Interval, mean_interval
+from varsmooth.evaluation.report.tables import Cell, Table
+from varsmooth.losses import gaussian_kl
 from varsmooth.models.checkpoints import load_checkpoint
-from varsmooth.objectives import gaussian_kl
-from varsmooth.processes import choose_device
-from varsmooth.report.statistics import Interval, mean_interval
-from varsmooth.report.tables import Cell, Table
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.loop import evenly_spaced

@@ -18,11 +18,11 @@ from torch import Tensor
 from reproduce.cascade_votes import BLOCK, VoteScale, certify_with, votes_of
 from reproduce.harness import Claim, Context, Experiment, Result, size
 from varsmooth import ABSTAIN, CascadeSelector, FixedSelector, SmoothedClassifier, pgd, predict
+from varsmooth._util.files import replace_file
 from varsmooth.data import load_dataset
-from varsmooth.files import replace_file
+from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.models.loading import load
 from varsmooth.models.settings import stages_for
-from varsmooth.report.tables import Cell, Table
 
 SURE = 1e-6
 """Probability that the deployed rule errs on a point that is called wrong, at most."""

@@ -24,20 +24,20 @@ from reproduce.cascade_rules import RADII, least_regret, reach
 from reproduce.cascade_votes import CONFIDENCES, VoteScale, keep, kept
 from reproduce.harness import Claim, Context, Experiment, Result, size
 from varsmooth import FixedSelector, SmoothedClassifier
+from varsmooth._util.files import replace_file
 from varsmooth.bounds import average_certified_radius
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.defaults import N0
-from varsmooth.files import replace_file
-from varsmooth.models.loading import load
-from varsmooth.report.statistics import (
+from varsmooth.evaluation.report.statistics import (
     certified_accuracy,
     envelope,
     mean_interval,
     regret,
 )
-from varsmooth.report.tables import Cell, Table
-from varsmooth.training import cascades
-from varsmooth.training.cascades import ConfidentVotes, Rule
+from varsmooth.evaluation.report.tables import Cell, Table
+from varsmooth.evaluation.tune import cascade as cascades
+from varsmooth.evaluation.tune.cascade import ConfidentVotes, Rule
+from varsmooth.models.loading import load
 from varsmooth.training.loop import crop_and_flip
 
 BATCH = 128

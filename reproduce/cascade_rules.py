@@ -19,20 +19,20 @@ from reproduce.verdicts import MARGIN, MeanDifference, judged
 from varsmooth.bounds import average_certified_radius
 from varsmooth.cascade import Stages, cascade_radii
 from varsmooth.defaults import ALPHA, N0
-from varsmooth.models.settings import TunedStages
-from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.statistics import (
+from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions
+from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.evaluation.report.statistics import (
     PairedDifference,
     certified_accuracy,
     envelope,
     mean_interval,
     regret,
 )
-from varsmooth.report.tables import Cell, Table
+from varsmooth.evaluation.report.tables import Cell, Table
+from varsmooth.evaluation.tune import cascade as cascades
+from varsmooth.evaluation.tune.cascade import ConfidentVotes, Rule
+from varsmooth.models.settings import TunedStages
 from varsmooth.rounding import rounded
-from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions
-from varsmooth.training import cascades
-from varsmooth.training.cascades import ConfidentVotes, Rule
 
 RADII = (0.0, 0.12, 0.25, 0.37, 0.5, 0.75, 1.0)
 TOP, FULL, FRUGAL = "cascade, λ = 1", "cascade, λ = 1, N at every stage", "two stages, same total"

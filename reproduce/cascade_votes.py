@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from reproduce.harness import Context, Need, Scale, size
+from varsmooth._util.files import replace_file
 from varsmooth.cascade import Stages, can_improve, make_plan
 from varsmooth.certificates import Certificate
 from varsmooth.data import load_dataset
 from varsmooth.defaults import ALPHA, N0
 from varsmooth.errors import require
+from varsmooth.evaluation.tune import cascade as cascades
+from varsmooth.evaluation.tune.cascade import ConfidentVotes
+from varsmooth.evaluation.tune.selector import Integers
 from varsmooth.evidence import Ledger, LevelVotes
-from varsmooth.files import replace_file
 from varsmooth.models.loading import load
 from varsmooth.models.settings import TunedStages
-from varsmooth.training import cascades
-from varsmooth.training.cascades import ConfidentVotes
-from varsmooth.training.tuning import Integers
 
 CONFIDENCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 BLOCK = 20

@@ -21,14 +21,14 @@ from reproduce.replay import (
 from reproduce.verdicts import AnyOf, MeanDifference, judged, shown_gap
 from varsmooth import bounds
 from varsmooth.bounds import Floats, average_certified_radius
-from varsmooth.report.figures import colours
-from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.statistics import (
+from varsmooth.evaluation.report.figures import colours
+from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.evaluation.report.statistics import (
     PairedDifference,
     certified_counts,
 )
-from varsmooth.report.summaries import certified_accuracy_table, round_radii
-from varsmooth.report.tables import Cell, Table
+from varsmooth.evaluation.report.summaries import certified_accuracy_table, round_radii
+from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.rounding import percent, rounded
 
 TABLE_1: dict[float, tuple[tuple[float, ...], tuple[float, ...]]] = {

@@ -42,7 +42,7 @@ from reproduce.replay import CLIP_PERCENTILES, CertifyScale, clip_of, relative_w
 from reproduce.replay import CPU as CERTIFY_CPU
 from reproduce.verdicts import MARGIN, UNMOVED, MeanDifference, judged, weakest
 from varsmooth.bounds import Floats
-from varsmooth.report.tables import Cell, Table
+from varsmooth.evaluation.report.tables import Cell, Table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,10 +26,10 @@ from reproduce.harness import (
 )
 from reproduce.plots import draw
 from reproduce.records import RECORDS, UNFINISHED, earlier_runs, read_records, write_records
+from varsmooth._util.files import replace_file
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.files import replace_file
+from varsmooth.evaluation.report.figures import MISSING, have_matplotlib
 from varsmooth.models.descriptions import Description, Part
-from varsmooth.report.figures import MISSING, have_matplotlib
 
 CONFIG, CLAIMS = "config.json", "claims.json"
 KNOWN = "unfinished.json"

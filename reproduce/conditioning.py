@@ -11,12 +11,12 @@ from torch import Tensor
 from reproduce.harness import Claim, Context, Experiment, Figure, Result, VotingScale, size
 from reproduce.plots import Points, plot_points
 from reproduce.verdicts import judged
+from varsmooth.evaluation.options import DataOptions, ModelOptions, PredictOptions
+from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.evaluation.report.statistics import PairedDifference, Share
+from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.models.descriptions import CONFIG
 from varsmooth.models.networks.classifiers import Conv4
-from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.statistics import PairedDifference, Share
-from varsmooth.report.tables import Cell, Table
-from varsmooth.runs.options import DataOptions, ModelOptions, PredictOptions
 from varsmooth.training import ClassifierConfig, train_classifier
 
 PATH = "reproduce.conditioning:BlindClassifier"

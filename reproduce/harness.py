@@ -9,22 +9,17 @@ from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
+from varsmooth._util.fingerprints import fingerprint
+from varsmooth._util.processes import choose_device
 from varsmooth.data import load_dataset
 from varsmooth.data.folders import splits_in
+from varsmooth.data.source import NAMES
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.identity import fingerprint
-from varsmooth.models.checkpoints import load_checkpoint
-from varsmooth.models.descriptions import CONFIG, Description, describe, released_names
-from varsmooth.models.settings import Precision
-from varsmooth.models.source import NAMES
-from varsmooth.processes import choose_device
-from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.tables import Table
-from varsmooth.runs.attacking import attack_dataset
-from varsmooth.runs.building import BuiltModel, build, described
-from varsmooth.runs.certifying import certify_dataset
-from varsmooth.runs.options import (
+from varsmooth.evaluation.attack import attack_dataset
+from varsmooth.evaluation.build import BuiltModel, build, described
+from varsmooth.evaluation.certify import certify_dataset
+from varsmooth.evaluation.options import (
     AttackOptions,
     CertifyOptions,
     DataOptions,
@@ -32,8 +27,13 @@ from varsmooth.runs.options import (
     PredictOptions,
     RunOptions,
 )
-from varsmooth.runs.predicting import predict_dataset
-from varsmooth.runs.records import Run
+from varsmooth.evaluation.predict import predict_dataset
+from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.evaluation.report.tables import Table
+from varsmooth.models.checkpoints import load_checkpoint
+from varsmooth.models.descriptions import CONFIG, Description, describe, released_names
+from varsmooth.models.settings import Precision
 from varsmooth.training import preset_names
 
 if TYPE_CHECKING:

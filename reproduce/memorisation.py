@@ -32,19 +32,19 @@ from reproduce.harness import (
 from reproduce.replay import relative_width
 from reproduce.tabulated import TabulatedClassifier, tabulated_answers
 from reproduce.verdicts import judged
+from varsmooth._util.files import replace_file
+from varsmooth._util.processes import Engine, choose_device
 from varsmooth.bounds import Floats, normal_quantile
 from varsmooth.data import ImageDataset, load_dataset
-from varsmooth.files import replace_file
+from varsmooth.evaluation.report.figures import colours
+from varsmooth.evaluation.report.statistics import LEVEL, Interval, mean_interval
+from varsmooth.evaluation.report.tables import Cell, Table
+from varsmooth.losses import gaussian_kl, variational_loss
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import CONFIG
 from varsmooth.models.networks import build
 from varsmooth.noise import NoiseStream
-from varsmooth.objectives import gaussian_kl, variational_loss
-from varsmooth.processes import Engine, choose_device
-from varsmooth.report.figures import colours
-from varsmooth.report.statistics import LEVEL, Interval, mean_interval
-from varsmooth.report.tables import Cell, Table
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import Selector, SmoothedClassifier, evaluation_mode
 from varsmooth.training import ClassifierConfig, SelectorConfig, train_classifier

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from varsmooth import bounds
 from varsmooth.bounds import Floats
-from varsmooth.report.figures import (
+from varsmooth.evaluation.report.figures import (
     LINE_STYLES,
     Picture,
     colours,
@@ -21,8 +21,8 @@ from varsmooth.report.figures import (
     legend_above,
     styled,
 )
-from varsmooth.report.outcomes import Envelope, Outcomes
-from varsmooth.report.statistics import Share, certified_accuracy, share_intervals
+from varsmooth.evaluation.report.outcomes import Envelope, Outcomes
+from varsmooth.evaluation.report.statistics import Share, certified_accuracy, share_intervals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

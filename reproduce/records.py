@@ -8,9 +8,9 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from varsmooth._util.files import replace_file
 from varsmooth.errors import VarsmoothError
-from varsmooth.files import replace_file
-from varsmooth.report.outcomes import Outcomes
+from varsmooth.evaluation.report.outcomes import Outcomes
 
 RECORDS, UNFINISHED = "records.csv.gz", "unfinished.csv.gz"
 """Of a result, and of an experiment that still runs."""

@@ -20,17 +20,17 @@ from typing import Any
 import numpy as np
 
 from reproduce.harness import Context, Need, VotingScale, size
+from varsmooth._util.progress import Progress
 from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.certificates import GUARANTEES, Certificate
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ABSTAIN
+from varsmooth.evaluation.build import load_images
+from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions
+from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.evaluation.vote_cache import RememberingClassifier
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
-from varsmooth.progress import Progress
-from varsmooth.report.outcomes import Outcomes
-from varsmooth.runs.building import load_images
-from varsmooth.runs.options import CertifyOptions, DataOptions, ModelOptions
-from varsmooth.runs.records import Run
-from varsmooth.runs.vote_cache import RememberingClassifier
 from varsmooth.sampling import Sampler
 from varsmooth.selectors import Grid
 

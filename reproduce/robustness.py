@@ -41,7 +41,7 @@ from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, 
 from reproduce.plots import Points, plot_points
 from reproduce.verdicts import MARGIN, UNMOVED, AnyOf, MeanDifference, judged
 from varsmooth.bounds import Floats
-from varsmooth.report.tables import Cell, Table
+from varsmooth.evaluation.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

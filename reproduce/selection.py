@@ -24,13 +24,13 @@ from reproduce.replay import CPU, Certified, CertifyScale, raw_samples, spread_o
 from reproduce.verdicts import judged
 from varsmooth import bounds
 from varsmooth.bounds import Floats
+from varsmooth.evaluation.options import DataOptions, ModelOptions, PredictOptions
+from varsmooth.evaluation.report.figures import colours
+from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.evaluation.report.statistics import Interval, PairedDifference, Share, mean_interval
+from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.evidence import SelectorEvidence
-from varsmooth.report.figures import colours
-from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.statistics import Interval, PairedDifference, Share, mean_interval
-from varsmooth.report.tables import Cell, Table
 from varsmooth.rounding import rounded
-from varsmooth.runs.options import DataOptions, ModelOptions, PredictOptions
 
 SHIFTS = tuple(0.25 * step for step in range(17))
 """D/σ_m of the table."""

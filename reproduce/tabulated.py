@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from varsmooth._util.files import replace_file
+from varsmooth._util.progress import Progress
 from varsmooth.data import ImageDataset
-from varsmooth.files import replace_file
 from varsmooth.noise import NoiseStream, keyed_generator
-from varsmooth.progress import Progress
 from varsmooth.smoothing import Selector, SmoothedClassifier, evaluation_mode
 
 

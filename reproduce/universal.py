@@ -34,8 +34,8 @@ from reproduce.arenas import (
 from reproduce.harness import Claim, Context, Experiment, Need, Result, pair_needs, size
 from reproduce.plots import Line
 from reproduce.verdicts import MARGIN, AnyOf, MeanDifference, judged
-from varsmooth.report.figures import colours
-from varsmooth.report.statistics import PairedDifference
+from varsmooth.evaluation.report.figures import colours
+from varsmooth.evaluation.report.statistics import PairedDifference
 
 # Fig. 9: one classifier for all levels
 

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.stats import norm
 
 from reproduce.harness import Claim, Verdict
-from varsmooth.report.statistics import LEVEL, Interval, mean_interval
-from varsmooth.report.tables import Cell
+from varsmooth.evaluation.report.statistics import LEVEL, Interval, mean_interval
+from varsmooth.evaluation.report.tables import Cell
 
 MARGIN = 0.02
 """What "not worse" allows in accuracy, unless a claim says otherwise: 2 points."""

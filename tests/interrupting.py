@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-import varsmooth.runs.certifying  # noqa: F401  before the forks, so that they start at once
+import varsmooth.evaluation.certify  # noqa: F401  before the forks, so that they start at once
 from varsmooth.cli import main
 from varsmooth.training import ClassifierConfig, train_classifier
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.oracles import point
 from varsmooth import SmoothedClassifier, certify
-from varsmooth.runs.records import Row, Run
+from varsmooth.evaluation.records import Row, Run
 
 
 def header(name: str, verb: str = "certify", size: int = 4, **changes: Any) -> dict[str, Any]:

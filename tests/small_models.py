@@ -9,10 +9,10 @@ from torch import nn
 
 from varsmooth.cli import main
 from varsmooth.data.cifar10 import CLASS_NAMES
+from varsmooth.evaluation.records import Run
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import AttentionSelector, Conv4
-from varsmooth.runs.records import Run
 
 QUICK = "--n 60 --n0 20 --n-select 61 --n-median 21 --alpha 0.05 --alpha-select 0.01"
 """Options of a certification that takes milliseconds an image."""

@@ -30,8 +30,8 @@ from tests.oracles import Linear
 from varsmooth import CascadeSelector, Certificate, FixedSelector, SmoothedClassifier, certify
 from varsmooth.bounds import log_e_value
 from varsmooth.cascade import Stages
+from varsmooth.evaluation.build import build
 from varsmooth.evidence import Ledger, LevelVotes, Method
-from varsmooth.runs.building import build
 
 HAS_ART = all(importlib.util.find_spec(name) is not None for name in ("art", "statsmodels"))
 BENCHMARKS = Path(fixed.__file__).parent

@@ -69,8 +69,8 @@ def test_readme_example_runs_from_the_wheel(complete: bool, wheel: Path, tmp_pat
     programs = install(wheel, tmp_path, complete)
     (tmp_path / "example.py").write_text(readme_example())
     assert "radius" in run(programs / "python", "example.py", cwd=tmp_path)
-    code = "import varsmooth.app.views; from varsmooth.report.pages import templates; "
-    code += "print(templates('varsmooth.report').loader.list_templates())"
+    code = "import varsmooth.app.views; from varsmooth.evaluation.report.pages import templates; "
+    code += "print(templates('varsmooth.evaluation.report').loader.list_templates())"
     assert "report.html" in run(programs / "python", "-c", code, cwd=tmp_path)
     assert "cifar10-sample" in run(programs / "varsmooth", "data", "list", cwd=tmp_path)
 

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 from varsmooth import FixedSelector, SmoothedClassifier, bounds, load_dataset
-from varsmooth.identity import fingerprint
+from varsmooth._util.fingerprints import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.noise import NoiseStream
 

@@ -3,8 +3,8 @@
 image → selector (which σ?) → noise → votes → bound → certificate
 
 Public besides the names here: `attacks`, `bounds`, `cascade`, `certificates`, `data`, `errors`,
-`models`, `noise`, `objectives`, `report`, `rounding`, `runs`, `selectors` and `training`. The rest
-may change.
+`evaluation`, `losses`, `models`, `noise`, `rounding`, `selectors` and `training`. The rest may
+change.
 """
 
 from importlib import import_module

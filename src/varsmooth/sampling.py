@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from varsmooth._util.fingerprints import fingerprints
 from varsmooth.cascade import Stages
 from varsmooth.certificates import Certificate, Certificates
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
-from varsmooth.identity import fingerprints
 from varsmooth.noise import NoiseStream
 from varsmooth.selectors import MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_mode

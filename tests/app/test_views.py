@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Tally
-from tests.runs.test_hostile import cases, copy, enormous, nobody, parts, pipe
+from tests.evaluation.test_hostile import cases, copy, enormous, nobody, parts, pipe
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.app.views import open_run
 from varsmooth.errors import VarsmoothError

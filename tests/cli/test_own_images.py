@@ -9,8 +9,8 @@ from PIL import Image
 
 from tests.small_models import proposed, run
 from varsmooth.data import load_dataset
+from varsmooth.evaluation.records import Run
 from varsmooth.models.descriptions import describe
-from varsmooth.runs.records import Run
 
 NETS = """
 from torch import nn

@@ -13,8 +13,8 @@ from tests.small_models import run
 from varsmooth import __version__, cli
 from varsmooth.cli import main
 from varsmooth.cli.parser import Group, Verb, as_typed, options_of, parse
+from varsmooth.evaluation.options import ModelOptions
 from varsmooth.models.descriptions import released_names
-from varsmooth.runs.options import ModelOptions
 from varsmooth.training.configuration import FORMER
 
 GROUPS = [name for name, verb in cli.VERBS.items() if isinstance(verb, Group)]

@@ -15,8 +15,8 @@ from PIL import Image
 
 from varsmooth.data import load_dataset
 from varsmooth.data.catalog import has_own, unseen_split
+from varsmooth.data.source import Source
 from varsmooth.errors import VarsmoothError
-from varsmooth.models.source import Source
 
 RNG = np.random.default_rng(3)
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from varsmooth._util.fingerprints import fingerprint
 from varsmooth.errors import VarsmoothError
-from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part, describe, released_names
 from varsmooth.models.networks import ConfidenceSelector, Conv4

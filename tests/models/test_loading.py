@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from varsmooth._util.fingerprints import fingerprint, matches
 from varsmooth.errors import VarsmoothError
-from varsmooth.identity import fingerprint, matches
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.loading import load

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from varsmooth._util.fingerprints import fingerprint
 from varsmooth.errors import VarsmoothError
-from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.names import NETWORKS

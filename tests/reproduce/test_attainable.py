@@ -9,8 +9,8 @@ from reproduce.attainable import LossTable, attainable, tabulate
 from tests.reproduce.commands import results, run
 from varsmooth.data import load_dataset
 from varsmooth.errors import VarsmoothError
+from varsmooth.losses import gaussian_kl
 from varsmooth.models.networks import Conv4
-from varsmooth.objectives import gaussian_kl
 
 LEVELS = torch.tensor([0.1, 0.2, 0.4])
 

@@ -12,8 +12,8 @@ from reproduce.cascade_votes import at_equal_total, certify_with, votes_of
 from reproduce.committed import result_in, write_again
 from reproduce.harness import Context
 from varsmooth import certify, load, load_dataset
+from varsmooth.evaluation.tune.cascade import ConfidentVotes
 from varsmooth.models.settings import TunedStages
-from varsmooth.training.cascades import ConfidentVotes
 
 SCALE = CascadeScale(data="cifar10-sample", levels=(0.5, 0.125), images=6, n=128)
 RULE = TunedStages(1.0, (0.5, 0.125), (0.55, 0.5))

@@ -27,11 +27,11 @@ from tests.small_models import write_pair
 from varsmooth.bounds import class_radius
 from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import VarsmoothError
+from varsmooth.evaluation.options import ModelOptions
+from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.evaluation.vote_cache import VoteStore
 from varsmooth.models.loading import load
-from varsmooth.report.outcomes import Outcomes
-from varsmooth.runs.options import ModelOptions
-from varsmooth.runs.records import Run
-from varsmooth.runs.vote_cache import VoteStore
 from varsmooth.selectors import Grid, NoiseSelector
 
 PREDICTED = "--data cifar10-sample --images 6 --n 60"

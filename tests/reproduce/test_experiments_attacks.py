@@ -28,12 +28,12 @@ from tests.reproduce.commands import lines_of, results, run, sized
 from tests.small_models import write_pair
 from varsmooth.bounds import Floats
 from varsmooth.data import load_dataset
+from varsmooth.evaluation import attack
+from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.evaluation.report.statistics import PairedDifference
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import AttentionSelector, Conv4
-from varsmooth.report.outcomes import Outcomes
-from varsmooth.report.statistics import PairedDifference
-from varsmooth.runs import attacking
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
 
@@ -535,7 +535,7 @@ def test_nothing_is_attacked_twice(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("an image was attacked again")
 
-    monkeypatch.setattr(attacking, "find_adversarial", never)
+    monkeypatch.setattr(attack, "find_adversarial", never)
     again = experiment(f"strong-attack {words} --budgets 2", tmp_path / "again")
     assert again.lines == found.lines
 

@@ -25,7 +25,7 @@ from reproduce.verdicts import (
     shown_gap,
     weakest,
 )
-from varsmooth.report.statistics import PairedDifference
+from varsmooth.evaluation.report.statistics import PairedDifference
 
 CLEAR, UNCLEAR = PairedDifference(30, 5, 100), PairedDifference(6, 4, 100)
 AGAINST, NONE = PairedDifference(5, 30, 100), PairedDifference(0, 0, 100)

@@ -14,14 +14,14 @@ import torch
 from PIL import Image
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from varsmooth._util.fingerprints import fingerprint
+from varsmooth._util.processes import Engine
 from varsmooth.data import load_dataset
 from varsmooth.errors import VarsmoothError
-from varsmooth.identity import fingerprint
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import describe, recommend
 from varsmooth.models.names import NETWORKS, SELECTORS
 from varsmooth.models.networks import ConfidenceSelector, Conv4, DenoisedClassifier, build
-from varsmooth.processes import Engine
 from varsmooth.training import (
     ClassifierConfig,
     SelectorConfig,

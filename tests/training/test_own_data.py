@@ -11,6 +11,7 @@ from tests.small_models import run
 from varsmooth.cli.tune import HeldOut, verdict
 from varsmooth.defaults import MODEL
 from varsmooth.errors import VarsmoothError
+from varsmooth.evaluation.tune.selector import Setting, Tuning
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import (
     Description,
@@ -21,7 +22,6 @@ from varsmooth.models.descriptions import (
     released_names,
 )
 from varsmooth.models.networks import build
-from varsmooth.training.tuning import Setting, Tuning
 
 SMALL = {"widths": [4, 4, 4, 4], "classes": 3}
 TUNE = "--images 6 --n 20 --n-select 21 --goal clean --lams 0,0.3 --levels 3"

@@ -13,7 +13,7 @@ pytest.importorskip("lightning_fabric")
 
 SCRIPT = """
 import json, sys
-from varsmooth.identity import fingerprint
+from varsmooth._util.fingerprints import fingerprint
 from varsmooth.training import ClassifierConfig, tasks, train_classifier
 
 def fit_and_tell(task, data, config, engine, loggers, fit=tasks.fit):

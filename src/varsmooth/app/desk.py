@@ -17,11 +17,11 @@ from varsmooth.certificates import Certificate
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import unseen_split
 from varsmooth.data.fitting import fitted
+from varsmooth.data.source import Source
 from varsmooth.defaults import MODEL
 from varsmooth.errors import require
+from varsmooth.evaluation.report import pages
 from varsmooth.models.descriptions import Description, describe, released_names
-from varsmooth.models.source import Source
-from varsmooth.report import pages
 
 Body = Mapping[str, Any]
 Pieces = dict[str, str]  # of HTML, by the slots of the page

@@ -9,10 +9,10 @@ import numpy as np
 
 from varsmooth.certificates import Certificate
 from varsmooth.defaults import ABSTAIN
+from varsmooth.evaluation.report.figures import styled
+from varsmooth.evaluation.report.outcomes import class_name
+from varsmooth.evaluation.report.pages import data_url
 from varsmooth.evidence import SelectorEvidence
-from varsmooth.report.figures import styled
-from varsmooth.report.outcomes import class_name
-from varsmooth.report.pages import data_url
 from varsmooth.rounding import rounded
 
 if TYPE_CHECKING:

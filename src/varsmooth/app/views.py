@@ -17,12 +17,12 @@ from varsmooth.certificates import Certificates
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
 from varsmooth.errors import VarsmoothError, explained, require
+from varsmooth.evaluation.records import HEADER, Run
+from varsmooth.evaluation.report import figures, pages, statements
+from varsmooth.evaluation.report.gallery import images_of
+from varsmooth.evaluation.report.outcomes import Outcomes, outcome
+from varsmooth.evaluation.report.statistics import reach
 from varsmooth.evidence import stage_radii
-from varsmooth.report import figures, pages, statements
-from varsmooth.report.gallery import images_of
-from varsmooth.report.outcomes import Outcomes, outcome
-from varsmooth.report.statistics import reach
-from varsmooth.runs.records import HEADER, Run
 
 EVERYTHING = "all"
 LINES = 100  # of the table, shown at a time

@@ -7,14 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from varsmooth._util.files import check_unused
+from varsmooth._util.typed import Count, Device, NonNegative, Positive
 from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out, say
+from varsmooth.data.source import Source
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.files import check_unused
 from varsmooth.models.cards import accuracy_table, plain
 from varsmooth.models.descriptions import Description, Part
-from varsmooth.models.source import Source
-from varsmooth.typed import Count, Device, NonNegative, Positive
 
 if TYPE_CHECKING:
     from torch import nn
@@ -75,12 +75,12 @@ def adopt(
         n=n,
         levels=",".join(f"{level:g}" for level in levels),
     )
+    from varsmooth._util.processes import choose_device
     from varsmooth.data import load_source
     from varsmooth.data.catalog import has_own, left_to_certify, tuned_images, tuned_on
     from varsmooth.data.fitting import fitted, outputs_on
     from varsmooth.data.folders import SUFFIXES
     from varsmooth.models.checkpoints import save
-    from varsmooth.processes import choose_device
     from varsmooth.selectors import FixedSelector
     from varsmooth.smoothing import SmoothedClassifier
 
@@ -173,7 +173,7 @@ class Trial:
         """n votes for each image at each level."""
         import time
 
-        from varsmooth.training.metrics import measure_classifier
+        from varsmooth.evaluation.measure import measure_classifier
 
         began = time.perf_counter()
         metrics, _ = measure_classifier(network, images, levels, n, seed)

@@ -6,18 +6,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from varsmooth._util.typed import Count
 from varsmooth.cli.feedback import announce, check_here, conclude
+from varsmooth.data.source import Source
 from varsmooth.defaults import MODEL
 from varsmooth.errors import require
+from varsmooth.evaluation import options
 from varsmooth.models.cards import aligned
 from varsmooth.models.descriptions import Description, describe
-from varsmooth.models.source import Source
 from varsmooth.rounding import rounded
-from varsmooth.runs import options
-from varsmooth.typed import Count
 
 if TYPE_CHECKING:
-    from varsmooth.report import Outcomes
+    from varsmooth.evaluation.report import Outcomes
 
 ATTACKED = options.AttackOptions(eps=0.5, steps=10, samples=8, n=200)
 
@@ -47,11 +47,11 @@ def demo(
         where += "; the report has no figures, which need pip install matplotlib"
     check_here(model, Source())
     announce(f"predict, certify and attack {images} images with {model}", out=where)
-    from varsmooth.report import open_runs, write_report
-    from varsmooth.report.statements import verdict
-    from varsmooth.runs.attacking import attack_dataset
-    from varsmooth.runs.certifying import certify_dataset
-    from varsmooth.runs.predicting import predict_dataset
+    from varsmooth.evaluation.attack import attack_dataset
+    from varsmooth.evaluation.certify import certify_dataset
+    from varsmooth.evaluation.predict import predict_dataset
+    from varsmooth.evaluation.report import open_runs, write_report
+    from varsmooth.evaluation.report.statements import verdict
 
     about = describe(model)
     require(

@@ -5,14 +5,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from varsmooth._util.typed import Count, Device, Few, as_option
 from varsmooth.cli.feedback import announce, check_here, command, conclude, say
 from varsmooth.cli.parser import WrongUsage, as_typed
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.models.descriptions import describe
-from varsmooth.models.names import callers_own
-from varsmooth.models.settings import stages_for
-from varsmooth.runs.options import (
+from varsmooth.evaluation.options import (
     AttackOptions,
     CertifyOptions,
     DataOptions,
@@ -21,8 +19,10 @@ from varsmooth.runs.options import (
     RunOptions,
     VerifyOptions,
 )
-from varsmooth.runs.records import Run
-from varsmooth.typed import Count, Device, Few, as_option
+from varsmooth.evaluation.records import Run
+from varsmooth.models.descriptions import describe
+from varsmooth.models.names import callers_own
+from varsmooth.models.settings import stages_for
 
 
 def predict(
@@ -64,8 +64,8 @@ def predict(
     if out is None:
         _print_predictions(model, chosen, settings, batch_size, device)
         return
-    from varsmooth.report.statements import next_command, result
-    from varsmooth.runs.predicting import predict_dataset
+    from varsmooth.evaluation.predict import predict_dataset
+    from varsmooth.evaluation.report.statements import next_command, result
 
     options = RunOptions(out, name, batch_size, device, devices)
     found = predict_dataset(model, chosen[0], settings, options)
@@ -79,9 +79,9 @@ def _print_predictions(
     batch_size: int,
     device: Device,
 ) -> None:
-    from varsmooth.processes import choose_device
-    from varsmooth.runs.building import build
-    from varsmooth.runs.predicting import predict_photos
+    from varsmooth._util.processes import choose_device
+    from varsmooth.evaluation.build import build
+    from varsmooth.evaluation.predict import predict_photos
 
     built = build(model, choose_device(device))
     if built.about and built.about.has_cascade and model.cascade is None and model.sigma is None:
@@ -117,8 +117,8 @@ def certify(
     names = ("method", "at", "until", "n_max") if settings.n_max else ("method", "n")
     asked = {name: getattr(settings, name) for name in (*names, "alpha")}
     _announce("certify", model, [data], run.device, run.out, **asked)
-    from varsmooth.report.statements import next_command, result
-    from varsmooth.runs.certifying import certify_dataset
+    from varsmooth.evaluation.certify import certify_dataset
+    from varsmooth.evaluation.report.statements import next_command, result
 
     found = certify_dataset(model, data, settings, run)
     named = model.model if callers_own(model.model) else None
@@ -156,8 +156,8 @@ def attack(
     data = _here(model, data)
     asked = {name: getattr(settings, name) for name in ("eps", "kind", "steps")}
     _announce("attack", model, [data], run.device, run.out, **asked)
-    from varsmooth.report.statements import next_command, result
-    from varsmooth.runs.attacking import attack_dataset
+    from varsmooth.evaluation.attack import attack_dataset
+    from varsmooth.evaluation.report.statements import next_command, result
 
     found = attack_dataset(model, data, settings, run)
     conclude(result(found), next_command(found))
@@ -172,8 +172,8 @@ def _search(
         raise WrongUsage(f"--against takes these from its run; leave out {', '.join(changed)}")
     Run.open(against)
     announce(f"attack the certificates of {against}", run.device, steps=settings.steps, out=run.out)
-    from varsmooth.report.statements import result
-    from varsmooth.runs.attacking import search_run
+    from varsmooth.evaluation.attack import search_run
+    from varsmooth.evaluation.report.statements import result
 
     found = search_run(against, settings, run, model.model, model.trust)
     conclude(result(found), f"varsmooth report {against}")
@@ -204,8 +204,8 @@ def verify(run: Path, /, *, settings: VerifyOptions) -> None:
     asked = {name: getattr(settings, name) or None for name in ("model", "replay", "resample")}
     announce(f"verify {run}", settings.device, **asked)
     from varsmooth.cli import VERBS
-    from varsmooth.report.statements import next_command
-    from varsmooth.runs.verifying import FALSE_ALARM, verify_run
+    from varsmooth.evaluation.report.statements import next_command
+    from varsmooth.evaluation.verify import FALSE_ALARM, verify_run
 
     found = verify_run(run, **vars(settings))
     if found.problems:

@@ -5,11 +5,11 @@ import shlex
 import sys
 from typing import TextIO, TypeVar
 
+from varsmooth._util.typed import Device, as_option
+from varsmooth.data.source import SAMPLE, Source
 from varsmooth.errors import printable
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import callers_own, check_code, is_code
-from varsmooth.models.source import SAMPLE, Source
-from varsmooth.typed import Device, as_option
 
 S = TypeVar("S", bound=Source)
 
@@ -62,7 +62,7 @@ def announce(doing: str, device: Device | None = None, **settings: object) -> No
     say(f"{doing}: {said}{', ' * bool(said)}device ", sys.stderr, end="")
     found: object = device
     try:
-        from varsmooth.processes import choose_device
+        from varsmooth._util.processes import choose_device
 
         found = choose_device(device)
     finally:

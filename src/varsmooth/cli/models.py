@@ -4,13 +4,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from varsmooth._util.files import check_unused
+from varsmooth._util.typed import fit
 from varsmooth.cli.feedback import say
 from varsmooth.defaults import MODEL
-from varsmooth.files import check_unused
 from varsmooth.models import descriptions
 from varsmooth.models.cards import CARD, card, overview, plain
 from varsmooth.models.descriptions import Description, describe, find, is_released
-from varsmooth.typed import fit
 
 HEADER = """\
 ---

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from varsmooth import __version__
+from varsmooth._util.typed import OptionError, as_option, read
 from varsmooth.errors import VarsmoothError, nearest
 from varsmooth.training.configuration import read_config
-from varsmooth.typed import OptionError, as_option, read
 
 PROG = "varsmooth"
 Verb = Callable[..., None]

@@ -4,13 +4,13 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from varsmooth._util.files import check_unused, make_folder
+from varsmooth._util.typed import Probability, Weight
 from varsmooth.cli.feedback import announce, command, conclude, say
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.errors import require
-from varsmooth.files import check_unused, make_folder
-from varsmooth.runs.options import ImportOptions
-from varsmooth.runs.records import Run
-from varsmooth.typed import Probability, Weight
+from varsmooth.evaluation.options import ImportOptions
+from varsmooth.evaluation.records import Run
 
 
 def make(
@@ -54,10 +54,10 @@ def make(
     if not (folder / "report.html").exists():
         check_unused(folder)
     announce(f"report on {', '.join(runs)}", out=folder)
-    from varsmooth.report import Envelope, open_runs, write_report
-    from varsmooth.report.figures import MISSING, have_matplotlib
-    from varsmooth.report.outcomes import on_common_images
-    from varsmooth.report.statements import cautions, verdict
+    from varsmooth.evaluation.report import Envelope, open_runs, write_report
+    from varsmooth.evaluation.report.figures import MISSING, have_matplotlib
+    from varsmooth.evaluation.report.outcomes import on_common_images
+    from varsmooth.evaluation.report.statements import cautions, verdict
 
     if not have_matplotlib():
         say(f"note: {MISSING}", sys.stderr)
@@ -91,8 +91,8 @@ def export(
     Run.open(run)
     if out is not None:
         make_folder(out.parent)
-    from varsmooth.report import export
-    from varsmooth.report.exchange import beside
+    from varsmooth.evaluation.report import export
+    from varsmooth.evaluation.report.exchange import beside
 
     out = out or beside(run, f".{to}")
     replaced = ", in place of the file that was there" if out.exists() else ""
@@ -114,7 +114,7 @@ def import_tsv(file: Path, /, *, out: Path | None = None, settings: ImportOption
         out: the folder of the new run (default: beside the file)
     """
     require(file.is_file(), f"there is no file {file}")
-    from varsmooth.report import import_tsv
+    from varsmooth.evaluation.report import import_tsv
 
     made = import_tsv(file, out, **vars(settings))
     size = made.header["dataset"]["size"]
@@ -136,8 +136,8 @@ def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> N
         out: the folder of the new run (default: beside the run, with alpha in its name)
     """
     Run.open(run)
-    from varsmooth.report import recompute
-    from varsmooth.report.statements import next_command
+    from varsmooth.evaluation.report import recompute
+    from varsmooth.evaluation.report.statements import next_command
 
     made = recompute(run, alpha, out)
     found = f"{len(made.rows())} radii at alpha {alpha:g} in {made.folder}"

@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from varsmooth._util.files import check_unused
+from varsmooth._util.typed import Count, Device, NonNegative, Odd, Positive
 from varsmooth.cli.feedback import announce, check_here, command, conclude
+from varsmooth.data.source import Source, Tuned
 from varsmooth.errors import require
-from varsmooth.files import check_unused
+from varsmooth.evaluation.options import TuneOptions
 from varsmooth.models.cards import CARD, card, has_card, plain, write_card
 from varsmooth.models.descriptions import (
     CONFIG,
-    Tuned,
     describe,
     find,
     own_copy,
@@ -19,15 +21,12 @@ from varsmooth.models.descriptions import (
     rewrite,
 )
 from varsmooth.models.settings import Settings, TunedStages
-from varsmooth.models.source import Source
-from varsmooth.training.configuration import TuneOptions
-from varsmooth.typed import Count, Device, NonNegative, Odd, Positive
 
 if TYPE_CHECKING:
     from varsmooth.data import ImageDataset
+    from varsmooth.evaluation.tune.selector import Tuning
     from varsmooth.models.checkpoints import Checkpoint
     from varsmooth.smoothing import SmoothedClassifier
-    from varsmooth.training.tuning import Tuning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +74,12 @@ class HeldOut(Source):
         self, model: str, settings: Settings, tuned: Tuned | None = None
     ) -> tuple["Checkpoint", "SmoothedClassifier", "ImageDataset"]:
         """The model, smoothed by these settings on the device, and images in its numbering."""
+        from varsmooth._util.processes import choose_device
         from varsmooth.data import load_source
         from varsmooth.data.catalog import tuned_images
         from varsmooth.data.fitting import fitted
         from varsmooth.models.checkpoints import load_checkpoint
         from varsmooth.models.loading import smoothed
-        from varsmooth.processes import choose_device
 
         loaded = load_checkpoint(model, self.trust or ())
         about = loaded.description
@@ -117,7 +116,7 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
         describe(model).selector is not None,
         f"{model} has no selector to tune; train one, or tune a cascade with --goal cascade",
     )
-    from varsmooth.training.tuning import tune as choose
+    from varsmooth.evaluation.tune.selector import tune as choose
 
     tuned = images.tuned(model)
     _, g, fitting = images.fit(model, Settings(protect=False), tuned)
@@ -157,7 +156,7 @@ def verdict(chosen: "Tuning", model: str, folder: Path, images: HeldOut) -> str:
 
 def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
     """Write the best stages for every λ into the description, and print them beside one σ."""
-    from varsmooth.training import cascades
+    from varsmooth.evaluation.tune import cascade as cascades
 
     about, tuned = describe(model), images.tuned(model)
     _, g, data = images.fit(model, Settings(sigma=about.default_sigma), tuned)
@@ -220,7 +219,7 @@ def measure(
         levels: certify f at these levels alone and keep the rest of the card
     """
     images.announce(f"measure {model}", model, n, "measured")
-    from varsmooth.training.metrics import measure as measure_model
+    from varsmooth.evaluation.measure import measure as measure_model
 
     loaded, g, chosen = images.fit(model, Settings(sigma=describe(model).default_sigma))
     if loaded.selector is not None:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from varsmooth._util.untrusted import check_limit
 from varsmooth.data.dataset import ImageDataset, split_off
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.limits import check_limit
 
 
 def load_arrays(path: Path, split: str) -> ImageDataset:

@@ -5,14 +5,13 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
+from varsmooth._util.typed import Count, read
 from varsmooth.data.arrays import load_arrays
 from varsmooth.data.cifar10 import found_cifar10, load_cifar10, load_sample
 from varsmooth.data.dataset import ImageDataset
 from varsmooth.data.folders import SUFFIXES, load_folder, load_image, resized, splits_in
+from varsmooth.data.source import NAMES, Source, Tuned, path_of
 from varsmooth.errors import require
-from varsmooth.models.descriptions import Tuned
-from varsmooth.models.source import NAMES, Source, path_of
-from varsmooth.typed import Count, read
 
 
 def data_root(root: str | Path | None = None) -> Path:

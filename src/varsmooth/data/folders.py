@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from varsmooth._util.untrusted import check_limit, check_regular
 from varsmooth.data.arrays import load_arrays
 from varsmooth.data.dataset import SPLITS, ImageDataset, split_off
 from varsmooth.errors import VarsmoothError, require
-from varsmooth.limits import check_limit, check_regular
 
 Pixels = NDArray[np.uint8]
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}

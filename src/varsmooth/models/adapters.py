@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from varsmooth._util.untrusted import check_regular
 from varsmooth.errors import VarsmoothError, explained, reason, require
-from varsmooth.limits import check_regular
 from varsmooth.models.settings import Precision
 
 

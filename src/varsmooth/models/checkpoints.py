@@ -15,10 +15,10 @@ from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as serialise_tensors
 from torch import Tensor, nn
 
+from varsmooth._util.files import replace_file
+from varsmooth._util.fingerprints import fingerprint, matches
+from varsmooth._util.untrusted import check_regular
 from varsmooth.errors import explained, require
-from varsmooth.files import replace_file
-from varsmooth.identity import fingerprint, matches
-from varsmooth.limits import check_regular
 from varsmooth.models.descriptions import CONFIG, WEIGHTS, Description, Part, describe, find, write
 from varsmooth.models.names import NETWORKS
 from varsmooth.models.networks import ReadsClassifier, build

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from varsmooth import __version__
+from varsmooth._util.files import replace_file
+from varsmooth._util.typed import OptionError, Positive, Typed, read
+from varsmooth._util.untrusted import check_limit, read_object
+from varsmooth.data.source import SAMPLE, Source, Tuned
 from varsmooth.errors import VarsmoothError, explained, nearest, require
-from varsmooth.files import replace_file
-from varsmooth.limits import check_limit, read_object
 from varsmooth.models.names import PREFIX, fetch
 from varsmooth.models.settings import Settings, TunedStages
-from varsmooth.models.source import SAMPLE, Source
-from varsmooth.typed import Count, OptionError, Positive, Typed, read
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -42,23 +42,6 @@ class Part(Typed):
     history: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
-
-
-@dataclass(frozen=True)
-class Tuned(Typed):
-    """The images that a model's settings were chosen on.
-
-    Attributes:
-        images: At most so many of the split, evenly from all.
-        half: Of the split's images at even places alone; the others are left to certify.
-        cascade_only: Only the stages of a cascade were chosen there.
-    """
-
-    data: str
-    split: str
-    images: Count
-    half: bool
-    cascade_only: bool = False
 
 
 @dataclass(frozen=True)

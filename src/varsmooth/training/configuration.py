@@ -10,12 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from varsmooth.defaults import N_SELECT
-from varsmooth.errors import explained, nearest, require
-from varsmooth.models.names import CLASSIFIERS, SELECTORS, check_network
-from varsmooth.models.settings import Precision
-from varsmooth.models.source import Source
-from varsmooth.typed import (
+from varsmooth._util.typed import (
     Count,
     Device,
     Few,
@@ -24,9 +19,12 @@ from varsmooth.typed import (
     OptionError,
     Positive,
     Share,
-    Typed,
     Weight,
 )
+from varsmooth.data.source import Source
+from varsmooth.errors import explained, nearest, require
+from varsmooth.models.names import CLASSIFIERS, SELECTORS, check_network
+from varsmooth.models.settings import Precision
 
 Config = TypeVar("Config", bound="TrainingConfig")
 
@@ -189,44 +187,6 @@ class SelectorConfig(TrainingConfig):
 
 
 AnyConfig = ClassifierConfig | SelectorConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneOptions(Typed):
-    """What is tried, and for which goal.
-
-    Args:
-        goal: for the selector, clean accuracy, sound certified accuracy at a radius, or average
-            certified radius; cascade finds the stages of a cascade, for every λ
-        radius: the radius of goal `certified`
-        lams: values of λ to try (default: 0,0.1,0.2,0.3,0.4,0.5)
-        sigma_ms: values of σ_m to try (default: half, once and twice the selector's σ_a)
-        levels: levels of the ladder from which grids are cut
-        n: votes of f per image and level
-        n_select: samples of h per image and setting
-        unclipped: share of the images whose level must lie within the clip range, so that h
-            chooses σ, not the clip
-    """
-
-    goal: Literal["clean", "certified", "radius", "cascade"] = "radius"
-    radius: Weight = 0.0
-    lams: list[Share] = field(default_factory=lambda: [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
-    sigma_ms: list[Positive] | None = None
-    levels: Few = 9
-    n: Count = 500
-    n_select: Count = N_SELECT
-    unclipped: Share = 0.9
-    batch_size: Count | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.goal == "certified") != (self.radius > 0):
-            raise OptionError("radius", "> 0 belongs to `goal` certified, which needs one")
-        if self.goal == "cascade":
-            plain = TuneOptions()
-            for name in ("lams", "sigma_ms", "levels", "n_select", "unclipped"):
-                if getattr(self, name) != getattr(plain, name):
-                    raise OptionError(name, "steers a selector, not a cascade; leave it out")
 
 
 def preset_names() -> list[str]:

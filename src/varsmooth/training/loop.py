@@ -16,10 +16,10 @@ from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
+from varsmooth._util.processes import Engine
 from varsmooth.data import ImageDataset
 from varsmooth.errors import explained, require
 from varsmooth.noise import keyed_generator
-from varsmooth.processes import Engine
 from varsmooth.training.configuration import TrainingConfig
 from varsmooth.training.optimizers import optimizers
 from varsmooth.training.state import STATE, Position, restore_state, save_state

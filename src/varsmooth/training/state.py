@@ -10,12 +10,12 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from varsmooth._util.files import check_unused, replace_file
 from varsmooth.errors import explained, require
-from varsmooth.files import check_unused, replace_file
+from varsmooth.evaluation.measure import Metrics
 from varsmooth.models.descriptions import CONFIG, Part, describe
 from varsmooth.models.networks import build
 from varsmooth.training.configuration import AnyConfig, TrainingConfig, renamed
-from varsmooth.training.metrics import Metrics
 
 STATE = "state.pt"
 

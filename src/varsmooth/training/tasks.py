@@ -13,27 +13,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from varsmooth._util.processes import Engine, launch, writing_to
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.fitting import fitted
+from varsmooth.data.source import Tuned
 from varsmooth.errors import VarsmoothError, explained, require
-from varsmooth.models.adapters import in_precision
-from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
-from varsmooth.models.descriptions import Description, Tuned, describe
-from varsmooth.models.names import maker_of
-from varsmooth.models.networks import ReadsClassifier
-from varsmooth.noise import NoiseStream, keyed_generator
-from varsmooth.objectives import consistency_loss, radius_loss, variational_loss
-from varsmooth.processes import Engine, launch, writing_to
-from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
-from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
-from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
-from varsmooth.training.loop import Logger, fit
-from varsmooth.training.metrics import (
+from varsmooth.evaluation.measure import (
     LAMBDAS,
     measure_classifier,
     measure_selector,
     measured_levels,
 )
+from varsmooth.losses import consistency_loss, radius_loss, variational_loss
+from varsmooth.models.adapters import in_precision
+from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
+from varsmooth.models.descriptions import Description, describe
+from varsmooth.models.names import maker_of
+from varsmooth.models.networks import ReadsClassifier
+from varsmooth.noise import NoiseStream, keyed_generator
+from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
+from varsmooth.training.loop import Logger, fit
 from varsmooth.training.state import already_trained, finished, seeded
 
 SUFFIX = ".safetensors"  # of a file of plain weights, which is no model

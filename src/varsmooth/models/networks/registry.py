@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
+from varsmooth._util.untrusted import check_limit
 from varsmooth.errors import VarsmoothError, nearest, reason, require
-from varsmooth.limits import check_limit
 from varsmooth.models.names import maker_of
 
 

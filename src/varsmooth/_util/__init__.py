@@ -1,0 +1,1 @@
+"""Files, locks, fingerprints, progress and processes: what every layer but the core shares."""

@@ -1,0 +1,104 @@
+"""Where work is done: in one process, or in several that share it.
+
+Several processes are started and connected by Lightning Fabric, by itself (`devices=2`) or under
+`torchrun`. What they have to agree on is averaged in plain sight instead of inside a wrapped
+module: the networks are small, and any user's module works unchanged.
+"""
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.spawn import ProcessException
+
+from varsmooth._util.files import only_writer
+from varsmooth.errors import VarsmoothError, explained, require
+
+Result = TypeVar("Result")
+
+
+class Engine:
+    """The processes that share the work, as one of them sees them."""
+
+    def __init__(self, device: torch.device, fabric: Any = None) -> None:
+        """One process on `device`, or one of several that `fabric` connected."""
+        self.device, self.fabric = device, fabric
+        self.rank = int(fabric.global_rank) if fabric else 0
+        self.processes = int(fabric.world_size) if fabric else 1
+
+    def average(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by its mean over the processes."""
+        several = list(tensors)
+        if self.fabric is None or not several:
+            return
+        flat = torch.cat([tensor.flatten() for tensor in several])
+        flat = self.fabric.all_reduce(flat, reduce_op="mean")
+        for tensor, part in zip(several, flat.split([t.numel() for t in several]), strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+
+def launch(
+    function: Callable[[Engine], Result], accelerator: str = "auto", devices: int = 1
+) -> Result:
+    """Run function(engine) in every process and return what the first one returned.
+
+    Whatever ends this process, also SIGKILL, ends the processes that it started.
+    """
+
+    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+    if devices == 1 and not under_torchrun:
+        return function(Engine(choose_device(accelerator)))
+    several = "several processes (devices above 1, or torchrun)"
+    how = "install it with: pip install lightning-fabric"
+    with explained(ImportError, f"{several} need Lightning Fabric; {how}"):
+        from lightning_fabric import Fabric
+    if under_torchrun:
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+    strategy = "ddp" if under_torchrun else "ddp_spawn"
+    nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy)
+    try:
+        result: Result = fabric.launch(partial(_in_process, function=function))
+    except ProcessException as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise VarsmoothError(
+            f"process {error.error_index} of {devices} ended early ({reason}); "
+            "rerun the same command to resume"
+        ) from error
+    finally:  # after an interruption no process is left behind
+        for child in multiprocessing.active_children():
+            child.terminate()
+    return result
+
+
+def _in_process(fabric: Any, function: Callable[[Engine], Result]) -> Result:
+    parent: Any = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:  # nobody waits for this process any more
+        parent.join()
+        os._exit(1)
+
+    if parent is not None:
+        threading.Thread(target=end_with_parent, daemon=True).start()
+    return function(Engine(fabric.device, fabric))
+
+
+def writing_to(folder: Path) -> AbstractContextManager[None]:
+    """Hold a folder against other runs, once for all processes of this one."""
+    return only_writer(folder) if os.environ.get("RANK", "0") == "0" else nullcontext()
+
+
+def choose_device(accelerator: str = "auto") -> torch.device:
+    """The device that one process computes on: auto, cpu or cuda."""
+    available = torch.cuda.is_available()
+    require(
+        available or accelerator != "cuda", "torch sees no CUDA device here; choose device='cpu'"
+    )
+    return torch.device("cuda" if available and accelerator != "cpu" else "cpu")

@@ -1,0 +1,81 @@
+"""Files from strangers: limits on what they may ask for, and JSON that is read within them.
+
+Limits are checked before memory is allocated. Each can be raised by an environment variable of its
+name: VARSMOOTH_MAX_PIXELS=200000000.
+"""
+
+import json
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from varsmooth._util.typed import OptionError, fit
+from varsmooth.errors import explained, require
+
+LIMITS = {
+    "PIXELS": 50_000_000,  # of one image; a small file may claim to be a huge picture
+    "BYTES": 8 * 2**30,  # of one file, or of the images of a data set in memory
+    "CLASSES": 100_000,
+    "SIZE": 100_000,  # of an option of a network (classes, widths), of the batches of a replay
+    "TEXT": 32 * 2**20,  # bytes of a config.json, a run.json, one row of a run, a table
+    "DEPTH": 64,  # of lists and objects in JSON, because readers recurse into them
+}
+
+
+def limit_of(name: str) -> int:
+    """The limit of this name, as it is or as the user raised it."""
+    variable = f"VARSMOOTH_MAX_{name}"
+    text = os.environ.get(variable)
+    with explained(ValueError, f"{variable} must be an integer, not {text!r}"):
+        return LIMITS[name] if text is None else int(text)
+
+
+def check_limit(name: str, value: int, what: str) -> None:
+    """Refuse `value` above the limit of this name; `what` begins the sentence and has a verb."""
+    limit, variable = limit_of(name), f"VARSMOOTH_MAX_{name}"
+    require(value <= limit, f"{what}, above the limit of {limit:,}; raise it with {variable}")
+
+
+def check_regular(path: Path, limit: str = "BYTES") -> None:
+    """Refuse pipes, sockets and devices, which may never end, and files larger than the limit."""
+    status = path.stat()
+    require(
+        stat.S_ISREG(status.st_mode),
+        f"{path} is a folder, a pipe, a socket or a device; give a regular file",
+    )
+    check_limit(limit, status.st_size, f"{path} has {status.st_size:,} bytes")
+
+
+def parse_json(text: bytes) -> Any:
+    """What the text of a stranger says; ValueError if it is not JSON, or nested too deeply."""
+    with suppress(RecursionError):
+        found: Any = json.loads(text)
+        depth = limit_of("DEPTH")
+        if text.count(b"[") + text.count(b"{") <= depth:
+            return found
+        inside = [found]
+        for _ in range(depth):
+            groups = [part.values() if isinstance(part, dict) else part for part in inside]
+            inside = [p for group in groups for p in group if isinstance(p, dict | list)]
+        if not inside:
+            return found
+    raise ValueError("it is nested too deeply")
+
+
+def read_object(path: Path, hint: Any, number: int, what: str) -> Any:
+    """What a JSON file of format `number` holds, which may be a stranger's; else one sentence."""
+    check_regular(path, "TEXT")
+    content = path.read_bytes()
+    with explained(ValueError, lambda e: f"{path} is not readable as JSON ({e}); copy it again"):
+        values = parse_json(content)
+    ours = isinstance(values, dict) and "format" in values
+    odd = f"{path} does not describe a {what}"
+    require(ours, f"{odd}; name another file")
+    require(
+        values["format"] == number,
+        f"{path} has format {values['format']!r}, this varsmooth reads {number}; update varsmooth",
+    )
+    with explained(OptionError, lambda error: f"{odd}: {error}; copy it again"):
+        return fit(hint, values)

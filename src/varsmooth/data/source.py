@@ -1,0 +1,84 @@
+"""Where images come from: what a model's description and the options of every verb say of them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from varsmooth._util.typed import Count, Typed
+from varsmooth.errors import require
+
+NAMES = ("cifar10", "cifar10-sample")
+"""Data sets that have a name; all others are paths."""
+
+S = TypeVar("S", bound="Source")
+
+
+def path_of(data: str | Path) -> Path:
+    """The path of images that have no name; it must be there."""
+    path = Path(data).expanduser()
+    names = ", ".join(NAMES)
+    here = path.is_file() or path.is_dir()
+    unknown = f"{data} is neither a file, a folder nor one of the data sets {names}"
+    require(here, f"{unknown}; check the path, or see varsmooth data list")
+    return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Typed):
+    """Where images come from, whatever their split.
+
+    Args:
+        data: a name from `varsmooth data list`, or the path of your own images (default: those
+            that the model was trained on)
+    """
+
+    data: str | None = None
+    root: Path | None = None
+    resize: Count | None = None
+
+    def filled(self: S, own: "Source") -> S:
+        """With the model's own images where none are named; all are scaled as those were."""
+        data, root = self.data, self.root
+        if data is None:
+            data, root = own.data, root or own.root
+            require(
+                data is None or data in NAMES or Path(data).expanduser().exists(),
+                f"the model was trained on {data}, which is not here; name its images with data=…",
+            )
+        return replace(self, data=data, root=root, resize=self.resize or own.resize)
+
+    def words(self, split: str) -> str:
+        """Its images in a sentence; those of a model that is not fetched yet have no name."""
+        return f"the model's own {split} images" if self.data is None else f"{self.data} {split}"
+
+    def absolute(self: S) -> S:
+        """The same with paths that hold from anywhere."""
+        data, root = self.data, self.root
+        if data is not None and data not in NAMES:
+            data = str(Path(data).expanduser().resolve())
+        return replace(self, data=data, root=root and root.expanduser().resolve())
+
+    def entries(self) -> dict[str, Any]:
+        """What the description of a model that is trained on these images says of them."""
+        here = self.absolute()
+        return {"dataset": here.data, "root": here.root, "resize": here.resize}
+
+
+SAMPLE = Source(data="cifar10-sample")
+
+
+@dataclass(frozen=True)
+class Tuned(Typed):
+    """The images that a model's settings were chosen on.
+
+    Attributes:
+        images: At most so many of the split, evenly from all.
+        half: Of the split's images at even places alone; the others are left to certify.
+        cascade_only: Only the stages of a cascade were chosen there.
+    """
+
+    data: str
+    split: str
+    images: Count
+    half: bool
+    cascade_only: bool = False

@@ -1,0 +1,299 @@
+"""Attacks on a data set, and the search for counterexamples inside the certified balls of a run."""
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import binom
+from torch import Tensor
+
+from varsmooth.attacks import pgd
+from varsmooth.cascade import CascadeSelector
+from varsmooth.certificates import Prediction, Predictions
+from varsmooth.data import Batch
+from varsmooth.defaults import ABSTAIN
+from varsmooth.errors import require
+from varsmooth.evaluation.build import stored_model
+from varsmooth.evaluation.options import (
+    AttackOptions,
+    DataOptions,
+    ModelOptions,
+    RunOptions,
+    recorded,
+)
+from varsmooth.evaluation.records import Key, Row, Run
+from varsmooth.evaluation.runner import Evaluation, Setup, labels_of, other_model, run
+from varsmooth.evidence import Ledger
+from varsmooth.prediction import predict
+from varsmooth.sampling import Sampler
+from varsmooth.selectors import MedianSelector
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+
+
+def attack_dataset(
+    model: ModelOptions, data: DataOptions, settings: AttackOptions, options: RunOptions
+) -> Run:
+    """Attack every image of a data set at every budget into the folder of a run.
+
+    Images without a label are driven away from what the smoothed classifier says of them. Images
+    that it gets wrong, or abstains on, without any attack are left as they are: no attack can
+    make them count for less.
+    """
+    require(settings.eps is not None, "an attack needs a budget: --eps 0.25,0.5")
+    return run(Attacking(settings), model, data, options)
+
+
+@dataclass(frozen=True)
+class Attacking(Evaluation):
+    """For each image and budget, the smoothed classifier before and after."""
+
+    settings: AttackOptions
+    verb = "attack"
+
+    @property
+    def budgets(self) -> list[float]:
+        return sorted(np.array(self.settings.eps, float, ndmin=1).tolist())
+
+    def config(self) -> dict[str, Any]:
+        return asdict(self.settings) | {"eps": self.budgets}
+
+    def block(self, batch_size: int) -> int:
+        """Images whose noisy copies for one gradient fill one batch; h is called batch by batch."""
+        return max(1, batch_size // _copies(self.settings))
+
+    def keys(self, image: int) -> Iterable[Key]:
+        return [(image, eps) for eps in self.budgets]
+
+    def rows(self, setup: Setup, batch: Batch) -> list[Row]:
+        x, ids = batch.images, batch.ids
+        clean = self.answers(setup, x, ids)
+        y = clean.counts.argmax(dim=1) if batch.labels is None else batch.labels
+        right = (clean.prediction == y.cpu()).nonzero()[:, 0]
+        rows = []
+        for eps in self.budgets:
+            found, after = x.clone(), list(clean)
+            if len(right) > 0:
+                found[right] = find_adversarial(
+                    setup.g, x[right], y[right], eps, self.settings, ids[right], clean.sigma[right]
+                )
+                votes = self.answers(setup, found[right], ids[right])  # not the attack's noise
+                for i, answer in zip(right.tolist(), votes, strict=True):
+                    after[i] = answer
+            self.keep(setup, ids, found, f"eps-{eps:g}")
+            pairs = zip(labels_of(batch), clean, after, distances(x, found), strict=True)
+            rows += [attack_row(label, eps, one, other, norm) for label, one, other, norm in pairs]
+        return rows
+
+    def answers(self, setup: Setup, x: Tensor, ids: Tensor, **more: Any) -> Predictions:
+        """What the smoothed classifier says of these images."""
+        asked = {name: getattr(self.settings, name) for name in ("n", "alpha", "seed")}
+        return predict(setup.g, x, ids=ids, batch_size=setup.batch_size, **asked, **more)
+
+    def keep(self, setup: Setup, ids: Tensor, found: Tensor, budget: str) -> None:
+        """A block's adversarial images as arrays `images` (B,C,H,W) in [0,1] and `ids` (B,)."""
+        if self.settings.save_images:
+            folder = setup.record.folder / "images"
+            folder.mkdir(exist_ok=True)
+            path = folder / f"{budget}-{int(ids[0]):06d}.npz"
+            np.savez_compressed(path, images=found.cpu().numpy(), ids=ids.numpy())
+
+
+def attack_row(
+    label: int | None, eps: float, clean: Prediction, after: Prediction, norm: float
+) -> Row:
+    """What an attack did to one image."""
+    return {
+        "id": after.id,
+        "label": label,
+        "eps": eps,
+        "clean_prediction": clean.prediction,
+        "prediction": after.prediction,
+        "sigma_clean": clean.sigma,
+        "sigma": after.sigma,
+        "norm": norm,
+        "clean_counts": list(clean.counts),
+        "counts": list(after.counts),
+    }
+
+
+def find_adversarial(
+    g: SmoothedClassifier,
+    x: Tensor,
+    y: Tensor,
+    eps: float | Tensor,
+    settings: AttackOptions,
+    ids: Tensor,
+    sigma_clean: Tensor,
+) -> Tensor:
+    """Images (B,C,H,W) within eps (ℓ2) of x that g is least likely to call y.
+
+    strong: gradients go through votes, noise and selector, whose median takes n_median_attack
+    draws in each step; they average over selector_samples evaluations of selector and f. weak: on
+    f without noise; an f that takes σ as an input gets sigma_clean (B,), the level chosen for the
+    clean image. On the 8-bit lattice a perturbation is rounded toward zero, which keeps it within
+    its budget.
+    """
+    view: Callable[[Tensor], Tensor] = partial(g.logits, sigma=sigma_clean.to(x))
+    evaluations = 1
+    if settings.kind == "strong":
+        evaluations = settings.selector_samples  # each chooses its own levels
+        selector = g.selector
+        if isinstance(selector, MedianSelector):
+            selector = copy(selector)
+            selector.n = settings.n_median_attack
+        view = SmoothedClassifier(
+            g.classifier,
+            selector,
+            samples=_copies(settings),
+            temperature=g.temperature,
+            lattice=g.lattice,
+        )
+    with evaluation_mode(g):
+        found = pgd(
+            view,
+            x,
+            y.to(x.device),
+            eps,
+            settings.steps,
+            restarts=settings.restarts,
+            samples=evaluations,
+            seed=settings.seed,
+            ids=ids,
+        )
+    if g.lattice:
+        found = x + (255 * (found - x)).trunc() / 255
+        found = (255 * found).round() / 255
+    return found
+
+
+def _copies(settings: AttackOptions) -> int:
+    """Noisy copies of an image behind one of the evaluations that a step averages."""
+    return max(1, settings.samples // settings.selector_samples)
+
+
+def distances(x: Tensor, other: Tensor) -> list[float]:
+    """‖x − x'‖₂ of each pair of images, in double precision."""
+    lengths: list[float] = (x.double() - other.double()).flatten(1).norm(dim=1).tolist()
+    return lengths
+
+
+SHRINK = 1 - 1e-6
+"""The search stays this much inside the radius, because its arithmetic rounds."""
+
+CONFIRMED = 1e-6
+"""Maximum probability that a point inside a true radius is called a violation."""
+
+
+def search_run(
+    against: str | Path,
+    settings: AttackOptions,
+    options: RunOptions,
+    model: str | None = None,
+    trust: list[str] | None = None,
+) -> Run:
+    """Attack every certified image of a run within its radius, and test what was found.
+
+    A violation is an x' closer than the radius with p(class | x') < ½. The search is the strong
+    attack at radius·(1 − 1e-6). A point where fewer than half of the votes name the class is
+    looked at again with fresh noise: first, the levels that the true median can have there, by its
+    confidence interval from 10n + 1 draws of h (a selector without a grid: the level it chooses);
+    then, 10n votes at each of them. Only if all of these speak against p ≥ ½ at a total of 1e-6 is
+    the row marked `violated`. `model` and `trust` are as for `verify_run`: code is never taken from
+    the run.
+    """
+    require(settings.eps is None, "the search takes its budgets from the radii; leave out --eps")
+    certified = Run.open(against)
+    require(
+        certified.header["verb"] == "certify",
+        f"{against} is a run of {certified.header['verb']}, not of certify; it has no radii",
+    )
+    config = certified.header["config"]
+    named, data = stored_model(config, model, trust), recorded(DataOptions, config)
+    balls = {row["id"]: row for row in certified.rows() if row["radius"] > 0}
+    require(bool(balls), f"{against} has no certified image yet; there is nothing to search")
+    require(
+        all(row["evidence"] for row in balls.values()),
+        f"{against} has rows without evidence, so its certificates cannot be searched",
+    )
+    evaluation = Searching(settings, str(Path(against).resolve()), certified.header, balls)
+    return run(evaluation, named, data, options)
+
+
+@dataclass(frozen=True)
+class Searching(Attacking):
+    """One row for each certified image."""
+
+    against: str
+    header: dict[str, Any]
+    balls: Mapping[int, Row]
+
+    def config(self) -> dict[str, Any]:
+        return asdict(self.settings) | {"against": self.against}
+
+    def keys(self, image: int) -> Iterable[Key]:
+        return [(image, self.balls[image]["radius"] * SHRINK)] if image in self.balls else []
+
+    def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
+        different = other_model(self.header, g)
+        require(not different, f"this is not the model of {self.against}: {'; '.join(different)}")
+        return g
+
+    def rows(self, setup: Setup, batch: Batch) -> list[Row]:
+        chosen = [i for i, image in enumerate(batch.ids.tolist()) if image in self.balls]
+        ids, x = batch.ids[chosen], batch.images[chosen]
+        claims = [_claim(self.balls[i]) for i in ids.tolist()]
+        radii: list[float] = [self.balls[i]["radius"] for i in ids.tolist()]
+        classes = torch.tensor([claim.prediction for claim in claims])
+        eps = torch.tensor([radius * SHRINK for radius in radii])
+        sigma = torch.tensor([claim.sigma for claim in claims])
+        found = find_adversarial(setup.g, x, classes, eps.to(x), self.settings, ids, sigma)
+        spent = self.header["config"]["alpha_select"]  # as the radii assume it
+        after = self.answers(setup, found, ids, alpha_select=spent)
+        self.keep(setup, ids, found, "radius")
+        labels, rows = labels_of(batch), []
+        for i, (claim, norm) in enumerate(zip(claims, distances(x, found), strict=True)):
+            if isinstance(setup.g.selector, CascadeSelector):  # must answer another class
+                suspect = after[i].prediction not in (claim.prediction, ABSTAIN)
+            else:
+                suspect = 2 * after[i].counts[claim.prediction] < after[i].samples
+            suspect = suspect and norm < radii[i]
+            violated = suspect and self._confirmed(setup, found[i : i + 1], claim)
+            row = attack_row(labels[chosen[i]], radii[i] * SHRINK, claim, after[i], norm)
+            guarantee = self.balls[claim.id]["guarantee"]
+            rows.append(row | {"radius": radii[i], "guarantee": guarantee, "violated": violated})
+        return rows
+
+    def _confirmed(self, setup: Setup, x: Tensor, claim: Prediction) -> bool:
+        """Does fresh noise show p(class | x') < ½ at every level the median can have at x'?
+
+        Of a cascade: does its deployed rule, at 1e-6, answer another class?
+        """
+        n, ids = 10 * self.settings.n, [claim.id]
+        if isinstance(setup.g.selector, CascadeSelector):
+            size = setup.batch_size
+            (again,) = predict(setup.g, x, n=n, alpha=CONFIRMED, ids=ids, batch_size=size)
+            return again.prediction not in (claim.prediction, ABSTAIN)
+        noise = setup.g.noise(1, self.settings.seed, ids).scoped("confirmation")
+        sampler = Sampler(setup.g, x, noise, setup.batch_size)
+        selector, a = setup.g.selector, CONFIRMED / 2
+        if isinstance(selector, MedianSelector) and selector.grid is not None:
+            # With D = 0 the bounds of median smoothing are the median's own confidence interval.
+            (evidence,) = sampler.selector_evidence(n + 1, distance=0.0)
+            levels = evidence.levels_between(Ledger(a, a, alpha_select=a), every_index=True)
+        else:
+            levels = sampler.chosen_levels()
+        counts = [sampler.counts([0], [level], n, "votes")[0, claim.prediction] for level in levels]
+        return all(binom.cdf(int(k), n, 0.5) <= a for k in counts)
+
+
+def _claim(row: Row) -> Prediction:
+    """What a certified row says of its image, and the votes it rests on."""
+    counts = tuple(row["evidence"]["votes"][0]["counts"])
+    return Prediction(
+        row["prediction"], row["sigma"], counts, None, row["id"], 0, row.get("samples") or 0
+    )

@@ -1,0 +1,166 @@
+"""From options to a smoothed classifier, and to images whose labels mean what its outputs mean."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from varsmooth._util.typed import as_option
+from varsmooth.data import ImageDataset, load_source
+from varsmooth.data.catalog import tuned_images
+from varsmooth.data.fitting import fitted, renumbered
+from varsmooth.data.folders import splits_in
+from varsmooth.data.source import NAMES, SAMPLE, Source
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.evaluation.options import DataOptions, ModelOptions, recorded
+from varsmooth.evaluation.records import SEEN
+from varsmooth.models.adapters import in_precision
+from varsmooth.models.checkpoints import load_checkpoint
+from varsmooth.models.descriptions import Description
+from varsmooth.models.loading import named_cascade, smoothed
+from varsmooth.models.names import callers_own, is_code
+from varsmooth.models.networks import build as build_network
+from varsmooth.selectors import FixedSelector
+from varsmooth.smoothing import SmoothedClassifier
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """A smoothed classifier and what is known of its training: class names and image shape."""
+
+    g: SmoothedClassifier
+    class_names: tuple[str, ...] = ()
+    image_shape: tuple[int, int, int] | None = None
+    about: Description | None = None
+
+    @property
+    def own(self) -> Source:
+        """The images to take where none are named."""
+        return SAMPLE if self.about is None else self.about.samples
+
+
+def build(options: ModelOptions, device: torch.device | str = "cpu") -> BuiltModel:
+    """The smoothed classifier that the options describe.
+
+    What they leave open is as the checkpoint recommends, see `varsmooth.load`.
+    """
+    if options.model is None:
+        raise VarsmoothError("choose a model with --model: a released name, a folder, module:name")
+    if is_code(options.model):
+        model = _own(options, options.model)
+    else:
+        checkpoint = load_checkpoint(options.model, options.trust or ())
+        about = checkpoint.description
+        model = BuiltModel(smoothed(checkpoint, options), *about.trained_on, about)
+    model.g.to(device).eval()
+    return model
+
+
+def stored_model(
+    config: Mapping[str, Any], model: str | None, trust: list[str] | None
+) -> ModelOptions:
+    """The model that the configuration of a stored run names, or `model` if it was moved.
+
+    A run may come from a stranger: it may name a checkpoint on this machine, but code to import
+    and models to fetch only the caller names, by `model` and `trust`.
+    """
+    named = recorded(ModelOptions, config)
+    require(
+        model is not None or not callers_own(named.model),
+        f"this run was made with {named.model}, which only you may start or fetch; if you "
+        f"trust it, add --model {named.model}",
+    )
+    return replace(named, model=named.model if model is None else model, trust=trust)
+
+
+def _own(options: ModelOptions, path: str) -> BuiltModel:
+    """The user's own: what module:factory returns."""
+    found = build_network(path)
+    names = tuple(getattr(found, "class_names", ()))
+    used = [as_option(name) for name in options.of_selector()]
+    if isinstance(found, SmoothedClassifier):
+        given = {"sigma": options.sigma, "cascade": options.cascade, "lattice": options.lattice}
+        used += [as_option(name) for name, value in given.items() if value]
+        require(not used, f"{path} comes with its own selector; leave out {', '.join(used)}")
+        found.classifier = in_precision(found.classifier, options.precision)
+        return BuiltModel(found, names)
+    require(not used, f"{path} has no selector; leave out {', '.join(used)} and give --sigma")
+    require(
+        (options.sigma is None) != (options.cascade is None),
+        f"{path} has no selector; choose a fixed noise level with --sigma, or --cascade",
+    )
+    selector = FixedSelector(options.sigma) if options.sigma else named_cascade(options)
+    classifier = in_precision(found, options.precision)
+    return BuiltModel(SmoothedClassifier(classifier, selector, lattice=options.lattice), names)
+
+
+def load_images(
+    options: DataOptions, model: BuiltModel | None, class_names: tuple[str, ...] = ()
+) -> ImageDataset:
+    """The chosen images, with labels in the model's numbering, or in that of `class_names`."""
+    images = load_source(options, options.split)
+    if options.subset is not None:
+        chosen = slice(*(int(part) if part else None for part in options.subset.split(":")))
+        require(
+            len(range(len(images))[chosen]) > 0,
+            f"--subset {options.subset} selects none of the {len(images)} images of "
+            f"{images.name} {images.split}",
+        )
+        images = images[chosen]
+    if model is None:
+        return renumbered(images, class_names)
+    return fitted(images, model.g, model.class_names, model.image_shape)
+
+
+def seen_before(
+    images: ImageDataset, data: DataOptions, about: Description | None, options: ModelOptions
+) -> dict[str, int]:
+    """How many of the images the classifier was trained on, and its settings were chosen on.
+
+    Settings that the options replace do not count.
+    """
+    found = dict.fromkeys(SEEN, 0)
+    training = about.classifier.training if about and about.classifier else {}
+    if about and "train_split" in training:
+        split = str(training["train_split"])
+        used = _seen(data, str(about.source.absolute().data), split)
+        found["seen_in_training"] = _shared(images, used)
+    default = options.sigma is None and options.cascade is None
+    if (
+        about
+        and about.tuned
+        and (options.cascade == "tuned" or (default and not about.tuned.cascade_only))
+    ):
+        used = _seen(data, about.tuned.data, about.tuned.split)
+        found["seen_in_tuning"] = _shared(images, used and tuned_images(about.tuned, used))
+    return found
+
+
+def _seen(data: DataOptions, where: str, split: str) -> ImageDataset | None:
+    """The images of a split that the model knows; None if those of `data` cannot be among them."""
+    here = data.absolute().data
+    apart = here in NAMES or bool(splits_in(Path(str(here))))  # each split has its own ids
+    return None if here != where or (apart and split != data.split) else load_source(data, split)
+
+
+def _shared(images: ImageDataset, seen: ImageDataset | None) -> int:
+    return 0 if seen is None else int(np.isin(images.ids, seen.ids).sum())
+
+
+def described(images: ImageDataset, options: DataOptions) -> dict[str, Any]:
+    """What a run records of its images; the digest tells changed pixels, labels and ids."""
+    digest = hashlib.sha256()
+    for array in (images.images, images.labels, images.ids):
+        digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+    return {
+        "name": images.name,
+        "split": images.split,
+        "subset": options.subset,
+        "size": len(images),
+        "class_names": list(images.class_names),
+        "digest": digest.hexdigest(),
+    }

@@ -1,0 +1,105 @@
+"""Certificates for a data set."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from varsmooth.cascade import CascadeSelector
+from varsmooth.certificates import Certificate, Certificates
+from varsmooth.certification import certify, certify_as_paper
+from varsmooth.data import Batch
+from varsmooth.defaults import ABSTAIN
+from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
+from varsmooth.evaluation.records import Row, Run
+from varsmooth.evaluation.runner import TOGETHER, Evaluation, Setup, labels_of, run
+from varsmooth.evaluation.vote_cache import RememberingClassifier
+from varsmooth.selectors import FixedSelector, MedianSelector
+from varsmooth.sequential import certify_at, certify_until
+from varsmooth.smoothing import Selector, SmoothedClassifier
+
+
+def certify_dataset(
+    model: ModelOptions, data: DataOptions, settings: CertifyOptions, options: RunOptions
+) -> Run:
+    """Certify every image of a data set into the folder of a run; continues what is there."""
+    return run(Certifying(settings), model, data, options)
+
+
+@dataclass(frozen=True)
+class Certifying(Evaluation):
+    """One certificate for each image."""
+
+    settings: CertifyOptions
+    verb = "certify"
+
+    def config(self) -> dict[str, Any]:
+        cache = self.settings.vote_cache
+        return asdict(self.settings) | {"vote_cache": cache and str(cache.resolve())}
+
+    def block(self, batch_size: int) -> int:
+        return super().block(batch_size) if self.settings.n_max is None else TOGETHER
+
+    def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
+        cache = self.settings.vote_cache
+        return g if cache is None else RememberingClassifier(g, cache)
+
+    def rows(self, setup: Setup, batch: Batch) -> list[Row]:
+        found = self._certify(setup, batch)
+        return [
+            self._row(setup.g.selector, label, certificate)
+            for label, certificate in zip(labels_of(batch), found, strict=True)
+        ]
+
+    def _certify(self, setup: Setup, batch: Batch) -> Certificates:
+        g, x, settings = setup.g, batch.images, self.settings
+        asked = asdict(settings) | {"ids": batch.ids, "batch_size": setup.batch_size}
+        del asked["vote_cache"]
+        at, until, n_max, distance, every = (
+            asked.pop(name) for name in ("at", "until", "n_max", "distance", "every_index")
+        )
+        if n_max is not None:  # the votes decide when to stop
+            del asked["n"], asked["runner_up"]
+            asked |= {"n_max": n_max, "undecided": setup.undecided}
+            if until is None:
+                return certify_at(g, x, at, **asked).certificates
+            return certify_until(g, x, until, at=at or 0.0, **asked)
+        if settings.method != "paper":
+            return certify(g, x, **asked)
+        del asked["method"], asked["band"]
+        return certify_as_paper(g, x, distance=distance, every_index=every, **asked)
+
+    def tally(self, rows: Iterable[Row]) -> Counter[str]:
+        """How many images are certified right at each listed radius."""
+        at = self.settings.at
+        radii = sorted(at) if isinstance(at, list) else [at or 0.0]
+        found = Counter({f"r ≥ {r:g}": 0 for r in radii})
+        for row in rows:
+            if row["prediction"] != ABSTAIN and row["label"] in (row["prediction"], None):
+                found.update(f"r ≥ {r:g}" for r in radii if row["radius"] >= r)
+        return found
+
+    def _row(self, selector: Selector, label: int | None, certificate: Certificate) -> Row:
+        evidence = certificate.to_dict()
+        for constant in ("settings", "fingerprints"):  # these are in the run's header
+            del evidence[constant]
+        return {
+            "id": certificate.id,
+            "label": label,
+            "prediction": certificate.prediction,
+            "radius": certificate.radius,
+            "guarantee": certificate.guarantee,
+            "sigma": certificate.sigma,
+            "samples": certificate.samples,
+            "selector_samples": self._selector_samples(selector, certificate),
+            "evidence": evidence,
+        }
+
+    def _selector_samples(self, selector: Selector, certificate: Certificate) -> int:
+        """Images that h was shown."""
+        if certificate.selector is not None:
+            chosen = self.settings.n0 if certificate.method == "sound" else 0
+            return chosen + len(certificate.selector.samples)
+        if isinstance(selector, MedianSelector):
+            return selector.n
+        return 0 if isinstance(selector, FixedSelector | CascadeSelector) else 1

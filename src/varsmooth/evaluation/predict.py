@@ -1,0 +1,90 @@
+"""Predictions for a data set, or for a few photographs."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from varsmooth.certificates import Prediction
+from varsmooth.data import Batch
+from varsmooth.errors import require
+from varsmooth.evaluation.build import BuiltModel, load_images
+from varsmooth.evaluation.options import DataOptions, ModelOptions, PredictOptions, RunOptions
+from varsmooth.evaluation.records import HEADER, Row, Run
+from varsmooth.evaluation.runner import (
+    TOGETHER,
+    Evaluation,
+    Setup,
+    images_per_block,
+    labels_of,
+    run,
+)
+from varsmooth.prediction import predict
+
+
+def predict_dataset(
+    model: ModelOptions, data: DataOptions, settings: PredictOptions, options: RunOptions
+) -> Run:
+    """Predict every image of a data set into the folder of a run; continues what is there.
+
+    Without a seed the run takes fresh entropy once and records it, so that it can be continued.
+    """
+    if settings.seed is None:
+        require(
+            "TORCHELASTIC_RUN_ID" not in os.environ,
+            "processes that torchrun starts must agree on their noise; choose it with --seed",
+        )
+        settings = replace(settings, seed=_recorded_seed(options.out) or secrets.randbits(63))
+    return run(Predicting(settings), model, data, options)
+
+
+def _recorded_seed(folder: Path) -> int | None:
+    """The entropy that the predictions in this folder were begun with."""
+    if not (folder / HEADER).exists():
+        return None
+    header = Run.open(folder).header
+    seed = header["config"].get("seed")
+    return seed if header["verb"] == "predict" and isinstance(seed, int) else None
+
+
+def predict_photos(
+    model: BuiltModel, data: DataOptions, settings: PredictOptions, batch_size: int
+) -> Iterator[tuple[str, Prediction]]:
+    """(file name or id, prediction) of every image, with nothing kept."""
+    images = load_images(data.filled(model.own), model)
+    size = images_per_block(settings.n, batch_size)
+    device = model.g.device
+    for start in range(0, len(images), size):
+        block = slice(start, start + size)
+        x, _, ids = images.batch(block)
+        found = predict(model.g, x.to(device), ids=ids, batch_size=batch_size, **asdict(settings))
+        names = images.files[block] or [str(i) for i in ids.tolist()]
+        yield from zip(names, found, strict=True)
+
+
+@dataclass(frozen=True)
+class Predicting(Evaluation):
+    """One prediction for each image."""
+
+    settings: PredictOptions
+    verb = "predict"
+
+    def block(self, batch_size: int) -> int:
+        return super().block(batch_size) if self.settings.alpha is not None else TOGETHER
+
+    def rows(self, setup: Setup, batch: Batch) -> list[Row]:
+        found = predict(
+            setup.g, batch.images, ids=batch.ids, batch_size=setup.batch_size, **self.config()
+        )
+        return [
+            {
+                "id": answer.id,
+                "label": label,
+                "prediction": answer.prediction,
+                "sigma": answer.sigma,
+                "counts": list(answer.counts),
+                "samples": answer.samples,
+            }
+            for label, answer in zip(labels_of(batch), found, strict=True)
+        ]

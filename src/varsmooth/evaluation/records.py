@@ -1,0 +1,302 @@
+"""One run = one folder: its settings, and one line for every result.
+
+`run.json` says what produced the rows. `rows-<rank>.jsonl` are append-only JSON Lines, one file
+per process: floats keep every digit, a batch is on the disk before the next one starts, a line
+torn by a crash is recognised by its missing end and cut, and each line ends with its checksum.
+
+A table of all rows in one line: `pandas.concat(pandas.read_json(path, lines=True) for path in
+sorted(pathlib.Path(folder).glob("rows-*.jsonl")))`.
+"""
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from varsmooth._util.files import append_lines, check_unused, replace_file
+from varsmooth._util.typed import (
+    Class,
+    Count,
+    Distance,
+    Id,
+    NonNegative,
+    OptionError,
+    Positive,
+    Probability,
+    as_option,
+    fit,
+)
+from varsmooth._util.untrusted import check_limit, check_regular, limit_of, parse_json, read_object
+from varsmooth.errors import VarsmoothError, explained, require
+
+if TYPE_CHECKING:
+    from varsmooth.certificates import Certificate
+
+FORMAT = 1
+HEADER = "run.json"
+
+PLACES = ("model", "data", "root", "vote_cache", "votes", "name", "out")  # votes: the cache before
+EXECUTION = (*PLACES, "batch_size", "device", "devices")
+"""Options that change where and how fast, never what: a run may be resumed with others. Model and
+data are compared by their fingerprints instead of by their paths."""
+
+SEEN = {
+    "seen_in_training": "the model was trained on {}",
+    "seen_in_tuning": "the model's settings were chosen on {}",
+}
+"""Entries of a header that count images which the model knew before the run."""
+
+Row = dict[str, Any]
+Key = int | tuple[int, float]
+
+
+class _Config(TypedDict, total=False):
+    model: str | None
+    data: str | None
+    root: str | None
+    resize: Count | None
+    alpha: Probability | None
+    alpha_select: Probability
+    batch_size: Count
+    imported: str
+
+
+class _Dataset(TypedDict):
+    name: str
+    split: str
+    size: NonNegative
+    class_names: list[str]
+
+
+class _Selector(TypedDict, total=False):
+    selector: str
+    sigma: Positive | None
+    n: NonNegative
+    inner: "_Selector"
+
+
+class _Names(TypedDict, total=False):
+    class_names: list[str]
+
+
+class _Header(_Names):
+    """What every reader of a run relies on. The options of each verb have checks of their own."""
+
+    verb: Literal["certify", "predict", "attack"]
+    name: str
+    config: _Config
+    environment: dict[str, Any]
+    fingerprints: dict[str, str]
+    dataset: _Dataset
+    selector: _Selector
+
+
+class _Costs(TypedDict, total=False):
+    seconds: Distance | None
+    samples: NonNegative | None
+    selector_samples: NonNegative | None
+
+
+class _Answer(_Costs):
+    id: Id
+    label: NonNegative | None
+    prediction: Class
+    sigma: Positive | None
+
+
+class _Predicted(_Answer):
+    counts: list[NonNegative]
+
+
+class _Certified(_Answer):
+    """An imported run has no evidence, and may not know σ."""
+
+    radius: Distance
+    guarantee: str
+    evidence: dict[str, Any] | None
+
+
+class _Attacked(_Predicted):
+    eps: Distance
+    norm: Distance
+    clean_prediction: Class
+    clean_counts: list[NonNegative]
+    sigma_clean: Positive
+
+
+_ROWS = {"predict": _Predicted, "certify": _Certified, "attack": _Attacked}
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    """What a row is about: an image, or an image and the budget of the attack on it."""
+    return (row["id"], row["eps"]) if "eps" in row else row["id"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of a run, open for reading, and for appending as process `rank`.
+
+    `header` has the keys "format", "verb", "name", "started", "config", "environment",
+    "fingerprints", "dataset" and "selector"; `varsmooth.evaluation.runner` writes it.
+    """
+
+    folder: Path
+    header: dict[str, Any]
+    rank: int = 0
+
+    @classmethod
+    def create(cls, folder: str | Path, header: Mapping[str, Any], rank: int = 0) -> "Run":
+        """Start a run, or resume the one that is there if its settings are the same."""
+        folder = Path(folder)
+        wanted = json.loads(json.dumps({"format": FORMAT, **header}))
+        if (folder / HEADER).exists():
+            run = cls.open(folder, rank)
+            different = other_settings(run.header, wanted)
+            if not different:
+                return run
+            require(
+                not run.done(),  # before its first row a run is only an intention
+                f"{folder} holds a run with other settings ({'; '.join(different)}); "
+                "choose another --out, or give the same settings to resume it",
+            )
+        else:
+            require(
+                not any(folder.glob("rows-*.jsonl")),
+                f"{folder} has rows but no {HEADER}; choose another folder, or restore that file",
+            )
+            check_unused(folder, HEADER)
+        replace_file(folder / HEADER, (json.dumps(wanted, indent=1) + "\n").encode())
+        return cls(folder, wanted, rank)
+
+    @classmethod
+    def open(cls, folder: str | Path, rank: int = 0) -> "Run":
+        """The run in a folder."""
+        missing = f"{folder} does not hold a run: it has no {HEADER}"
+        with explained(
+            (FileNotFoundError, NotADirectoryError), f"{missing}; name a folder written by --out"
+        ):
+            header = read_object(Path(folder) / HEADER, _Header, FORMAT, "run")
+        return cls(Path(folder), header, rank)
+
+    def rows(self) -> list[Row]:
+        """Every complete row of every process, sorted by id (and budget), none twice.
+
+        Two processes may have computed the same row if one was restarted elsewhere while it
+        lived; both say the same, so the first is kept.
+        """
+        found: dict[Key, Row] = {}
+        for row in self.stored():
+            found.setdefault(key_of(row), row)
+        return sorted(found.values(), key=lambda row: (row["id"], row.get("eps", 0.0)))
+
+    def done(self) -> set[Key]:
+        """The keys of the rows that are there."""
+        return {key_of(row) for row in self.stored()}
+
+    def stored(self) -> Iterator[Row]:
+        """Every complete row as it stands, also one that stands twice."""
+        for path in sorted(self.folder.glob("rows-*.jsonl")):
+            check_regular(path)
+            with path.open("rb") as file:
+                lines = iter(partial(file.readline, limit_of("TEXT") + 1), b"")
+                for number, line in enumerate(lines, start=1):
+                    where = f"line {number} of {path}"
+                    check_limit("TEXT", len(line), f"{where} has {len(line):,} bytes")
+                    if line.endswith(b"\n"):  # what follows the last line end is a torn line
+                        yield self._row(line, where)
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows to this process's file; they are on the disk when this returns."""
+        lines = b"".join(map(_line, rows))
+        append_lines(self.folder / f"rows-{self.rank:05d}.jsonl", lines)
+
+    def certificate(self, row: Row) -> "Certificate":
+        """The certificate of a `certify` row, whole again."""
+        from varsmooth.certificates import Certificate  # a header is read without torch
+
+        settings = self.header["selector"] | {"lattice": self.header["config"].get("lattice")}
+        constant = {"settings": settings, "fingerprints": self.header["fingerprints"]}
+        return Certificate.from_dict({**row["evidence"], **constant})
+
+    def _row(self, line: bytes, where: str) -> Row:
+        """The row of one complete line; lines of older runs have no checksum."""
+        again = f"remove that line and rerun the {self.header['verb']} command of this run"
+        text, check, code = line.rpartition(_CHECK)
+        text = text + b"}" if check else line
+        require(
+            not check or code == b'%08x"}\n' % zlib.crc32(text),
+            f"{where} is damaged: its checksum is wrong; {again}",
+        )
+        try:
+            row: Row = fit(_ROWS[self.header["verb"]], parse_json(text))
+            if row.get("evidence") is not None:
+                self.certificate(row)
+        except OptionError as error:
+            raise VarsmoothError(f"{where} is not a row of this run: {error}; {again}") from None
+        except ValueError:
+            raise VarsmoothError(f"{where} is damaged; {again}") from None
+        return row
+
+
+_CHECK = b',"check":"'
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    """A row as one line of JSON whose last entry is the CRC-32 of the row without it."""
+    text = json.dumps(row, separators=(",", ":")).encode()
+    return text[:-1] + _CHECK + b'%08x"}\n' % zlib.crc32(text)
+
+
+def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What two headers must share and do not, as the options that say so.
+
+    Examples:
+        >>> run = {"config": {"n": 100, "clip": [0.1, 1.0]}, "verb": "certify"}
+        >>> other_settings(run, run | {"config": {"n": 200, "clip": (0.1, 1.0)}})
+        ['--n 100 there, 200 now']
+    """
+    now = json.loads(json.dumps(now))
+    if there["verb"] != now["verb"]:
+        return [f"{there['verb']} there, {now['verb']} now"]
+    found = _changed(_options(there), _options(now))
+    prints, present = (header.get("fingerprints", {}) for header in (there, now))
+    same_f = prints.get("classifier") == present.get("classifier")
+    if prints != present and not (found and same_f):  # other options give another selector
+        from varsmooth._util.fingerprints import covers_architecture
+
+        known = all(map(covers_architecture, prints.values()))
+        found.append(
+            "the model is another network or has other weights"
+            if known
+            else "started by an older varsmooth, which recorded no architecture of the model"
+        )
+    if not found:  # the options are the same; has what they name changed?
+        found += _changed(there.get("selector", {}), now.get("selector", {}), "the selector's ")
+    if not found and there.get("dataset") != now.get("dataset"):
+        found.append("--data holds other images or labels")
+    return found
+
+
+def _options(header: Mapping[str, Any]) -> dict[str, Any]:
+    config = header["config"].items()
+    return {as_option(name): value for name, value in config if name not in EXECUTION}
+
+
+def _changed(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Where two nested settings differ, each named by its last key."""
+    found = []
+    for name in sorted(there.keys() | now.keys()):
+        one, other = there.get(name), now.get(name)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            found += _changed(one, other, prefix)
+        elif one != other:
+            found.append(f"{prefix}{name} {_short(one)} there, {_short(other)} now")
+    return found
+
+
+def _short(value: Any) -> str:
+    text = "unset" if value is None else json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "…"

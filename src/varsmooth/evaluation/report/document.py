@@ -1,0 +1,206 @@
+"""Runs → one page, read from top to bottom, and a folder with its figures and tables."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from varsmooth._util.files import make_folder, shown
+from varsmooth._util.typed import as_option
+from varsmooth.bounds import Floats
+from varsmooth.errors import require
+from varsmooth.evaluation import options
+from varsmooth.evaluation.records import EXECUTION, PLACES
+from varsmooth.evaluation.report import figures, statements, summaries
+from varsmooth.evaluation.report.figures import MISSING, Picture, draw, have_matplotlib
+from varsmooth.evaluation.report.gallery import Gallery, gallery
+from varsmooth.evaluation.report.outcomes import Envelope, Outcomes
+from varsmooth.evaluation.report.pages import templates
+from varsmooth.evaluation.report.tables import Table
+
+PAGE = "report.html"
+OPTIONS = {
+    "certify": options.CertifyOptions,
+    "predict": options.PredictOptions,
+    "attack": options.AttackOptions,
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and its content, in this order; a table without rows is left out."""
+
+    heading: str
+    sentences: Sequence[str] = ()
+    pictures: Sequence[Picture] = ()
+    tables: Sequence[Table] = ()
+    gallery: Gallery | None = None
+
+
+def write_report(
+    runs: Sequence[Outcomes],
+    out: Path,
+    envelopes: Sequence[Envelope] = (),
+    radii: Sequence[float] | None = None,
+) -> Path:
+    """Write `report.html`, every figure as .png and .svg, every table as .md, .tex and .csv.
+
+    Without matplotlib there are no figures. Files of the same names are replaced.
+
+    Args:
+        runs: Certify, predict and attack runs; those that share images are compared.
+        out: The folder.
+        envelopes: Sweeps of certify runs, each shown as the best of its runs at each radius.
+        radii: Where tables show certified accuracy.
+
+    Returns:
+        The page.
+    """
+    require(len(runs) > 0, "a report needs at least one run")
+    runs = [replace(run, header=_public(run.header)) for run in runs]
+    sections = report_sections(runs, envelopes, radii)
+    environment = templates("varsmooth.evaluation.report")
+    environment.filters |= {
+        "command_of": command_of,
+        "selector_text": summaries.selector_text,
+        "json": partial(json.dumps, indent=1, ensure_ascii=False),
+    }
+    subject, verdict = statements.subject_of(runs), statements.verdict(runs)
+    page = environment.get_template(PAGE).render(
+        verdict=verdict, header=subject.header, sections=sections, runs=runs
+    )
+    files: dict[str, bytes] = {PAGE: page.encode()}
+    for section in sections:
+        for drawn in section.pictures:
+            files |= {f"{drawn.name}.png": drawn.png, f"{drawn.name}.svg": drawn.svg.encode()}
+        for table in (table for table in section.tables if table.rows):
+            texts = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
+            files |= {f"{table.name}.{end}": text.encode() for end, text in texts.items()}
+    make_folder(out)
+    for name, content in files.items():
+        (out / name).write_bytes(content)
+    return out / PAGE
+
+
+def report_sections(
+    runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Sequence[float] | None
+) -> list[Section]:
+    """The report in reading order: certificates, images, attacks, predictions, meaning."""
+    certify, predict, attack = ([run for run in runs if run.verb == verb] for verb in OPTIONS)
+    require(bool(certify) or not envelopes, "an envelope needs a certify run beside it")
+    require(bool(certify) or radii is None, "radii belong to certify runs, and none is given")
+    for best in envelopes:
+        best.check()
+    subject = statements.subject_of(runs)
+    images = gallery(subject, [*certify, *attack, *predict])
+    caught = [*statements.cautions(runs, envelopes), *([] if have_matplotlib() else [MISSING])]
+    sections = [Section("Before you compare", caught)] if caught else []
+    if certify:
+        sections += _certify(certify, envelopes, radii)
+    sections.append(Section(f"Images of {subject.name}", images.sentences, gallery=images))
+    if attack:
+        curves = draw(
+            "robust-accuracy",
+            "Accuracy under attack against the attacker's budget; ε = 0: no attack. Bands: "
+            "pointwise 95 % intervals.",
+            lambda axes: figures.plot_robust_accuracy(axes, attack),
+        )
+        tables = [
+            summaries.robust_accuracy_table(attack),
+            summaries.difference_table(attack, attack[0]),
+        ]
+        sections.append(Section("Attacks", statements.attacked(attack), curves, tables))
+    if predict:
+        tables = [summaries.summary_table(predict), summaries.difference_table(predict, predict[0])]
+        sections.append(Section("Predictions", statements.predicted(predict), (), tables))
+    meaning = [*statements.what_holds(runs), statements.INTERVALS]
+    return [*sections, Section("What the numbers mean", meaning)]
+
+
+def _certify(
+    runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Sequence[float] | None
+) -> list[Section]:
+    usual = summaries.round_radii([*runs, *envelopes])
+    at: Floats = usual if radii is None else np.array(sorted(radii))
+    require(bool((at >= 0).all()), "radii are distances and cannot be negative")
+    curves = draw(
+        "certified-accuracy",
+        "Share of images certified as their true class against every perturbation shorter than r. "
+        "Solid: sound; dashed: conditional; dotted: heuristic. Bands: pointwise 95 % intervals.",
+        lambda axes: figures.plot_certified_accuracy(axes, runs, envelopes),
+    )
+    tables = [
+        summaries.certified_accuracy_table(runs, envelopes, at),
+        summaries.summary_table(runs),
+        summaries.regret_table(runs, envelopes, at),
+    ]
+    sections = [Section("Certified accuracy", (), curves, tables)]
+    baseline = summaries.baseline_of(runs)
+    differences = summaries.difference_table(runs, baseline, at)
+    if differences.rows:
+        gaps = draw(
+            "differences",
+            f"Certified accuracy minus that of {baseline.name} on the same images, in percentage "
+            "points. The runs differ at a radius where a band excludes 0.",
+            lambda axes: figures.plot_differences(axes, runs, baseline),
+            legend="best",
+        )
+        said = statements.chosen_baseline(runs, baseline)
+        what = "the best single σ" if said else baseline.name
+        sections.append(Section(f"Compared with {what}", said, gaps, [differences]))
+    return sections + _noise_levels(runs)
+
+
+def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
+    """Which σ the images got; nothing unless a run gives several."""
+    known = [run for run in runs if np.isfinite(run.sigmas).all()]
+    if all(len(np.unique(run.sigmas)) == 1 for run in known):
+        return []
+    histograms = draw(
+        "sigma",
+        "Noise levels of the images, each row scaled to its highest bar. Triangle: median.",
+        lambda axes: figures.plot_sigma_distribution(axes, known),
+        legend=None,
+        height=1.2 + 0.75 * len(known),
+    )
+    accuracy = draw(
+        "accuracy-by-sigma",
+        "Accuracy of images with similar σ: one point per level, or per tenth of the images. σ "
+        "depends on the image, so this is not the effect of σ alone.",
+        lambda axes: figures.plot_accuracy_by_sigma(axes, known),
+        legend="best",
+    )
+    return [Section("Noise levels", (), histograms + accuracy, [summaries.sigma_table(known)])]
+
+
+def _public(header: dict[str, Any]) -> dict[str, Any]:
+    """The header as a page shows it: a reader elsewhere has no use for where the folders lie."""
+    config = header["config"].items()
+    return header | {"config": {k: shown(v) if k in PLACES and v else v for k, v in config}}
+
+
+def command_of(header: dict[str, Any]) -> str:
+    """The command that makes the same run again: every setting that is not the default."""
+    config = header["config"]
+    if "imported" in config:
+        return f"varsmooth report import-tsv {shlex.quote(config['imported'])}"
+    words = ["varsmooth", header["verb"]]
+    for kind in (options.ModelOptions, options.DataOptions, OPTIONS[header["verb"]]):
+        for field in fields(kind):
+            value = config.get(field.name)
+            where = field.name in EXECUTION and field.name not in ("model", "data", "root")
+            if value is not None and value != field.default and not where:
+                words += [as_option(field.name), _word(value)]
+    return " ".join([*map(shlex.quote, words), "--out RUN"])
+
+
+def _word(value: Any) -> str:
+    """A value as an option takes it: 0.12,0.5 or true."""
+    if isinstance(value, list):
+        return ",".join(map(_word, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,81 @@
+"""The images of a run, one card each: what was predicted, how far it holds, and the evidence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.errors import VarsmoothError
+from varsmooth.evaluation.records import Row
+from varsmooth.evaluation.report.outcomes import Outcomes, class_name
+from varsmooth.evaluation.report.pages import picture
+
+SIDE = 96  # pixels a side of a thumbnail, at most
+MOST = 1000  # images in one gallery: a page of a few megabytes opens at once
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The rows of a run and, by the id of the image, everything known about it."""
+
+    rows: Sequence[Row]
+    class_names: Sequence[str]
+    sentences: Sequence[str]  # what to know before looking
+    every: dict[int, list[tuple[str, Row]]]  # the rows of all runs on the image, with their names
+    thumbnails: dict[int, str]  # those that were found
+
+    def evidence(self, row: Row) -> list[str]:
+        """The votes behind a row, and how α was spent."""
+        if "clean_counts" in row:
+            before = self._votes("Votes before the attack", row["clean_counts"])
+            return [before, self._votes("Votes under attack", row["counts"])]
+        if "counts" in row:
+            return [self._votes("Votes", row["counts"])]
+        if not (found := row.get("evidence")):
+            return ["This run was imported without evidence."]
+        ledger, select = found["ledger"], found["ledger"]["alpha_select"]
+        said = [self._votes(f"Votes at σ = {v['sigma']:.4g}", v["counts"]) for v in found["votes"]]
+        part = f", {select:g} of it for the selector" if select else ""
+        return [*said, f"α = {ledger['alpha']:g}{part}; seed {found['seed']}."]
+
+    def _votes(self, what: str, counts: Sequence[int]) -> str:
+        """The three classes with most votes."""
+        top = sorted(range(len(counts)), key=lambda c: -counts[c])[:3]
+        shown = [f"{class_name(c, self.class_names)} {counts[c]}" for c in top if counts[c]]
+        return f"{what}: {', '.join(shown)} of {sum(counts)}."
+
+
+def gallery(subject: Outcomes, runs: Sequence[Outcomes]) -> Gallery:
+    """The images of `subject`, with the rows of all `runs` on them.
+
+    Of an attack, the rows at its largest budget.
+    """
+    said = []
+    if subject.verb == "attack":
+        subject = subject.select(subject.eps == subject.budgets()[-1])
+    if len(subject) > MOST:
+        said.append(f"The first {MOST} of {len(subject)} images.")
+        subject = subject.select(np.arange(MOST))
+    every: dict[int, list[tuple[str, Row]]] = {row["id"]: [] for row in subject.rows}
+    for run in runs:
+        for row in run.rows if run.same_data(subject) else ():
+            every.get(row["id"], []).append((run.name, row))
+    thumbnails = {}
+    try:
+        images = images_of(subject.header)
+        shown = zip(images.ids.tolist(), images.images, strict=True)
+        thumbnails = {id: picture(pixels, SIDE) for id, pixels in shown if id in every}
+    except VarsmoothError as error:
+        said.append(f"The images themselves cannot be shown: {error}.")
+    names = subject.header["dataset"]["class_names"]
+    said.append("Open a card for the evidence.")
+    return Gallery(subject.rows, names, said, every, thumbnails)
+
+
+def images_of(header: dict[str, Any]) -> ImageDataset:
+    """The images of a run, from where it found them."""
+    config, dataset = header["config"], header["dataset"]
+    name, root, resize = (config.get(key) for key in ("data", "root", "resize"))
+    return load_dataset(name or dataset["name"], dataset["split"], root, resize)

@@ -1,0 +1,300 @@
+"""The sentences about runs: what was found, what the numbers mean and what they do not."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
+from varsmooth.evaluation.records import SEEN, Row, Run
+from varsmooth.evaluation.report.outcomes import (
+    Envelope,
+    Flags,
+    Outcomes,
+    class_name,
+    shared_images,
+)
+from varsmooth.evaluation.report.statistics import Share, false_certificates
+from varsmooth.evaluation.report.summaries import baseline_of, radius_difference
+from varsmooth.evaluation.report.tables import Cell
+from varsmooth.rounding import percent, rounded
+
+MEANINGS = {
+    "sound": "within the radius no attack on the image changes the smoothed classifier's "
+    "class, whatever it does to the noise level. A deployed prediction is itself a vote, and errs "
+    "with its own α.",
+    "conditional": "within the radius no attack changes the class unless it moves the "
+    "selector's choice of σ; such attacks are not covered.",
+    "heuristic": "a value computed from a few noise levels only; it can be wrong, and no "
+    "probability bounds how often.",
+}
+
+INTERVALS = (
+    "Brackets and bands are 95 % confidence intervals that treat the images as a random sample: "
+    "Clopper–Pearson (exact, pointwise) for shares, Student's t for the average certified radius. "
+    "Differences are paired by image: Bonett–Price intervals for shares, Student's t for the "
+    "average certified radius; p is from McNemar's exact test."
+)
+ATTACKS = (
+    "A failed attack proves nothing: accuracy under attack is an upper bound, and a better attack "
+    "may lower it. An image counts as right under attack only if it is also right without "
+    "one; an abstention counts as wrong."
+)
+PREDICTIONS = "Predictions carry no radius. An abstention counts as wrong."
+
+SHOWN = 20  # images without labels that a terminal shows one by one
+
+
+def subject_of(runs: Sequence[Outcomes]) -> Outcomes:
+    """The run that a report is about: certificates first, and a chosen σ before a single one."""
+    order = ("certify", "predict", "attack")
+    return min(runs, key=lambda run: (order.index(run.verb), run.fixed_sigma is not None))
+
+
+def verdict(runs: Sequence[Outcomes]) -> list[str]:
+    """The conclusion of a report: a headline, and what to compare it with."""
+    subject = subject_of(runs)
+    if subject.verb != "certify":
+        return attacked([subject]) if subject.verb == "attack" else predicted([subject])
+    headline = (
+        f"{subject.name}: {_share(subject.correct)} of {len(subject)} images certified as their "
+        f"true class, average certified radius {rounded(subject.average_radius)} "
+        f"({subject.guarantee})"
+    )
+    certified = [run for run in runs if run.verb == "certify"]
+    if subject.fixed_sigma is None:
+        return [headline, _against(subject, baseline_of(certified))]
+    if len(certified) == 1:
+        return [headline]
+    pairs = [shared_images(subject, run) for run in certified if run is not subject]
+    if any(pair is None for pair in pairs):
+        return [headline, "The runs share no images, so their radii cannot be compared."]
+    if any(len(pair[0]) < max(map(len, certified)) for pair in pairs if pair):
+        return [headline, "The runs are not on the same images; compare with --common true."]
+    best = max(certified, key=lambda run: run.average_radius)
+    return [
+        headline,
+        f"Of the {len(certified)} runs given, {best.name} has the largest average certified "
+        f"radius: {rounded(best.average_radius)}, chosen with hindsight.",
+    ]
+
+
+def _against(subject: Outcomes, baseline: Outcomes) -> str:
+    if baseline.fixed_sigma is None:
+        return "No single-σ run is given, so this report cannot say what choosing σ gains."
+    best = f"the best single σ given ({baseline.name})"
+    if (pair := shared_images(subject, baseline)) is None:
+        return f"It shares no image with {best}, so the two cannot be compared."
+    difference = radius_difference(*pair)
+    assert difference.interval is not None
+    low, high = difference.interval
+    gap = f"{difference.text} on the same {len(pair[0])} images"
+    if subject.guarantee != baseline.guarantee:
+        return f"Average radius against {best}: {gap}, but its radii are only {subject.guarantee}."
+    if low <= 0 <= high:
+        return f"No significant difference from {best}: average radius {gap}."
+    return f"Its average radius is {'larger' if low > 0 else 'smaller'} than with {best}: {gap}."
+
+
+def chosen_baseline(runs: Sequence[Outcomes], baseline: Outcomes) -> list[str]:
+    """How the best single σ was found, if it is what runs are compared with."""
+    single = [run for run in runs if run.fixed_sigma is not None]
+    if baseline.fixed_sigma is None or len(single) == len(runs):
+        return []
+    if len(single) == 1:
+        return [f"{baseline.name} is the only single-σ run given."]
+    return [
+        f"{baseline.name} has the largest average certified radius of the {len(single)} single-σ "
+        "runs given. It was chosen with hindsight, on the same images."
+    ]
+
+
+def attacked(runs: Sequence[Outcomes]) -> list[str]:
+    """What each attack left at its largest budget."""
+    at = [run.select(run.eps == run.budgets()[-1]) for run in runs]
+    return [
+        f"{run.name}: right on {_share(run.correct)} of {len(run)} images under an attack with ℓ₂ "
+        f"budget {run.budgets()[0]:g}, and on {_share(run.clean_correct)} without it"
+        for run in at
+    ]
+
+
+def predicted(runs: Sequence[Outcomes]) -> list[str]:
+    """How often each run is right."""
+    return [
+        f"{run.name}: right on {_share(run.correct)} of {len(run)} images; "
+        f"abstains on {_share(run.abstained, up=True)}"
+        for run in runs
+    ]
+
+
+def what_holds(runs: Sequence[Outcomes]) -> list[str]:
+    """What the words of a report mean, and what α per image says about each run's table."""
+    words = {run.guarantee for run in runs}
+    said = [f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in words]
+    alike: dict[tuple[str | None, float | None, int], list[str]] = {}
+    for run in runs:
+        if run.verb == "certify":
+            alike.setdefault((run.guarantee, run.alpha, len(run)), []).append(run.name)
+    said += [f"{'; '.join(names)}: {_whole_table(*key)}" for key, names in alike.items()]
+    said += [ATTACKS] * any(run.verb == "attack" for run in runs)
+    return said + [PREDICTIONS] * any(run.verb == "predict" for run in runs)
+
+
+def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
+    if guarantee == "heuristic":
+        return "a heuristic radius has no α, so nothing can be said about the whole table."
+    if alpha is None:
+        return "α is not recorded, so nothing can be said about the whole table."
+    total = false_certificates(alpha, n)
+    provided = " if σ is not attacked" if guarantee == "conditional" else ""
+    return (
+        f"α = {alpha:g} is per image: each radius is too large with probability at most "
+        f"α{provided}. Of {n} radii, at most α·n = {total.expected:g} are too large on average "
+        f"and, with 95 % probability, at most {total.at_most}; certified accuracy is then at "
+        f"least the one shown minus {percent(total.at_most, n, up=True)} points at every radius. "
+        f"All {n} radii hold with probability at least {rounded(total.all_true)} (union bound: "
+        f"{rounded(max(0.0, 1 - total.expected))})."
+    )
+
+
+def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[str]:
+    """What a reader must know before comparing."""
+    said = [
+        f"{run.name} is not finished: {done} of {run.expected} images."
+        for run in [*runs, *(run for best in envelopes for run in best.runs)]
+        if (done := run.images + run.left_out) < run.expected
+    ]
+    said += [
+        f"{run.name}: {what.format(seen)} of its {run.expected} images, so its numbers say little "
+        "about unseen images."
+        for run in runs
+        for name, what in SEEN.items()
+        if isinstance(seen := run.header.get(name), int) and seen > 0
+    ]
+    said += [
+        f"{run.name} voted only until its listed radii were decided, so its average radius and the "
+        "accuracy between those radii are lower bounds."
+        for run in runs
+        if (run.header.get("config") or {}).get("at") is not None
+    ]
+    said += _unequal([run for run in runs if run.verb == "certify"])
+    said += [text for one in runs for other in runs if (text := _uncovered(one, other))]
+    said += [
+        f"Envelope of {best.label}: the best of {len(best.runs)} runs at each radius, chosen "
+        "with hindsight. No single classifier attains it, and it has no interval."
+        for best in envelopes
+    ]
+    for verb in dict.fromkeys(run.verb for run in runs):
+        alike = [run for run in runs if run.verb == verb]
+        baseline = baseline_of(alike)
+        for run in alike:
+            pair, other = shared_images(run, baseline), baseline.name
+            if pair is None:
+                said.append(f"{run.name} shares no image with {other}: compare with care.")
+            elif (n := pair[0].images) < max(run.images, baseline.images):
+                said.append(
+                    f"{run.name} shares {n} images with {other}; differences use only these."
+                )
+    return list(dict.fromkeys(said))
+
+
+def _unequal(certified: Sequence[Outcomes]) -> list[str]:
+    """Settings that make radii larger by themselves and are not the same in every run."""
+    config = {run.name: run.header["config"] for run in certified}
+    votes = {name: c.get("n_max") or c.get("n") for name, c in config.items()}
+    alphas = {run.name: run.alpha for run in certified}
+    said = []
+    for what, why, values in (("votes", "more votes", votes), ("α", "a larger α", alphas)):
+        known = {name: str(value) for name, value in values.items() if value is not None}
+        if len(set(known.values())) > 1:
+            each = ", ".join(f"{name}: {value}" for name, value in known.items())
+            said.append(f"The runs differ in {what} ({each}); {why} alone can make radii larger.")
+    return said
+
+
+def _uncovered(certified: Outcomes, predicted: Outcomes) -> str:
+    """Whether the queries of one run err more often than their α inside the radii of another."""
+    evidence = certified.rows[0].get("evidence")
+    header, asked = predicted.header, predicted.header["config"]
+    same = header["fingerprints"] == certified.header["fingerprints"] != {}
+    if not (evidence and same and predicted.verb == "predict" and asked.get("alpha")):
+        return ""
+    n, share = (evidence["ledger"].get(name, 0) for name in ("n_deploy", "alpha_deploy"))
+    if header["selector"].get("n", 0) >= n and asked.get("alpha_select", 0) >= share:
+        return ""
+    return (
+        f"Inside the radii of {certified.name} the predictions of {predicted.name} may err more "
+        f"often than their α = {asked['alpha']:g}: the radii cover queries with --alpha-select "
+        f"{share:g} and --n-median {n} or more."
+    )
+
+
+def result(run: Run) -> list[str]:
+    """What a run found, as a terminal shows it; its images may have no labels."""
+    rows, verb = run.rows(), run.header["verb"]
+    if rows and "violated" in rows[0]:
+        kinds = sorted({row["guarantee"] for row in rows})
+        found = {k: [row["violated"] for row in rows if row["guarantee"] == k] for k in kinds}
+        counts = [f"{sum(false)} of {len(false)} {k} ones false" for k, false in found.items()]
+        return [f"certificates searched in {run.folder}: {', '.join(counts)}"]
+    images, size = len({row["id"] for row in rows}), run.header["dataset"]["size"]
+    counted = f"{images} of {size} images in {run.folder}"
+    if verb == "attack":
+        budgets = sorted({row["eps"] for row in rows})
+        return [counted, *(_attack(run, [r for r in rows if r["eps"] == eps]) for eps in budgets)]
+    abstained = sum(row["prediction"] == ABSTAIN for row in rows)
+    abstains = f"{percent(abstained, max(len(rows), 1), up=True)} % abstained"
+    if not rows or rows[0]["label"] is None:
+        each = [_answer(run, row) for row in rows] if len(rows) <= SHOWN else []
+        return [f"{counted}: unlabelled, {abstains}", *each]
+    outcomes = Outcomes.of(run.header, rows)
+    if (at := run.header["config"].get("at")) is not None:
+        samples = outcomes.samples
+        votes = f"mean {samples.mean():,.0f}, median {np.median(samples):,.0f}"
+        curve = [
+            f"certified accuracy at r = {r:g}: {Cell.share(Share.of(outcomes.reach >= r)).text} %"
+            for r in np.unique(at)
+        ]
+        return [counted, *curve, f"votes per image: {votes}"]
+    right = f"accuracy {_share(outcomes.correct)}"
+    if verb == "certify":
+        mean = rounded(outcomes.average_radius)
+        right = f"certified {right}, average certified radius {mean} (0 where wrong)"
+    said = [f"{counted}: {right}, {abstains}"]
+    evidence = rows[0].get("evidence")
+    share = evidence["ledger"].get("alpha_deploy", 0) if evidence else 0
+    if share > ALPHA_SELECT:  # the default of predict
+        need = f"--alpha-select {share:g}"
+        said.append(f"inside these radii predict with {need}, or it may err more often")
+    return said
+
+
+def _answer(run: Run, row: Row) -> str:
+    about = run.header["dataset"]
+    who = str(about["name"]) if about["size"] == 1 else f"image {row['id']}"
+    names = run.header.get("class_names") or about.get("class_names", [])
+    words = [who, class_name(row["prediction"], names), f"σ {row['sigma']:.3g}"]
+    words += [f"radius {rounded(row['radius'])}"] if "radius" in row else []
+    return "  ".join(words)
+
+
+def next_command(run: Run) -> str:
+    """What to type after a run: a report needs labels."""
+    labelled = all(row["label"] is not None for row in run.rows())
+    return f"varsmooth report {run.folder}" if labelled else f"varsmooth report export {run.folder}"
+
+
+def _attack(run: Run, rows: Sequence[Row]) -> str:
+    clean = attacked = "unlabelled"
+    if rows[0]["label"] is not None:
+        found = Outcomes.of(run.header, rows)
+        clean, attacked = _share(found.clean_correct), _share(found.correct)
+    changed = sum(row["prediction"] != row["clean_prediction"] for row in rows)
+    return (
+        f"eps {rows[0]['eps']:g}: clean accuracy {clean}, attacked {attacked}, "
+        f"{percent(changed, len(rows))} % of the answers changed"
+    )
+
+
+def _share(flags: Flags, up: bool = False) -> str:
+    return f"{percent(int(flags.sum()), len(flags), up)} %"

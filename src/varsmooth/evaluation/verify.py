@@ -1,0 +1,274 @@
+"""Is a stored run complete, does it follow from its evidence, and does its evidence repeat?"""
+
+import secrets
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import fisher_exact, ks_2samp
+
+from varsmooth import bounds
+from varsmooth._util.fingerprints import covers_architecture
+from varsmooth._util.processes import choose_device
+from varsmooth._util.progress import Progress
+from varsmooth._util.untrusted import check_limit
+from varsmooth.certificates import Certificate
+from varsmooth.data import ImageDataset
+from varsmooth.data.fitting import outputs_on
+from varsmooth.defaults import BATCH_SIZE
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.evaluation.audit import mistakes
+from varsmooth.evaluation.build import BuiltModel, build, described, load_images, stored_model
+from varsmooth.evaluation.certify import Certifying
+from varsmooth.evaluation.options import CertifyOptions, DataOptions, VerifyOptions, recorded
+from varsmooth.evaluation.records import Row, Run, key_of, other_settings
+from varsmooth.evaluation.runner import Setup, environment, labels_of, other_model
+from varsmooth.sampling import Sampler
+
+FALSE_ALARM = 1e-3
+"""Maximum probability that a faithful run fails `resample`, over all its tests together."""
+
+
+@dataclass
+class Verification:
+    """What was checked, what could not be, and everything that is wrong.
+
+    Attributes:
+        replayed: Images whose votes were drawn again.
+        resampled: Images with fresh noise.
+    """
+
+    rows: int = 0
+    problems: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    replayed: int = 0
+    resampled: int = 0
+    p_values: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def threshold(self) -> float:
+        """A p-value below this is an alarm (Bonferroni over all tests)."""
+        return FALSE_ALARM / max(len(self.p_values), 1)
+
+
+def verify_run(folder: str | Path, **settings: Any) -> Verification:
+    """Check a run of `certify`: its model, its images, every row, and some rows once more.
+
+    Every image must have one row. Every radius is derived again from its evidence, digit by
+    digit, and the evidence must be what the settings ask for: numbers of draws, levels, classes,
+    α ledger, seed. Without the model or the images the rest is checked.
+
+    Votes drawn again from the recorded seed must be the same where device, torch and platform are
+    those of the run; elsewhere a vote between two almost equal scores may differ, and an image
+    that differs is resampled. With fresh noise, at each level the votes for the class, stored and
+    fresh, are compared by Fisher's exact test, the samples of the selector by the
+    Kolmogorov–Smirnov test. An alarm is a p-value below 0.001 / (number of tests), so a faithful
+    run raises one with probability ≤ 0.001.
+
+    Args:
+        folder: The run.
+        settings: See `varsmooth.evaluation.options.VerifyOptions`.
+    """
+    asked, run = VerifyOptions(**settings), Run.open(folder)
+    verb = run.header["verb"]
+    require(verb == "certify", f"{folder} is a run of {verb}; only certificates can be verified")
+    require(
+        all(row["evidence"] is not None for row in run.rows()),
+        f"{folder} was imported without evidence, so there is nothing to verify",
+    )
+    found = Verification()
+    built = _model(run, found, asked)
+    images = _images(run, found, built)
+    if found.problems:
+        return found  # another model or other images: nothing else would mean anything
+    rows = _complete(run, found, images)
+    labels = None
+    if images is not None:
+        labels = dict(zip(images.ids.tolist(), labels_of(images), strict=True))
+    classes = _classes(rows, built, images)
+    with Progress(len(rows), "check rows", unit="rows") as progress:
+        for row in rows:
+            wrong = mistakes(run, row, labels, classes)
+            found.problems += [f"image {row['id']}: {text}" for text in wrong]
+            progress.add(1)
+    if found.problems or not (asked.replay or asked.resample):
+        return found
+    if built is None or images is None:
+        missing = "; ".join(found.unchecked)
+        raise VarsmoothError(f"replay and resample need the model and the images: {missing}")
+    fresh = secrets.randbits(63) if asked.seed is None else asked.seed
+    again = _Again(run, built, images, rows, asked.batch_size, fresh)
+    again.replay(found, len(rows) if asked.replay == "all" else asked.replay)
+    again.resample(found, again.some(asked.resample))
+    found.problems += [
+        f"{what}: p-value {p:.2g} is below {found.threshold:.2g}"
+        for what, p in found.p_values.items()
+        if p < found.threshold
+    ]
+    return found
+
+
+def _model(run: Run, found: Verification, asked: VerifyOptions) -> BuiltModel | None:
+    """The run's model, if it is here and may be started."""
+    device = choose_device(asked.device)
+    try:
+        built = build(stored_model(run.header["config"], asked.model, asked.trust), device)
+    except VarsmoothError as error:
+        require(asked.model is None, str(error))
+        found.unchecked.append(f"the model ({error})")
+        return None
+    found.problems += other_model(run.header, built.g)
+    if not all(map(covers_architecture, run.header["fingerprints"].values())):
+        found.unchecked.append(
+            "the architecture of the model (the run is of an older varsmooth, whose fingerprints "
+            "cover class and weights only)"
+        )
+    return built
+
+
+def _images(run: Run, found: Verification, built: BuiltModel | None) -> ImageDataset | None:
+    """The run's images, if they are here."""
+    header = run.header
+    try:
+        data = recorded(DataOptions, header["config"])
+        images = load_images(data, built, tuple(header["dataset"]["class_names"]))
+    except (VarsmoothError, OSError) as error:
+        found.unchecked.append(f"the images ({error})")
+        return None
+    found.problems += other_settings(header, {**header, "dataset": described(images, data)})
+    return images
+
+
+def _complete(run: Run, found: Verification, images: ImageDataset | None) -> list[Row]:
+    """The rows, one for each image of the data set; what is missing or contradicts is a problem."""
+    rows = run.rows()
+    found.rows = len(rows)
+    kept = {key_of(row): row | {"seconds": 0} for row in rows}  # which two processes never share
+    twice = {row["id"] for row in run.stored() if row | {"seconds": 0} != kept[key_of(row)]}
+    found.problems += [f"image {i}: two rows contradict each other" for i in sorted(twice)]
+    ids = {row["id"] for row in rows}
+    wanted = ids if images is None else set(images.ids.tolist())
+    size = run.header["dataset"]["size"] if images is None else len(wanted | ids)
+    missing = size - len(ids)
+    if missing > 0:
+        lacking = f"{missing} of {len(ids) + missing} images have no row"
+        found.problems.append(f"{lacking}; rerun its certify command to finish it")
+    found.problems += [f"image {i} is not in the data set" for i in sorted(ids - wanted)]
+    return rows
+
+
+def _classes(rows: list[Row], built: BuiltModel | None, images: ImageDataset | None) -> int:
+    """The number of classes: that of the model, or else the one that most rows agree on."""
+    if built is not None and images is not None:
+        return outputs_on(images, built.g)
+    votes = (row["evidence"]["votes"] for row in rows)
+    sizes = Counter(len(levels[0]["counts"]) for levels in votes if levels)
+    return max(sizes, key=lambda size: sizes[size], default=0)
+
+
+@dataclass
+class _Again:
+    """Rows of a run computed once more: with the run's noise, or with fresh noise."""
+
+    run: Run
+    built: BuiltModel
+    images: ImageDataset
+    rows: list[Row]
+    batch_size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.seed == self.run.header["config"]["seed"]:
+            raise VarsmoothError(f"seed {self.seed} is the run's own; fresh noise needs another")
+        self.chosen = np.random.default_rng(self.seed)
+
+    def some(self, count: int) -> list[Row]:
+        """So many random rows, in order."""
+        return [self.rows[i] for i in sorted(self.chosen.permutation(len(self.rows))[:count])]
+
+    def replay(self, found: Verification, count: int) -> None:
+        """Compute whole blocks of images as the run did, until `count` images are done."""
+        config = self.run.header["config"]
+        evaluation = Certifying(replace(recorded(CertifyOptions, config), vote_cache=None))
+        size = config.get("batch_size", BATCH_SIZE)
+        check_limit("SIZE", size, f"the run was computed in batches of {size:,} images")
+        setup = Setup(self.built.g, self.images, self.run, size)
+        block = evaluation.block(size)
+        stored = {row["id"]: row for row in self.rows}
+        differing = []
+        starts = self.chosen.permutation(range(0, len(self.images), block))
+        sizes = np.minimum(block, len(self.images) - starts)
+        needed = sizes.cumsum() - sizes < count  # the blocks before them hold too few images
+        with Progress(int(sizes[needed].sum()), "replay") as progress:
+            for start in starts[needed]:
+                batch = self.images.batch(slice(start, start + block))
+                batch = batch._replace(images=batch.images.to(self.built.g.device))
+                for row in evaluation.rows(setup, batch):
+                    found.replayed += 1
+                    then = stored[row["id"]]
+                    if self.run.certificate(row).votes != self.run.certificate(then).votes:
+                        differing.append(then)
+                progress.add(len(batch.ids))
+        there, here = self.run.header.get("environment", {}), environment(self.built.g.device)
+        same = all(there.get(name) == here[name] for name in ("torch", "platform", "device"))
+        if differing and same:
+            ids = ", ".join(str(row["id"]) for row in differing[:10])
+            found.problems.append(f"replayed votes differ from the stored ones of the images {ids}")
+        elif differing:
+            self.resample(found, differing)
+            found.unchecked.append(
+                f"the exact votes of {len(differing)} images (replayed on another machine they "
+                "differ; they were resampled instead)"
+            )
+
+    def resample(self, found: Verification, rows: Sequence[Row]) -> None:
+        """A p-value for everything that can be compared with fresh draws."""
+        place = {image: position for position, image in enumerate(self.images.ids.tolist())}
+        with Progress(len(rows), "resample") as progress:
+            for row in rows:
+                batch = self.images.batch([place[row["id"]]])
+                noise = self.built.g.noise(1, self.seed, batch.ids)
+                x = batch.images.to(self.built.g.device)
+                sampler = Sampler(self.built.g, x, noise, self.batch_size)
+                found.p_values |= _compared(sampler, self.run.certificate(row))
+                found.resampled += 1
+                progress.add(1)
+
+
+def _compared(sampler: Sampler, certificate: Certificate) -> dict[str, float]:
+    """p-values of one image's evidence against fresh draws."""
+    found: dict[str, float] = {}
+    for level in certificate.votes:
+        again = int(sampler.counts([0], [level.sigma], level.n, "votes")[0, level.candidate])
+        name = f"image {certificate.id}, votes at {level.sigma:g}"
+        if certificate.ledger.anytime:
+            found[name] = _stopped_p_value(level.top, again, level.n)
+        else:
+            table = np.array([[level.top, level.n - level.top], [again, level.n - again]])
+            found[name] = float(fisher_exact(table).pvalue)
+    if certificate.selector is not None:
+        stored_samples = certificate.selector.samples
+        (evidence,) = sampler.selector_evidence(len(stored_samples))
+        kolmogorov = ks_2samp(stored_samples, evidence.samples, method="asymp")
+        found[f"image {certificate.id}, selector"] = float(kolmogorov.pvalue)
+    return found
+
+
+def _stopped_p_value(stored: int, again: int, n: int) -> float:
+    """A test of two counts in n votes each, where the stored votes themselves chose n.
+
+    The smallest a at which a confidence sequence of the stored votes and the Clopper–Pearson
+    interval of the fresh ones, each of their four bounds at a/4, have no p in common.
+    """
+
+    def apart(a: float) -> bool:
+        low, high = (bounds.anytime_lower(k, n, a / 4) for k in (stored, n - stored))
+        above = low > bounds.clopper_pearson_upper(again, n, a / 4)
+        return bool(above or high > bounds.clopper_pearson_upper(n - again, n, a / 4))
+
+    tried = np.geomspace(1e-12, 1, 200).tolist()
+    return next(iter(tried[bisect_left(tried, True, key=apart) :]), 1.0)

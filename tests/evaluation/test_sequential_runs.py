@@ -1,0 +1,183 @@
+"""`certify --at` and `--until`: rows whose votes decided when to stop."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.small_models import run, table, write_pair
+from varsmooth import certify_at, load, load_dataset
+from varsmooth._util import progress
+from varsmooth._util.typed import OptionError
+from varsmooth.evaluation import certify as certify_module
+from varsmooth.evaluation.options import CertifyOptions
+from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.verify import _stopped_p_value, verify_run
+
+FEW = "--n0 20 --n-select 61 --n-median 21 --alpha 0.05 --alpha-select 0.01 --n-max 300"
+SUBSET = "--subset 3:1000:115"
+RADII = [0.0, 0.05, 0.1, 0.2]
+AT = f"certify {FEW} {SUBSET} --at 0.2,0,0.05,0.1 --model"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pair(tmp_path_factory.mktemp("models") / "pair")
+
+
+@pytest.fixture(scope="module")
+def curve(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine images at four radii, in blocks of four."""
+    folder = tmp_path_factory.mktemp("runs") / "curve"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certify_module, "TOGETHER", 4)
+        assert run(AT, model, "--out", folder) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certify_module, "TOGETHER", 4)
+
+
+def test_rows_are_what_certify_at_says(curve: Path, model: Path) -> None:
+    batch = load_dataset("cifar10-sample")[3:1000:115].batch(slice(None))
+    truth = certify_at(
+        load(model, n_median=21), batch.images, RADII, alpha=0.05, alpha_select=0.01, n0=20,
+        n_select=61, n_max=300, seed=0, ids=batch.ids,
+    )  # fmt: skip
+    record = Run.open(curve)
+    rows = {row["id"]: row for row in record.rows()}
+    assert len({decision.reached for decision in truth}) > 2
+    for decision in truth:
+        row = rows[decision.certificate.id]
+        assert row["samples"] == decision.samples
+        assert row["evidence"]["ledger"]["anytime"]
+        assert record.certificate(row) == decision.certificate
+        assert sum(row["radius"] >= r for r in RADII if row["prediction"] >= 0) == decision.reached
+
+
+def test_the_samples_shown_are_the_mean_of_the_whole_run(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(AT, model, "--out", tmp_path) == 0
+    drawn = [row["samples"] for row in Run.open(tmp_path).rows()]
+    assert f"{np.mean(drawn):,.0f} samples per image" in capsys.readouterr().err
+    assert round(np.mean(drawn)) != round(np.mean(drawn[8:]))  # the last block's would differ
+
+
+def test_verify_derives_the_rows_again(curve: Path) -> None:
+    found = verify_run(curve, replay="all", resample=2, seed=9)
+    assert found.problems == []
+    assert (found.rows, found.replayed, found.resampled) == (9, 9, 2)
+
+
+@pytest.mark.parametrize("what", ["radius", "votes", "ledger", "n_max"])
+def test_verify_sees_what_was_changed(curve: Path, tmp_path: Path, what: str) -> None:
+    record, changed = Run.open(curve), []
+    header = json.loads(json.dumps(record.header))
+    for row in record.rows():
+        if what == "radius" and row["radius"] > 0:
+            row["radius"] *= 1.01
+        elif what == "votes":
+            row["evidence"]["votes"][0]["counts"][0] += 1
+        elif what == "ledger":
+            row["evidence"]["ledger"]["anytime"] = False
+        changed.append(row)
+    if what == "n_max":
+        header["config"]["n_max"] = 15
+    Run.create(tmp_path / "run", header).append(changed)
+    assert verify_run(tmp_path / "run").problems
+
+
+def test_an_interrupted_run_continues_to_the_same_rows(
+    curve: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(AT, model, "--out", tmp_path) == 0
+    (rows,) = tmp_path.glob("rows-*.jsonl")
+    lines = rows.read_bytes().splitlines(keepends=True)
+    rows.write_bytes(b"".join(lines[:5]))
+    capsys.readouterr()
+    assert run(AT, model, "--out", tmp_path) == 0
+    said = capsys.readouterr()
+    assert table(tmp_path) == table(curve)
+    assert "9 of 9 images" in said.out
+    assert all(f"certified accuracy at r = {r:g}: " in said.out for r in RADII)
+    assert "; r ≥ 0: " in said.err  # the curve so far
+
+
+def test_the_log_says_how_many_images_are_undecided(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    assert run(AT, model, "--out", tmp_path) == 0
+    said = capsys.readouterr().err
+    assert "certify: 0/9 images" in said
+    assert "0 more decided, 4 undecided" in said
+    assert "4 more decided, 0 undecided, r ≥ 0: " in said  # the second block, and the curve so far
+
+
+def test_votes_are_drawn_once_with_a_cache(curve: Path, model: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for name in ("one", "two"):
+        assert run(AT, model, "--out", tmp_path / name, "--vote-cache", cache) == 0
+        assert table(tmp_path / name) == table(curve)
+    assert len(list(cache.rglob("votes-*.jsonl"))) == 1  # the second run had nothing to add
+
+
+def test_a_radius_until_more_votes_would_not_help(model: Path, tmp_path: Path) -> None:
+    assert run(f"certify {FEW} {SUBSET} --until 0.3 --model", model, "--out", tmp_path) == 0
+    assert verify_run(tmp_path, replay="all").problems == []
+    samples = [row["samples"] for row in table(tmp_path)]
+    assert min(samples) < max(samples)
+
+
+def test_a_radius_until_the_next_listed_one_is_out_of_reach(model: Path, tmp_path: Path) -> None:
+    options = f"certify {FEW} {SUBSET} --until 0.01 --model"
+    assert run(options, model, "--out", tmp_path / "alone") == 0
+    assert run(options, model, "--at", "0.05,9", "--out", tmp_path / "listed") == 0
+    assert verify_run(tmp_path / "listed", replay="all").problems == []
+    alone, listed = (table(tmp_path / name) for name in ("alone", "listed"))
+    assert sum(row["samples"] for row in listed) < sum(row["samples"] for row in alone)
+
+
+def test_a_cascade(model: Path, tmp_path: Path) -> None:
+    command = f"certify {FEW} {SUBSET} --cascade 0.5:0.6,0.25 --at 0,0.1 --model"
+    command = command.replace("--n-select 61 --n-median 21 ", "")
+    assert run(command, model, "--out", tmp_path) == 0
+    assert verify_run(tmp_path, replay="all").problems == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"n_max": 100}, "n_max belongs to `at` or `until`"),
+        ({"at": 0.1, "n": 10}, "give `n_max`"),
+        ({"at": 0.1, "method": "paper", "distance": 1}, "method cannot be used with `at`"),
+        ({"until": 0.1, "runner_up": True}, "runner_up cannot be used with `at`"),
+        ({"at": [-0.1]}, "at must be a number ≥ 0"),
+    ],
+)
+def test_options_that_do_not_go_together(options: dict[str, object], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        CertifyOptions(**options)  # type: ignore[arg-type]
+
+
+def test_the_limit_is_recorded() -> None:
+    assert CertifyOptions(at=0.5).n_max == 100_000
+    assert CertifyOptions().n_max is None  # as in the runs of earlier versions
+
+
+def test_fresh_votes_against_votes_that_stopped_when_they_looked_best() -> None:
+    """Stopping where the share is largest is no alarm; another p is one."""
+    rng, alarms = np.random.default_rng(0), 0
+    for _ in range(100):
+        votes = (rng.random(400) < 0.7).cumsum()
+        n = np.arange(16, 401, 16)
+        stop = int(n[np.argmax(votes[n - 1] / n)])
+        p = _stopped_p_value(int(votes[stop - 1]), int(rng.binomial(stop, 0.7)), stop)
+        alarms += p < 0.05
+    assert alarms <= 5
+    assert _stopped_p_value(280, 160, 400) < 1e-6
+    assert _stopped_p_value(160, 280, 400) < 1e-6

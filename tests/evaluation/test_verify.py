@@ -1,0 +1,349 @@
+"""verify: what a run must be to be believed."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.small_models import QUICK, run, write_pair
+from varsmooth import ABSTAIN, load
+from varsmooth._util.fingerprints import earlier_fingerprint
+from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.verify import verify_run
+from varsmooth.evidence import Ledger, LevelVotes
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pair(tmp_path_factory.mktemp("models") / "pair")
+
+
+@pytest.fixture(scope="module")
+def certified(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine images, certified soundly."""
+    folder = tmp_path_factory.mktemp("runs") / "sound"
+    assert run(f"certify {QUICK} --subset 3:1000:115 --model", model, "--out", folder) == 0
+    return folder
+
+
+def certified_row(row: dict[str, Any]) -> bool:
+    return bool(row["radius"] > 0)
+
+
+def edit(
+    folder: Path,
+    copy: Path,
+    change: Any,
+    which: Callable[[dict[str, Any]], bool] = certified_row,
+) -> Path:
+    """A copy of a run whose first such row was changed."""
+    (copy / "run.json").write_bytes((folder / "run.json").read_bytes())
+    rows = Run.open(folder).rows()
+    first = next(row for row in rows if which(row))
+    change(first)
+    Run.open(copy).append(rows)
+    return copy
+
+
+def test_verify_accepts_a_faithful_run(certified: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(f"verify {certified} --resample 5 --seed 3") == 0
+    out = capsys.readouterr().out
+    assert "9 rows, one for each image, follow from their evidence" in out
+    assert "model and images are those of the run" in out
+    assert "5 images repeated with fresh noise" in out
+
+
+def larger(row: dict[str, Any]) -> None:
+    row["radius"] *= 1.0000001
+
+
+def larger_twice(row: dict[str, Any]) -> None:
+    row["radius"] = row["evidence"]["radius"] = row["radius"] + 0.01
+
+
+def other_class(row: dict[str, Any]) -> None:
+    row["prediction"] = (row["prediction"] + 1) % 10
+
+
+def more_votes(row: dict[str, Any]) -> None:
+    row["evidence"]["votes"][0]["counts"][row["prediction"]] += 1
+
+
+def generous_alpha(row: dict[str, Any]) -> None:
+    row["evidence"]["ledger"]["alpha_class"] *= 1.01
+
+
+def other_samples(row: dict[str, Any]) -> None:
+    row["evidence"]["selector"]["samples"].pop()
+
+
+def true_label(row: dict[str, Any]) -> None:
+    row["label"] = (row["label"] + 1) % 10
+
+
+def nothing_left(row: dict[str, Any]) -> None:
+    del row["evidence"]["ledger"]
+
+
+def halves(row: dict[str, Any]) -> None:
+    counts = row["evidence"]["votes"][0]["counts"]
+    counts[0], counts[1] = counts[0] + 0.5, counts[1] - 0.5
+
+
+def negative(row: dict[str, Any]) -> None:
+    counts = row["evidence"]["votes"][0]["counts"]
+    counts[0], counts[1] = counts[0] + counts[1] + 1, -1
+
+
+def another_class(row: dict[str, Any]) -> None:
+    for level in row["evidence"]["votes"]:
+        level["counts"].append(0)
+
+
+def twice(row: dict[str, Any]) -> None:
+    row["evidence"]["votes"].append(row["evidence"]["votes"][-1])
+
+
+def no_such_class(row: dict[str, Any]) -> None:
+    row["evidence"]["votes"][0]["candidate"] = -1
+
+
+def other_level(row: dict[str, Any]) -> None:
+    row["evidence"]["votes"][-1]["sigma"] = 0.2
+
+
+def foreign_sigma(row: dict[str, Any]) -> None:
+    row["sigma"] = row["evidence"]["sigma"] = 0.2
+
+
+def cheaper(row: dict[str, Any]) -> None:
+    row["samples"] = 1
+
+
+def as_if_fixed(row: dict[str, Any]) -> None:
+    """What its level alone would give, without a word about the selector."""
+    evidence = row["evidence"]
+    (level,) = [level for level in evidence["votes"] if level["sigma"] == row["sigma"]]
+    votes = LevelVotes(level["sigma"], level["candidate"], tuple(level["counts"]))
+    row["radius"] = evidence["radius"] = votes.radius(Ledger(**evidence["ledger"]))
+    evidence |= {"selector": None, "votes": [level]}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (cheaper, "samples of its evidence should be"),
+        (larger, "radius is"),
+        (as_if_fixed, "not the evidence that its method needs"),
+        (larger_twice, "radius is"),
+        (other_class, "prediction is"),
+        (more_votes, "votes of its evidence should be"),
+        (generous_alpha, "ledger of its evidence should be"),
+        (other_samples, "selector samples"),
+        (true_label, "label"),
+        (nothing_left, "ledger is missing"),
+        (halves, "votes[0].counts[0] has a wrong value"),
+        (negative, "votes[0].counts has a wrong value"),
+        (another_class, "classes, not 10"),
+        (twice, "occurs 2 times"),
+        (no_such_class, "votes[0].candidate has a wrong value"),
+        (other_level, "levels of its evidence"),
+        (foreign_sigma, "levels of its evidence"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_verify_catches_a_changed_row(
+    certified: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: Any,
+    sentence: str,
+) -> None:
+    copy = edit(certified, tmp_path, change)
+    assert run(f"verify {copy}") == 1
+    assert sentence in capsys.readouterr().err
+    header = json.loads((copy / "run.json").read_text())
+    header["config"] |= {"model": "nowhere:make"}  # without the model the rest is checked
+    (copy / "run.json").write_text(json.dumps(header))
+    assert run(f"verify {copy}") == 1
+    assert sentence in capsys.readouterr().err
+
+
+def test_verify_catches_invented_votes(certified: Path, tmp_path: Path) -> None:
+    """Evidence that agrees with itself is caught by fresh noise."""
+
+    def invented(row: dict[str, Any]) -> None:
+        for level in row["evidence"]["votes"]:
+            counts = [0] * 10
+            counts[(level["candidate"] + 5) % 10] = 60
+            level["counts"] = counts
+            level["candidate"] = (level["candidate"] + 5) % 10
+
+    copy = edit(certified, tmp_path, invented)
+    row = next(row for row in Run.open(copy).rows() if row["radius"] > 0)
+    again = Run.open(copy).certificate(row).recompute(0.05)
+    row |= {"prediction": again.prediction, "radius": again.radius}
+    row["evidence"] |= {"prediction": again.prediction, "radius": again.radius}
+    assert row["prediction"] != ABSTAIN
+    others = [other for other in Run.open(copy).rows() if other["id"] != row["id"]]
+    (copy / "rows-00000.jsonl").unlink()
+    Run.open(copy).append([row, *others])
+    assert verify_run(copy).problems == []
+    (problem,) = {p.partition(",")[0] for p in verify_run(copy, resample=9, seed=2).problems}
+    assert problem == f"image {row['id']}"
+
+
+def test_verify_catches_another_model_or_other_images(
+    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_pair(tmp_path / "other", seed=5)
+    assert run(f"verify {certified} --model {other}") == 1
+    assert "the model is another network or has other weights" in capsys.readouterr().err
+    header = json.loads((certified / "run.json").read_text())
+    header["config"]["subset"] = "2:1000:115"
+    (tmp_path / "run.json").write_text(json.dumps(header))
+    assert run(f"verify {tmp_path}") == 1
+    assert "--data holds other images or labels" in capsys.readouterr().err
+
+
+def test_verify_wants_every_image_once(certified: Path, tmp_path: Path) -> None:
+    """A shortened run, an empty one, a second opinion, a foreign image."""
+    rows = Run.open(certified).rows()
+
+    def problems(kept: list[dict[str, Any]]) -> str:
+        shutil.rmtree(tmp_path)
+        tmp_path.mkdir()
+        (tmp_path / "run.json").write_bytes((certified / "run.json").read_bytes())
+        Run.open(tmp_path).append(kept)
+        return "; ".join(verify_run(tmp_path).problems)
+
+    finish = "images have no row; rerun its certify command to finish it"
+    assert problems(rows[1:]) == f"1 of 9 {finish}"
+    assert problems([]) == f"9 of 9 {finish}"
+    assert problems([*rows, rows[3] | {"seconds": 1.0}]) == "", "the same row may be there twice"
+    other = json.loads(json.dumps(rows[3]))
+    other["evidence"]["votes"][0]["counts"].reverse()
+    assert "two rows contradict each other" in problems([*rows, other])
+    foreign = json.loads(json.dumps(rows[0]))
+    foreign["id"] = foreign["evidence"]["id"] = 2
+    assert "image 2 is not in the data set" in problems([*rows, foreign])
+
+
+def moved_vote(row: dict[str, Any]) -> None:
+    """Between two classes that do not win: nothing that is derived changes."""
+    for level in row["evidence"]["votes"]:
+        others = [c for c in range(10) if c != level["candidate"] and level["counts"][c] > 0]
+        if others:
+            level["counts"][others[0]] -= 1
+            level["counts"][(set(range(10)) - {others[0], level["candidate"]}).pop()] += 1
+            return
+
+
+def test_replay_catches_a_moved_vote(
+    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"verify {certified} --replay all") == 0
+    said = capsys.readouterr()
+    assert "9 images replayed from the recorded seed" in said.out
+    assert "replay all, device" in said.err.splitlines()[0]
+    assert "\r" not in said.err  # a log gets lines
+    assert "check rows: 9/9 rows" in said.err
+    assert "replay: 9/9 images" in said.err
+    copy = edit(certified, tmp_path, moved_vote, lambda row: bool(_spread(row)))
+    assert verify_run(copy, resample=9, seed=2).problems == [], "no test can see one vote"
+    assert run(f"verify {copy} --replay all") == 1
+    assert "replayed votes differ from the stored ones" in capsys.readouterr().err
+    assert verify_run(certified, replay=2, seed=2).replayed >= 2
+
+
+def test_replay_elsewhere_falls_back_to_the_test(
+    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = edit(certified, tmp_path, moved_vote, lambda row: bool(_spread(row)))
+    header = json.loads((copy / "run.json").read_text())
+    header["environment"]["platform"] = "another"
+    (copy / "run.json").write_text(json.dumps(header))
+    assert run(f"verify {copy} --replay all") == 0
+    out = capsys.readouterr().out
+    assert "1 images repeated with fresh noise" in out
+    assert "NOT CHECKED: the exact votes of 1 images" in out
+
+
+def _spread(row: dict[str, Any]) -> list[int]:
+    level = row["evidence"]["votes"][0]
+    return [c for c, n in enumerate(level["counts"]) if n > 0 and c != level["candidate"]]
+
+
+def test_without_its_code_the_rest_of_a_run_is_checked(
+    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(certified, tmp_path / "run")
+    header = json.loads((certified / "run.json").read_text())
+    header["config"]["model"] = "somewhere:make"
+    (tmp_path / "run" / "run.json").write_text(json.dumps(header))
+    assert run(f"verify {tmp_path}/run") == 0
+    assert "NOT CHECKED: the model (this run was made with" in capsys.readouterr().out
+    assert run(f"verify {tmp_path}/run --replay 1") == 1
+    assert "replay and resample need the model" in capsys.readouterr().err
+    header["config"]["data"] = str(tmp_path / "nowhere")
+    (tmp_path / "run" / "run.json").write_text(json.dumps(header))
+    assert run(f"verify {tmp_path}/run") == 0
+    out = capsys.readouterr().out
+    assert "NOT CHECKED: the images" in out
+    assert "images are those of the run" not in out
+
+
+def test_a_changed_architecture_is_another_model(
+    certified: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The weights fit a selector with other heads, which is another function."""
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    config = json.loads((other / "config.json").read_text())
+    config["selector"]["options"] = {"heads": 2}
+    g = load(model, n_median=21)
+    config["selector"]["fingerprint"] = earlier_fingerprint(g.selector.selector.network)  # type: ignore[union-attr,arg-type]
+    (other / "config.json").write_text(json.dumps(config))
+    for command in (
+        f"verify {certified} --model {other}",
+        f"certify {QUICK} --subset 3:1000:115 --model {other} --out {certified}",
+        f"attack --against {certified} --model {other} --out {tmp_path}/search",
+    ):
+        assert run(command) == 1
+        assert "the model is another network" in capsys.readouterr().err
+
+
+def test_runs_with_earlier_fingerprints_are_recognised(
+    certified: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    g = load(model, n_median=21)
+    header = json.loads((certified / "run.json").read_text())
+    header["fingerprints"] = {
+        "classifier": earlier_fingerprint(g.classifier),
+        "selector": earlier_fingerprint(g.selector),
+    }
+    shutil.copytree(certified, tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text(json.dumps(header))
+    assert run(f"verify {tmp_path}/run") == 0
+    assert "NOT CHECKED: the architecture of the model" in capsys.readouterr().out
+    resume = f"certify {QUICK} --subset 3:1000:115 --model {model} --out {tmp_path}/run"
+    assert run(resume) == 1
+    assert "started by an older varsmooth" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"subset": 5}, {"clip": "wide"}, {"n_median": [1]}, {"sigma": True}],
+)
+def test_a_configuration_of_odd_types_is_a_sentence(
+    certified: Path, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    shutil.copytree(certified, tmp_path / "run")
+    header = json.loads((certified / "run.json").read_text())
+    header["config"] |= config
+    (tmp_path / "run" / "run.json").write_text(json.dumps(header))
+    unchecked = " ".join(verify_run(tmp_path / "run").unchecked)
+    assert f"{next(iter(config))} must be" in unchecked

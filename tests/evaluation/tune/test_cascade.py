@@ -1,0 +1,238 @@
+"""Tuning of cascades: scores are those of `certify`, and λ turns what it promises."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.small_models import run, table, write_pair
+from varsmooth import CascadeSelector, SmoothedClassifier, certify, load, load_dataset
+from varsmooth.cli.tune import HeldOut, certify_tuned
+from varsmooth.errors import VarsmoothError
+from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.tune import cascade as cascades
+from varsmooth.evaluation.tune.cascade import ConfidentVotes
+from varsmooth.evaluation.verify import verify_run
+from varsmooth.models.cards import card
+from varsmooth.models.descriptions import describe, own_copy, rewrite
+from varsmooth.models.settings import Settings, TunedStages, read_stages, stages_for
+
+LEVELS = (0.5, 0.25, 0.125)
+
+
+@pytest.fixture(scope="module")
+def votes() -> ConfidentVotes:
+    g = load("cifar10-universal-1.00", sigma=0.5)
+    data = load_dataset("cifar10-sample", "val")[:8]
+    return cascades.tabulate(g, data, LEVELS, n=96, n0=32, confidences=(0.0, 0.5))
+
+
+def test_a_classifier_that_returns_nan_is_refused() -> None:
+    g = load("cifar10-universal-1.00", sigma=0.5)
+    next(g.parameters()).data.fill_(torch.nan)
+    data = load_dataset("cifar10-sample", "val")[:1]
+    with pytest.raises(VarsmoothError, match="returned NaN"):
+        cascades.tabulate(g, data, LEVELS, n=8, n0=8)
+
+
+def test_scores_are_those_of_certify(votes: ConfidentVotes) -> None:
+    classifier = load("cifar10-universal-1.00", sigma=0.5).classifier
+    data = load_dataset("cifar10-sample", "val")[:8]
+    x, _, ids = data.batch(slice(None))
+    for columns, thresholds in (((0,), (0.5,)), ((2,), (0.6,)), ((0, 2), (0.55, 0.5))):
+        stages = [LEVELS[j] for j in columns]
+        g = SmoothedClassifier(classifier, CascadeSelector(stages, thresholds))
+        found = certify(g, x, n=96, n0=32, seed=0, ids=ids)
+        radius, answer = votes.outcomes(columns, thresholds)
+        for i, one in enumerate(found):
+            assert one.votes[0].candidate == answer[i]
+            if all(level.n == 96 for level in one.votes):  # no early stage got fewer votes
+                assert one.radius == pytest.approx(max(radius[i], 0), abs=1e-12)
+    assert {len(c.votes) for c in found} == {1, 2}
+
+
+def test_the_gate_leaves_the_confident_votes(votes: ConfidentVotes) -> None:
+    assert (votes.counts[..., 0].sum(axis=-1) == 96).all()
+    assert (votes.counts[..., 1] <= votes.counts[..., 0]).all()
+    assert votes.counts[..., 1].sum() < votes.counts[..., 0].sum()
+    x, _, ids = load_dataset("cifar10-sample", "val")[:8].batch(slice(None))
+    g = load("cifar10-universal-1.00", cascade="0.5", gate=0.5)
+    counted = g.votes(x, 96, sigma=torch.full((8,), 0.5), noise=g.noise(8, 0, ids))
+    np.testing.assert_array_equal(counted[:, :-1].numpy(), votes.counts[:, 0, :, 1])
+
+
+def test_more_lambda_is_not_less_radius_nor_more_accuracy(votes: ConfidentVotes) -> None:
+    found = list(cascades.rules(votes, stages=2))
+    chosen = [rule for _, rule in cascades.choose(found)]
+    radii, accuracies = [r.radius for r in chosen], [r.accuracy for r in chosen]
+    assert radii == sorted(radii)
+    assert accuracies == sorted(accuracies, reverse=True)
+    assert (set(chosen[-1].thresholds), chosen[-1].gate) == ({0.5}, 0)
+    plain = [r for r in found if set(r.thresholds) == {0.5} and r.gate == 0]
+    assert chosen[-1].radius == max(r.radius for r in plain)
+    assert chosen[0].accuracy == max(r.accuracy for r in found if r.radius <= radii[-1])
+
+
+def test_stages_are_read_and_chosen_by_lambda() -> None:
+    assert read_stages("1.0:0.6,0.5") == ([1.0, 0.5], [0.6, 0.5])
+    for wrong in ("1.0;0.5", "", "tund", "1:0.4", "0:0.6", "1:1", "inf", "1,,0.5"):
+        with pytest.raises(VarsmoothError, match="cascade must be tuned, or LEVEL:THRESHOLD"):
+            Settings(cascade=wrong)
+    family = [TunedStages(0.0, (0.25,), (0.5,)), TunedStages(0.6, (1.0,), (0.5,))]
+    assert [stages_for(family, lam).lam for lam in (0, 0.5, 0.6, 1)] == [0.0, 0.0, 0.6, 0.6]
+    with pytest.raises(VarsmoothError, match="lam"):
+        stages_for(family, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("levels", "words"),
+    [
+        (
+            [(0.25, 0.1), (0.5, 0.1)],
+            [
+                "--cascade tuned --lam 1 --out runs/f-cascade",
+                "--sigma 0.25 --out runs/f-fixed  # the best single σ, to compare",
+            ],
+        ),
+        ([(0.1,), (0.25,)], ["--sigma 0.25 --out runs/f-fixed"]),
+        (
+            [(0.25, 0.1), (0.25,)],
+            [
+                "--sigma 0.25 --out runs/f-fixed",
+                "--cascade tuned --lam 0 --out runs/f-cascade  "
+                "# more accurate, average radius no larger",
+            ],
+        ),
+    ],
+)
+def test_a_cascade_is_proposed_where_there_is_one(
+    levels: list[tuple[float, ...]], words: list[str], tmp_path: Path
+) -> None:
+    members = tuple(TunedStages(i / 2, s, (0.5,) * len(s)) for i, s in enumerate(levels))
+    folder = own_copy("cifar10-0.25", tmp_path / "f", "tuned")
+    about = rewrite(folder, dataclasses.replace(describe(folder), cascades=members))
+    assert about.has_cascade is (len(words) > 1)
+    found = certify_tuned(members, 0.25, folder, HeldOut())
+    assert [line.partition("/f ")[2] for line in found] == words
+
+
+def test_load_takes_stages_and_refuses_what_does_not_fit() -> None:
+    g = load("cifar10-universal-1.00", cascade="1.0:0.6,0.5,0.25")
+    assert isinstance(g.selector, CascadeSelector)
+    assert g.selector.stages.thresholds == (0.6, 0.5, 0.5)
+    for settings, words in (
+        ({"cascade": "0.5", "clip": (0.1, 0.5)}, "clip"),
+        ({"cascade": "0.5", "lam": 0.5}, "tuned"),
+        ({"gate": 0.5}, "cascade"),
+    ):
+        with pytest.raises(VarsmoothError, match=words):
+            load("cifar10-universal-1.00", **settings)
+    with pytest.raises(VarsmoothError, match="tune"):
+        load("cifar10-0.25", cascade="tuned")
+
+
+def test_from_tune_to_a_verified_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, out = write_pair(tmp_path), tmp_path / "tuned"
+    words = f"--data cifar10-sample --images 6 --n 40 --out {out}"
+    assert run(f"tune {model} --goal cascade {words}") == 0
+    found = re.findall(r"λ = (?:[\d.]+ to )?[\d.]+: (.*)", capsys.readouterr().out)
+    assert len(found) == len(set(found)) > 0  # a rule is shown once, with the λ it serves
+    members = describe(out).cascades
+    assert members[0].lam == 0
+    assert dataclasses.replace(members[-1], lam=0).gate is None
+    few = "--n 60 --n0 20 --subset :6"
+    capsys.readouterr()
+    assert run(f"certify --model {out} --cascade tuned --lam 0.5 {few} --out {tmp_path / 'a'}") == 0
+    assert f"by cascade tuned for λ = 0.5: {stages_for(members, 0.5)}" in capsys.readouterr().err
+    assert run(f"certify --model {out} --cascade tuned --lam 0.4 {few} --out {tmp_path / 'a'}") == 1
+    refusal = capsys.readouterr().err
+    assert "--lam 0.5 there, 0.4 now" in refusal
+    assert "weights" not in refusal
+    certify_words = f"certify --model {out} --cascade 0.3:0.6,0.1 {few} --out {tmp_path / 'b'}"
+    assert run(certify_words) == 0
+    rows = table(tmp_path / "b")
+    assert {row["evidence"]["method"] for row in rows} == {"cascade"}
+    assert run(f"verify {tmp_path / 'b'} --resample 2") == 0
+    assert run(f"attack --against {tmp_path / 'b'} --steps 2 --n 40 --out {tmp_path / 'c'}") == 0
+    words = f"predict --model {out} --cascade 0.3:0.6,0.1 --n 60 --subset :6"
+    assert run(f"{words} --out {tmp_path / 'd'}") == 0
+    assert run(f"report {tmp_path / 'b'} --out {tmp_path / 'page'}") == 0
+
+
+def test_verify_catches_stages_that_were_changed(tmp_path: Path) -> None:
+    model, out = write_pair(tmp_path), tmp_path / "a"
+    few = "--n 60 --n0 20 --subset :6"
+    assert run(f"certify --model {model} --cascade 0.3:0.6,0.1 {few} --out {out}") == 0
+    (rows,) = out.glob("rows-*.jsonl")
+    text = rows.read_text()
+    assert '"thresholds":[0.6,0.5]' in text
+    rows.write_text(text.replace('"thresholds":[0.6,0.5]', '"thresholds":[0.5,0.5]', 1))
+    assert run(f"verify {out}") == 1
+
+
+def test_the_ladder_begins_at_the_largest_level_that_f_knows() -> None:
+    assert cascades.ladder(describe("cifar10-universal-1.00"))[:3] == (1.0, 0.707, 0.5)
+    fixed = cascades.ladder(describe("cifar10-0.25"))
+    assert fixed == (0.5, 0.354, 0.25, 0.177, 0.125, 0.088, 0.062)
+
+
+def test_verify_counts_the_votes_of_early_stages(tmp_path: Path) -> None:
+    """Fewer votes against the class, and all that follows from them, do not add up to `samples`."""
+    model, out = write_pair(tmp_path), tmp_path / "a"
+    few = "--n 60 --n0 20 --alpha 0.2 --subset :20"
+    assert run(f"certify --model {model} --cascade 0.3:0.6,0.1 {few} --out {out}") == 0
+    assert verify_run(out).problems == []
+    opened = Run.open(out)
+    rows = opened.rows()
+    row = next(row for row in rows if len(row["evidence"]["votes"]) == 2 and row["radius"] > 0)
+    counts = row["evidence"]["votes"][0]["counts"]
+    row["evidence"]["votes"][0]["counts"] = [k if k == max(counts) else 0 for k in counts]
+    again = opened.certificate(row).derive_again()
+    row["evidence"]["radius"] = row["radius"] = again.radius
+    (out / "rows-00000.jsonl").unlink()
+    Run.open(out).append(rows)
+    (problem,) = verify_run(out).problems
+    assert f"image {row['id']}" in problem
+    assert "selection draws" in problem
+
+
+def test_nothing_to_choose_from_is_a_sentence(votes: ConfidentVotes) -> None:
+    hopeless = dataclasses.replace(votes, counts=0 * votes.counts)
+    with pytest.raises(VarsmoothError, match="no image can be certified with these votes"):
+        cascades.choose(list(cascades.rules(hopeless, stages=2)))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--goal cascade --lams 0,1", "--lams steers a selector, not a cascade"),
+        ("--goal cascade --levels 3", "--levels steers a selector, not a cascade"),
+        ("--goal cascade --split test", "would flatter the results there"),
+        ("--split test", "would flatter the results there"),
+    ],
+)
+def test_tune_refuses_what_it_would_ignore_and_test_images(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"tune cifar10-universal-1.00 {words}") != 0
+    assert said in capsys.readouterr().err
+
+
+def test_the_card_shows_the_tuned_cascade() -> None:
+    about = describe("cifar10-universal-1.00")
+    assert str(about.cascades[-1]) == "0.707,0.5,0.25,0.125"
+    assert f"from λ = 1 {about.cascades[-1]}." in card("x", about)
+
+
+def test_another_gate_is_not_called_another_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"certify --model {write_pair(tmp_path)} --cascade 0.3,0.1 --n 60 --n0 20 --subset :2"
+    assert run(f"{words} --out {tmp_path / 'a'}") == 0
+    assert run(f"{words} --gate 0.3 --out {tmp_path / 'a'}") == 1
+    refusal = capsys.readouterr().err
+    assert "--gate unset there, 0.3 now" in refusal
+    assert "weights" not in refusal
