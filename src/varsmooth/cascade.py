@@ -17,10 +17,10 @@ from scipy.special import betaincinv
 from torch import Tensor, nn
 
 from varsmooth import bounds
-from varsmooth._util.typed import Positive, Probability
 from varsmooth.bounds import Floats
 from varsmooth.errors import VarsmoothError, check_sigma, require
 from varsmooth.noise import CHUNK
+from varsmooth.types import Positive, Probability
 
 Integers = NDArray[np.int64]
 Gate = Callable[[Tensor, Tensor, Tensor], Tensor]

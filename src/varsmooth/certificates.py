@@ -12,13 +12,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from varsmooth._util.typed import Class, Distance, NonNegative, OptionError, Positive, fit
+from varsmooth._util.typed import OptionError, fit
 from varsmooth.cascade import Stages
 from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import require
 from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence, stage_radii
 from varsmooth.results import Results
 from varsmooth.rounding import rounded
+from varsmooth.types import Class, Distance, NonNegative, Positive
 
 GUARANTEES: dict[Method, Guarantee] = {
     "fixed": "sound",

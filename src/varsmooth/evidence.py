@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 
 from varsmooth import bounds
-from varsmooth._util.typed import Distance, NonNegative, Positive, Probability, Share
 from varsmooth.cascade import Stages
 from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import require
 from varsmooth.selectors import Grid
+from varsmooth.types import Distance, NonNegative, Positive, Probability, Share
 
 Method = Literal["fixed", "sound", "cascade", "paper", "conditional"]
 

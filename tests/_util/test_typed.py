@@ -7,18 +7,15 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from varsmooth._util.typed import (
+from varsmooth._util.typed import OptionError, Typed, fit, read
+from varsmooth.types import (
     Count,
     NonNegative,
     Odd,
-    OptionError,
     Positive,
     Probability,
     Share,
-    Typed,
     Weight,
-    fit,
-    read,
 )
 
 Levels = NonNegative | list[Positive] | None

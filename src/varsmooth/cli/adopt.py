@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from varsmooth._util.files import check_unused
-from varsmooth._util.typed import Count, Device, NonNegative, Positive
 from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out, say
 from varsmooth.data.source import Source
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import VarsmoothError, require
 from varsmooth.models.cards import accuracy_table, plain
 from varsmooth.models.descriptions import Description, Part
+from varsmooth.types import Count, Device, NonNegative, Positive
 
 if TYPE_CHECKING:
     from torch import nn

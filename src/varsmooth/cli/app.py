@@ -3,12 +3,12 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from varsmooth._util.typed import Port
 from varsmooth.cli.feedback import announce, check_here
 from varsmooth.data.source import Source
 from varsmooth.defaults import MODEL
 from varsmooth.errors import require
 from varsmooth.evaluation.records import Run
+from varsmooth.types import Port
 
 
 def app(

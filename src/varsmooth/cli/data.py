@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
-from varsmooth._util.typed import Count
 from varsmooth.cli.feedback import say
+from varsmooth.types import Count
 
 
 def fetch(

@@ -6,7 +6,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from varsmooth._util.typed import Count
 from varsmooth.cli.feedback import announce, check_here, conclude
 from varsmooth.data.source import Source
 from varsmooth.defaults import MODEL
@@ -15,6 +14,7 @@ from varsmooth.evaluation import options
 from varsmooth.models.cards import aligned
 from varsmooth.models.descriptions import Description, describe
 from varsmooth.rounding import rounded
+from varsmooth.types import Count
 
 if TYPE_CHECKING:
     from varsmooth.evaluation.report import Outcomes

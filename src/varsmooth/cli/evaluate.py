@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from varsmooth._util.typed import Count, Device, Few, as_option
+from varsmooth._util.typed import as_option
 from varsmooth.cli.feedback import announce, check_here, command, conclude, say
 from varsmooth.cli.parser import WrongUsage, as_typed
 from varsmooth.defaults import BATCH_SIZE
@@ -23,6 +23,7 @@ from varsmooth.evaluation.records import Run
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import callers_own
 from varsmooth.models.settings import stages_for
+from varsmooth.types import Count, Device, Few
 
 
 def predict(

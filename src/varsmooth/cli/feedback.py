@@ -5,11 +5,12 @@ import shlex
 import sys
 from typing import TextIO, TypeVar
 
-from varsmooth._util.typed import Device, as_option
+from varsmooth._util.typed import as_option
 from varsmooth.data.source import SAMPLE, Source
 from varsmooth.errors import printable
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import callers_own, check_code, is_code
+from varsmooth.types import Device
 
 S = TypeVar("S", bound=Source)
 

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Literal
 
 from varsmooth._util.files import check_unused, make_folder
-from varsmooth._util.typed import Probability, Weight
 from varsmooth.cli.feedback import announce, command, conclude, say
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.errors import require
 from varsmooth.evaluation.options import ImportOptions
 from varsmooth.evaluation.records import Run
+from varsmooth.types import Probability, Weight
 
 
 def make(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from varsmooth._util.files import check_unused
-from varsmooth._util.typed import Count, Device, NonNegative, Odd, Positive
 from varsmooth.cli.feedback import announce, check_here, command, conclude
 from varsmooth.data.source import Source, Tuned
 from varsmooth.errors import require
@@ -21,6 +20,7 @@ from varsmooth.models.descriptions import (
     rewrite,
 )
 from varsmooth.models.settings import Settings, TunedStages
+from varsmooth.types import Count, Device, NonNegative, Odd, Positive
 
 if TYPE_CHECKING:
     from varsmooth.data import ImageDataset

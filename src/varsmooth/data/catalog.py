@@ -5,13 +5,14 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
-from varsmooth._util.typed import Count, read
+from varsmooth._util.typed import read
 from varsmooth.data.arrays import load_arrays
 from varsmooth.data.cifar10 import found_cifar10, load_cifar10, load_sample
 from varsmooth.data.dataset import ImageDataset
 from varsmooth.data.folders import SUFFIXES, load_folder, load_image, resized, splits_in
 from varsmooth.data.source import NAMES, Source, Tuned, path_of
 from varsmooth.errors import require
+from varsmooth.types import Count
 
 
 def data_root(root: str | Path | None = None) -> Path:

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from varsmooth._util.typed import Count, Typed
+from varsmooth._util.typed import Typed
 from varsmooth.errors import require
+from varsmooth.types import Count
 
 NAMES = ("cifar10", "cifar10-sample")
 """Data sets that have a name; all others are paths."""

@@ -6,23 +6,22 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from varsmooth._util.typed import (
+from varsmooth._util.typed import OptionError, Typed
+from varsmooth.data.source import Source
+from varsmooth.defaults import ALPHA, ALPHA_SELECT, BATCH_SIZE, N0, N_MAX, N_SELECT, N
+from varsmooth.models.settings import Settings
+from varsmooth.types import (
     Count,
     Device,
     Few,
     NonNegative,
     Odd,
-    OptionError,
     Positive,
     Probability,
     Rule,
     Share,
-    Typed,
     Weight,
 )
-from varsmooth.data.source import Source
-from varsmooth.defaults import ALPHA, ALPHA_SELECT, BATCH_SIZE, N0, N_MAX, N_SELECT, N
-from varsmooth.models.settings import Settings
 
 SLICE = Rule(
     "START:STOP or START:STOP:STEP",

@@ -17,20 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from varsmooth._util.files import append_lines, check_unused, replace_file
-from varsmooth._util.typed import (
+from varsmooth._util.typed import OptionError, as_option, fit
+from varsmooth._util.untrusted import check_limit, check_regular, limit_of, parse_json, read_object
+from varsmooth.errors import VarsmoothError, explained, require
+from varsmooth.types import (
     Class,
     Count,
     Distance,
     Id,
     NonNegative,
-    OptionError,
     Positive,
     Probability,
-    as_option,
-    fit,
 )
-from varsmooth._util.untrusted import check_limit, check_regular, limit_of, parse_json, read_object
-from varsmooth.errors import VarsmoothError, explained, require
 
 if TYPE_CHECKING:
     from varsmooth.certificates import Certificate

@@ -19,12 +19,13 @@ from torch import Tensor, nn
 
 from varsmooth._util.files import append_lines, make_folder
 from varsmooth._util.fingerprints import earlier_fingerprint, fingerprint
-from varsmooth._util.typed import NonNegative, fit
+from varsmooth._util.typed import fit
 from varsmooth._util.untrusted import parse_json
 from varsmooth.cascade import describe_gate
 from varsmooth.errors import require
 from varsmooth.noise import NoiseStream
 from varsmooth.smoothing import SmoothedClassifier
+from varsmooth.types import NonNegative
 
 PURPOSES = ("votes", "class-selection")
 """Draws that a certificate takes at a level it names. A prediction takes fresh ones."""

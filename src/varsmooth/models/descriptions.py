@@ -12,12 +12,13 @@ from typing import Any
 
 from varsmooth import __version__
 from varsmooth._util.files import replace_file
-from varsmooth._util.typed import OptionError, Positive, Typed, read
+from varsmooth._util.typed import OptionError, Typed, read
 from varsmooth._util.untrusted import check_limit, read_object
 from varsmooth.data.source import SAMPLE, Source, Tuned
 from varsmooth.errors import VarsmoothError, explained, nearest, require
 from varsmooth.models.names import PREFIX, fetch
 from varsmooth.models.settings import Settings, TunedStages
+from varsmooth.types import Positive
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

@@ -6,8 +6,9 @@ from itertools import pairwise
 from math import inf
 from typing import Annotated, Any, Literal
 
-from varsmooth._util.typed import Odd, OptionError, Positive, Probability, Rule, Share, Typed
+from varsmooth._util.typed import OptionError, Typed
 from varsmooth.errors import require
+from varsmooth.types import Odd, Positive, Probability, Rule, Share
 
 SELECTOR_SETTINGS = ("lam", "sigma_a", "sigma_m", "clip", "levels", "n_median")
 """The settings that only a selector can use."""

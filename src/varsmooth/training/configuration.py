@@ -10,21 +10,21 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from varsmooth._util.typed import (
+from varsmooth._util.typed import OptionError
+from varsmooth.data.source import Source
+from varsmooth.errors import explained, nearest, require
+from varsmooth.models.names import CLASSIFIERS, SELECTORS, check_network
+from varsmooth.models.settings import Precision
+from varsmooth.types import (
     Count,
     Device,
     Few,
     NonNegative,
     Odd,
-    OptionError,
     Positive,
     Share,
     Weight,
 )
-from varsmooth.data.source import Source
-from varsmooth.errors import explained, nearest, require
-from varsmooth.models.names import CLASSIFIERS, SELECTORS, check_network
-from varsmooth.models.settings import Precision
 
 Config = TypeVar("Config", bound="TrainingConfig")
 
