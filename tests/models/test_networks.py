@@ -36,7 +36,7 @@ from varsmooth.smoothing import constant_weights
 SMALL: dict[str, dict[str, Any]] = {
     "conv4": {"widths": [8, 8, 8, 8]},
     "resnet20": {"width": 8, "blocks": 1},
-    "resnet9": {"widths": [8, 8, 16]},
+    "resnet9": {"widths": [8, 8, 16], "blocks": 2},
 }
 CONTRACT: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, options) for name, options in SMALL.items()},
@@ -156,6 +156,19 @@ def test_resnet9_halves_the_size_before_every_block() -> None:
         block.register_forward_hook(lambda _, x, y: shapes.append(tuple(y.shape[1:])))
     network(images())
     assert shapes == [(8, 16, 16), (24, 8, 8), (16, 4, 4)]
+
+
+def test_resnet9_has_as_many_blocks_of_each_size_as_asked_for() -> None:
+    network, shapes = ResNet9(widths=(8, 24, 16), blocks=2), []
+    for block in network.blocks:
+        block.register_forward_hook(lambda _, x, y: shapes.append(tuple(y.shape[1:])))
+    network(images())
+    assert shapes == [(8, 16, 16)] * 2 + [(24, 8, 8)] * 2 + [(16, 4, 4)] * 2
+    kernels = [p for p in network.parameters() if p.ndim == 4]
+    assert len(kernels) == 15
+    assert all(p.grad is None for p in kernels)
+    network(images()).sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in kernels)
 
 
 def test_denoised_classifier_shows_the_classifier_what_the_denoiser_makes_of_each_level() -> None:
@@ -346,6 +359,7 @@ def test_own_network_by_import_path() -> None:
         ("conv4", {"width": (1, 2, 3, 4)}, "no option 'width'; did you mean widths"),
         ("conv4", {"widths": (8, 8)}, "four widths"),
         ("conv4", {"norm": "bach"}, "norm must be one of"),
+        ("resnet9", {"blocks": 0}, "blocks must lie between 1 and 200, not 0"),
         ("conv4", {"classes": "ten"}, "cannot be built"),
         ("attention", {"width": 30}, "multiple of"),
         ("no.such:Thing", {}, "cannot be imported"),

@@ -137,8 +137,9 @@ class ResNet20(ConvolutionalClassifier):
 
 
 class ResNet9(ConvolutionalClassifier):
-    """Convolution 5×5, stride 2 → block → 2 × [convolution → halve the size → ReLU → block]
-    → mean → linear, with residual blocks of two convolutions: nine convolutions in all.
+    """Convolution 5×5, stride 2 → blocks → 2 × [convolution → halve the size → ReLU → blocks]
+    → mean → linear, with residual blocks of two convolutions: nine convolutions in all where
+    every size has one block (`blocks`).
 
     A classifier worth smoothing on a CPU: few wide layers keep a processor busier than many narrow
     ones, as in networks that hold speed records on CIFAR-10. The stem halves the size at once,
@@ -154,22 +155,28 @@ class ResNet9(ConvolutionalClassifier):
         widths: Sequence[int] = (64, 128, 256),
         norm: str = "weight",
         conditional: bool = False,
+        blocks: int = 1,
     ) -> None:
         super().__init__(conditional)
+        require(1 <= blocks <= 200, f"blocks must lie between 1 and 200, not {blocks}")
         self.stem = NormalisedConvolution(channels, widths[0], norm, conditional, 5, stride=2)
         self.halvings = nn.ModuleList(
             NormalisedConvolution(inputs, outputs, norm, conditional)
             for inputs, outputs in pairwise(widths)
         )
         self.blocks = nn.ModuleList(
-            ResidualBlock(width, width, 1, norm, conditional) for width in widths
+            ResidualBlock(width, width, 1, norm, conditional)
+            for width in widths
+            for _ in range(blocks)
         )
         self.linear = nn.Linear(widths[-1], classes)
 
     def features(self, y: Tensor, embedding: Tensor | None) -> Tensor:
         y = functional.relu(self.stem(y, embedding), inplace=True)
-        y = self.blocks[0](y, embedding)
-        for layer, block in zip(self.halvings, self.blocks[1:], strict=True):
-            y = functional.relu(layer(y, embedding, halve=True), inplace=True)
+        each = len(self.blocks) // (1 + len(self.halvings))  # blocks of one size
+        for index, block in enumerate(self.blocks):
+            if index > 0 and index % each == 0:
+                layer = self.halvings[index // each - 1]
+                y = functional.relu(layer(y, embedding, halve=True), inplace=True)
             y = block(y, embedding)
         return y
