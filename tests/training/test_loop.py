@@ -316,6 +316,24 @@ def test_muon_turns_kernels_by_the_learning_rate() -> None:
     assert (kernel.detach() - before).mul(kernel.grad).sum() < 0
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_muon_turns_kernels_the_same_way_in_the_precision_of_training(
+    tmp_path: Path, precision: str
+) -> None:
+    steps = []
+    for config in (classifier_config(tmp_path), classifier_config(tmp_path, precision=precision)):
+        torch.manual_seed(0)
+        network = torch.nn.Conv2d(32, 48, 3)
+        before = network.weight.detach().clone()
+        _, muon = optimizers(network, replace(config, muon=0.1))
+        network.weight.grad = torch.randn(before.shape)
+        muon.step()
+        steps.append((network.weight.detach() - before).flatten())
+        assert network.weight.dtype == torch.float32
+    assert torch.cosine_similarity(steps[0], steps[1], dim=0) > 0.999
+    assert torch.equal(*steps) == (precision == "float32")
+
+
 def test_orthogonalised_matrix_has_equal_singular_values() -> None:
     matrix = torch.randn(12, 40, generator=torch.Generator().manual_seed(0))
     for wide in (matrix, matrix.T, 100 * matrix):
