@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from varsmooth.errors import VarsmoothError
-from varsmooth.losses import consistency_loss, gaussian_kl, radius_loss, variational_loss
+from varsmooth.losses import (
+    consistency_loss,
+    gaussian_kl,
+    pass_loss,
+    radius_loss,
+    variational_loss,
+)
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
 
@@ -79,3 +85,31 @@ def test_consistency_punishes_copies_that_disagree() -> None:
     agreeing = torch.tensor([[[2.0, 0.0]], [[2.0, 0.0]]])
     disagreeing = torch.tensor([[[2.0, 0.0]], [[0.0, 2.0]]])
     assert consistency_loss(disagreeing, 10.0, 0.0) > consistency_loss(agreeing, 10.0, 0.0) + 1
+
+
+def test_pass_takes_what_the_label_does_not_keep() -> None:
+    """q = .6 and .2 among the classes, of copies that say .8 and .4, .1 and .3; "pass" has half."""
+    first, second = [[0.8, 0.2, 1.0], [0.1, 0.9, 1.0]], [[0.4, 0.6, 1.0], [0.3, 0.7, 1.0]]
+    logits = torch.tensor([first, second]).log()  # (m, B, classes + 1)
+    found = pass_loss(logits, torch.tensor([0, 0]), torch.tensor([0.5, 0.5]))
+    for loss, q, (p, other) in zip(found, (0.6, 0.2), ((0.8, 0.4), (0.1, 0.3)), strict=True):
+        keep = 1 / (1 + math.exp(-(q - 0.5) / 0.1))
+        named = -(math.log(p / 2) + math.log(other / 2)) / 2
+        assert loss.item() == pytest.approx(keep * named + (1 - keep) * math.log(2), rel=1e-5)
+
+
+def test_no_image_passes_under_little_noise() -> None:
+    logits = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0))
+    y = torch.tensor([0, 1, 2])
+    quiet, loud = (pass_loss(logits, y, torch.full((3,), sigma)) for sigma in (0.19, 0.2))
+    torch.testing.assert_close(quiet, -logits.log_softmax(2)[:, range(3), range(3)].mean(0))
+    assert not torch.allclose(quiet, loud)
+
+
+def test_the_confidence_that_decides_on_pass_is_not_learned_from_it() -> None:
+    logits = torch.zeros(1, 1, 3, requires_grad=True)
+    loss = pass_loss(logits, torch.tensor([0]), torch.tensor([1.0])).sum()
+    (gradient,) = torch.autograd.grad(loss, logits)
+    keep = torch.tensor(0.5)  # q = ½
+    expected = torch.tensor([1 / 3, 1 / 3, 1 / 3]) - torch.stack([keep, 0 * keep, 1 - keep])
+    torch.testing.assert_close(gradient[0, 0], expected)

@@ -1,8 +1,10 @@
-"""The losses of f and h: the variational objective, and consistency over copies of noise."""
+"""The losses of f and h: the variational objective, consistency over copies of noise, "pass"."""
 
 from typing import Literal
 
+import torch
 from torch import Tensor, special
+from torch.nn import functional
 
 from varsmooth.errors import require
 
@@ -10,6 +12,11 @@ Reduction = Literal["mean", "sum"]
 
 CERTAINTY = 0.993
 """The largest lower bound of p that 1000 unanimous votes give at α = 10⁻³: α^(1/1000)."""
+
+
+NAMEABLE, SHARPNESS, QUIET = 0.5, 0.1, 0.2
+"""Of `pass_loss`: the confidence in the label from which on an image keeps it, how gradual that is,
+and the noise level below which every image keeps it."""
 
 
 def gaussian_kl(sigma_s: Tensor, sigma_t: Tensor | float, d: int = 1) -> Tensor:
@@ -95,3 +102,27 @@ def consistency_loss(logits: Tensor, weight: float, entropy: float = 0.5) -> Ten
     log_mean = mean.clamp_min(1e-20).log()
     divergence = (mean * (log_mean - log_p)).sum(dim=-1).mean(dim=0)  # (B,)
     return weight * divergence - entropy * (mean * log_mean).sum(dim=-1)
+
+
+def pass_loss(logits: Tensor, y: Tensor, sigma: Tensor) -> Tensor:
+    """Cross-entropy to a target that may say "pass" where f cannot name the image, per image (B,).
+
+    The last of the scores is that of "pass". The target puts sigmoid((q − ½)/0.1) on the label and
+    the rest on "pass", where q is the mean softmax of the label among the classes alone over the
+    copies of noise; where σ < 0.2 all of it is on the label. An image that noise has made
+    unrecognisable then pulls at no class, and the copies of the others agree the sooner. "Pass" is
+    for training: its score is dropped from the finished network.
+
+    Args:
+        logits: Logits (m, B, classes + 1) of m copies.
+        y: Labels (B,).
+        sigma: Levels (B,) of the noise.
+    """
+    with torch.no_grad():
+        classes = logits[..., :-1].softmax(dim=-1).mean(dim=0)  # (B, classes)
+        q = classes.gather(1, y[:, None])[:, 0]
+        keep = torch.sigmoid((q - NAMEABLE) / SHARPNESS).where(sigma >= QUIET, 1.0)  # (B,)
+    log_p = logits.log_softmax(dim=-1)
+    named = functional.nll_loss(log_p.flatten(0, 1), y.repeat(len(logits)), reduction="none")
+    loss: Tensor = keep * named.view(len(logits), -1) - (1 - keep) * log_p[..., -1]
+    return loss.mean(dim=0)

@@ -31,6 +31,7 @@ from varsmooth.training import (
 )
 from varsmooth.training.loop import Batches, crop_and_flip, suited
 from varsmooth.training.optimizers import Muon, optimizers, orthogonalise
+from varsmooth.training.passing import add_pass
 from varsmooth.training.state import save_state
 from varsmooth.training.tasks import ClassifierTask, SelectorTask, _network_options
 
@@ -144,6 +145,28 @@ def test_consistency_training_runs_over_copies(
     assert first == f"measured afterwards: {measured}"
     assert part is not None
     assert part.history[0]["loss"] > 0
+
+
+def test_pass_is_an_output_of_training_alone(tmp_path: Path) -> None:
+    """It is there in every state, also of a resumed run, and not in the model."""
+    config = classifier_config(tmp_path / "f", universal=True, passing=0.5, copies=2, epochs=1)
+    classifier = load_checkpoint(train_classifier(config)).classifier
+    assert isinstance(classifier, Conv4)
+    assert classifier.linear.out_features == 10
+    state = torch.load(tmp_path / "f" / "state.pt", weights_only=True)["parts"]["module"]
+    assert len(state["linear.weight"]) == len(state["linear.bias"]) == 11
+    assert state["linear.weight"][10].abs().sum() > 0
+    assert torch.equal(classifier.linear.weight, state["linear.weight"][:10])
+    assert torch.equal(classifier.linear.bias, state["linear.bias"][:10])
+    on = replace(config, out=tmp_path / "on", initial=str(tmp_path / "f"), consistency=5.0)
+    assert load_checkpoint(train_classifier(on)).classifier is not None
+
+
+def test_pass_is_asked_for_with_what_it_needs(tmp_path: Path) -> None:
+    with pytest.raises(VarsmoothError, match="passing needs `universal` true"):
+        classifier_config(tmp_path, passing=0.5)
+    with pytest.raises(VarsmoothError, match='Linear cannot be trained with "pass"'):
+        add_pass(torch.nn.Linear(2, 3))
 
 
 def test_fine_tuning_starts_from_the_given_weights(tmp_path: Path, trained: Path) -> None:

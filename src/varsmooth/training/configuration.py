@@ -127,6 +127,8 @@ class ClassifierConfig(TrainingConfig):
         label_smoothing: share of the target that is spread evenly over the classes
         consistency: weight η of the consistency loss over noise copies; 0 turns it off
         copies: noise copies of each image in a step
+        passing: share of the cross-entropy whose target may say "pass" where f cannot name an image
+            under this noise, by one more output that the finished model has not; 0 turns it off
         n: votes per image when the finished model is measured
     """
 
@@ -140,12 +142,15 @@ class ClassifierConfig(TrainingConfig):
     label_smoothing: Share = 0.0
     consistency: Weight = 0.0
     copies: Count = 1
+    passing: Share = 0.0
     n: Count = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.consistency > 0 and self.copies < 2:
             raise OptionError("copies", "must be at least 2 for the consistency loss, not 1")
+        if self.passing > 0 and not self.universal:
+            raise OptionError("passing", "needs `universal` true: it follows the level of an image")
         check_network(self.network, CLASSIFIERS)
         if (self.network == "denoised") != (self.frozen is not None):
             raise OptionError("frozen", "and `network` denoised belong together; give both")

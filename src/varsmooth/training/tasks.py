@@ -24,7 +24,7 @@ from varsmooth.evaluation.measure import (
     measure_selector,
     measured_levels,
 )
-from varsmooth.losses import consistency_loss, radius_loss, variational_loss
+from varsmooth.losses import consistency_loss, pass_loss, radius_loss, variational_loss
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
 from varsmooth.models.descriptions import Description, describe
@@ -35,6 +35,7 @@ from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, 
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
 from varsmooth.training.loop import Logger, fit
+from varsmooth.training.passing import add_pass, drop_pass
 from varsmooth.training.state import already_trained, finished, seeded
 
 SUFFIX = ".safetensors"  # of a file of plain weights, which is no model
@@ -43,7 +44,8 @@ SUFFIX = ".safetensors"  # of a file of plain weights, which is no model
 class ClassifierTask:
     """Cross-entropy of f(x + ε), ε ~ N(0, σ² I): σ = σ_a, or σ ~ U(0, σ_a') for each image.
 
-    With m > 1 copies each image is seen under m draws of noise in the same step.
+    With m > 1 copies each image is seen under m draws of noise in the same step. With `passing` the
+    module has one more output than there are classes, which `consistency` sees too.
     """
 
     def __init__(self, module: nn.Module, config: ClassifierConfig) -> None:
@@ -66,12 +68,17 @@ class ClassifierTask:
         with torch.autocast(device.type, torch.bfloat16, config.precision == "bfloat16"):
             output = self.module(noisy, sigma) if config.universal else self.module(noisy)
         logits: Tensor = getattr(output, "logits", output).float()  # (mB, classes)
-        target = labels.repeat(config.copies)
-        loss = functional.cross_entropy(logits, target, label_smoothing=config.label_smoothing)
+        per_copy = logits.view(config.copies, batch, -1)
+        target, classes = labels.repeat(config.copies), logits
+        if config.passing > 0:
+            classes = logits[:, :-1]
+        loss = functional.cross_entropy(classes, target, label_smoothing=config.label_smoothing)
+        if config.passing > 0:
+            passing = pass_loss(per_copy, labels, sigma[:batch]).mean()
+            loss = torch.lerp(loss, passing, config.passing)
         if config.consistency > 0:
-            per_copy = logits.view(config.copies, batch, -1)
             loss = loss + consistency_loss(per_copy, config.consistency).mean()
-        return loss, {"accuracy": (logits.argmax(dim=1) == target).float().mean().item()}
+        return loss, {"accuracy": (classes.argmax(dim=1) == target).float().mean().item()}
 
 
 class SelectorTask:
@@ -175,7 +182,11 @@ def _train_classifier(
     if engine.rank == 0:
         plan = f"{len(images):,} images (held_out_images), {config.n} votes each (n) at"
         print(f"measured afterwards: {plan} {len(levels)} noise levels", file=sys.stderr)
+    if config.passing > 0:
+        add_pass(module)
     history = fit(ClassifierTask(module, config), data, config, engine, loggers)
+    if config.passing > 0:
+        drop_pass(module)
     if engine.rank != 0:
         return
     metrics, _ = measure_classifier(module, images, levels, config.n, config.seed)
