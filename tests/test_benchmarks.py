@@ -19,6 +19,7 @@ from benchmarks import (
     memory,
     precision,
     scaling,
+    steps,
     stopping,
     training,
 )
@@ -73,6 +74,13 @@ def test_every_part_runs_and_fills_its_table(tmp_path: Path) -> None:
     assert "conv4, N = 40: fraction of the limit" in page
     assert "Minutes: fixed 1.5, dual 0.0." in page
     assert filled(page, tables(results)) == page
+
+
+@pytest.mark.parametrize("preset", ["cpu/strong", "cpu/strong-consistency"])
+def test_training_steps_are_compared_with_f_alone(preset: str) -> None:
+    found = steps.run(steps.QUICK, preset, widths=[8, 8, 8])
+    assert found["images_per_second"].keys() == {"whole", "bare"}
+    assert 0 < found["share"]["low"] <= found["share"]["high"]
 
 
 @pytest.mark.slow
