@@ -14,6 +14,7 @@ from benchmarks import (
     cost,
     curve,
     deciding,
+    draws,
     dual,
     fixed,
     memory,
@@ -31,6 +32,7 @@ from tests.oracles import Linear
 from varsmooth import CascadeSelector, Certificate, FixedSelector, SmoothedClassifier, certify
 from varsmooth.bounds import log_e_value
 from varsmooth.cascade import Stages
+from varsmooth.data import load_dataset
 from varsmooth.evaluation.build import build
 from varsmooth.evidence import Ledger, LevelVotes, Method
 
@@ -213,3 +215,15 @@ def test_images_near_a_radius_are_expected_to_be_lost() -> None:
     assert 0.3 < lost[0] < 0.5
     assert lost[1:] == pytest.approx([0, 0, 0, 0], abs=1e-3)
     assert curve.hindsight([near, far], [1, 1], 100_000)["lost"] == [0, 0, 0, 0, 0]
+
+
+def test_one_draw_of_noise_and_what_a_vote_costs() -> None:
+    data = load_dataset("cifar10-sample", "val")[:8]
+    network = torch.nn.Module()
+    network.forward = lambda x, sigma: torch.arange(10.0).expand(len(x), 10) * sigma[:, None]
+    assert draws.one_draw(network, data, 0.5) == (data.known_labels == 9).mean()
+    layers = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, stride=2, padding=1), torch.nn.Flatten())
+    network.forward = lambda x, sigma: layers(x)
+    network.layers = layers
+    assert draws.multiplications(network, (3, 8, 8)) == 3 * 3 * 3 * 4 * 4 * 4
+    assert draws.seconds_per_vote(network, (3, 8, 8), rounds=1) > 0

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tools.snapshot import snapshot
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from varsmooth._util.fingerprints import fingerprint
@@ -261,6 +262,21 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
     resumed = train_classifier(config)
     through = train_classifier(replace(config, out=tmp_path / "through"))
     assert weights(resumed) == weights(through)
+
+
+@pytest.mark.parametrize("passing", [0.0, 0.5])
+def test_a_snapshot_is_the_model_so_far(tmp_path: Path, passing: float) -> None:
+    config = classifier_config(tmp_path / "f", epochs=1, universal=True, passing=passing)
+    train_classifier(config)
+    model = load_checkpoint(tmp_path / "f").classifier
+    assert model is not None
+    (tmp_path / "f" / "config.json").unlink()  # as if it were still running
+    about = snapshot(str(tmp_path / "f"), str(tmp_path / "now"))
+    assert about.universal
+    now = load_checkpoint(tmp_path / "now").classifier
+    assert now is not None
+    for before, after in zip(model.parameters(), now.parameters(), strict=True):
+        assert torch.equal(before.half().float(), after)
 
 
 def test_a_full_disk_is_a_sentence_and_the_same_command_resumes(tmp_path: Path) -> None:
