@@ -29,7 +29,7 @@ from varsmooth.evaluation.runner import TOGETHER
 from varsmooth.evaluation.vote_cache import RememberingClassifier
 from varsmooth.evidence import LevelVotes
 from varsmooth.rounding import percent
-from varsmooth.voting import chance_of
+from varsmooth.sequential import chance_of
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 STORE = Path("runs/benchmark-curve")

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch.nn import functional
-from varsmooth.processes import Engine
 
 from benchmarks.timing import Ratio, interleave
 from varsmooth import load_dataset
+from varsmooth._util.processes import Engine
 from varsmooth.training.configuration import ClassifierConfig, read_config
 from varsmooth.training.loop import Batches, _Run
 from varsmooth.training.state import Position, seeded

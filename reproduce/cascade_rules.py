@@ -17,7 +17,7 @@ from reproduce.harness import Claim, Context, Experiment, Figure, Result, outcom
 from reproduce.plots import Curve, plot_curves
 from reproduce.verdicts import MARGIN, MeanDifference, judged
 from varsmooth.bounds import average_certified_radius
-from varsmooth.cascade import Stages, cascade_radii
+from varsmooth.cascade import Stages
 from varsmooth.defaults import ALPHA, N0
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions
 from varsmooth.evaluation.report.outcomes import Outcomes
@@ -31,6 +31,7 @@ from varsmooth.evaluation.report.statistics import (
 from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.evaluation.tune import cascade as cascades
 from varsmooth.evaluation.tune.cascade import ConfidentVotes, Rule
+from varsmooth.methods.cascade import cascade_radii
 from varsmooth.models.settings import TunedStages
 from varsmooth.rounding import rounded
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from reproduce.harness import Context, Need, Scale, size
 from varsmooth._util.files import replace_file
-from varsmooth.cascade import Stages, can_improve, make_plan
+from varsmooth.cascade import Stages
 from varsmooth.certificates import Certificate
 from varsmooth.data import load_dataset
 from varsmooth.defaults import ALPHA, N0
@@ -22,7 +22,8 @@ from varsmooth.errors import require
 from varsmooth.evaluation.tune import cascade as cascades
 from varsmooth.evaluation.tune.cascade import ConfidentVotes
 from varsmooth.evaluation.tune.selector import Integers
-from varsmooth.evidence import Ledger, LevelVotes
+from varsmooth.evidence import Evidence, Ledger, LevelVotes
+from varsmooth.methods.cascade import can_improve, make_plan
 from varsmooth.models.loading import load
 from varsmooth.models.settings import TunedStages
 
@@ -146,13 +147,10 @@ def certify_with(
 
 
 def _certificate(stages: Stages, votes: list[LevelVotes], drawn: int) -> Certificate:
-    facts: dict[str, Any] = {"id": 0, "seed": 0, "settings": {}, "fingerprints": {}}
+    facts: dict[str, Any] = {"id": 0, "seed": 0, "settings": {}}
     return Certificate.derive(
         "cascade",
-        Ledger.of("cascade", ALPHA),
-        votes,
-        None,
-        stages,
+        Evidence(Ledger(ALPHA, ALPHA), tuple(votes), stages=stages),
         sigma=votes[-1].sigma,
         samples=drawn + sum(level.n for level in votes),
         **facts,

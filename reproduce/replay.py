@@ -22,7 +22,7 @@ import numpy as np
 from reproduce.harness import Context, Need, VotingScale, size
 from varsmooth._util.progress import Progress
 from varsmooth.bounds import Floats, average_certified_radius
-from varsmooth.certificates import GUARANTEES, Certificate
+from varsmooth.certificates import Certificate
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ABSTAIN
 from varsmooth.evaluation.build import load_images
@@ -30,7 +30,8 @@ from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptio
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.vote_cache import RememberingClassifier
-from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
+from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
+from varsmooth.methods import METHODS
 from varsmooth.sampling import Sampler
 from varsmooth.selectors import Grid
 
@@ -86,7 +87,7 @@ class VotesOnDemand:
 
     def fixed(self, level: float) -> Outcomes:
         """Conventional smoothing: Cohen's certificate at one level."""
-        ledger = Ledger.of("fixed", self.settings.alpha)
+        ledger = Ledger(self.settings.alpha, self.settings.alpha)
 
         def derive(image: int) -> Derived:
             votes = self.everywhere([level], image)
@@ -94,7 +95,7 @@ class VotesOnDemand:
 
         return self.outcomes("fixed", f"g at σ_s = {level:.3g}", derive)
 
-    def outcomes(self, method: Method, what: str, derive: Callable[[int], Derived]) -> Outcomes:
+    def outcomes(self, method: str, what: str, derive: Callable[[int], Derived]) -> Outcomes:
         """A row for every image."""
         rows, images = [], self.images
         assert images.labels is not None
@@ -102,7 +103,8 @@ class VotesOnDemand:
             for image, label in zip(images.ids.tolist(), images.labels.tolist(), strict=True):
                 level, found = derive(image)
                 row = {"id": image, "label": label, "sigma": level}
-                row |= {"prediction": ABSTAIN, "radius": 0.0, "guarantee": GUARANTEES[method]}
+                row |= {"prediction": ABSTAIN, "radius": 0.0}
+                row |= {"guarantee": METHODS[method].guarantee}
                 if found is not None:
                     row |= {"prediction": found.prediction, "radius": found.radius}
                 rows.append(row)
@@ -173,15 +175,15 @@ class Replay:
         assert seen.levels is not None
         return replace(seen, clip=clip, levels=Grid.make(seen.levels, clip).levels)
 
-    def _ledger(self, method: Method) -> Ledger:
+    def _ledger(self, method: str) -> Ledger:
         """How `certify` divides α for this method."""
         config, drawn = self.selector.header["config"], self.selector.header["selector"]["n"]
         deployed = drawn if config["band"] else 0
-        return Ledger.of(method, config["alpha"], config["alpha_select"], deployed)
+        return METHODS[method].ledger(config["alpha"], config["alpha_select"], deployed)
 
 
 def _derived(
-    method: Method,
+    method: str,
     ledger: Ledger,
     votes: Sequence[LevelVotes] | None,
     seen: SelectorEvidence | None,
@@ -191,8 +193,8 @@ def _derived(
     """The certificate that follows from the votes, if there are any."""
     if votes is None:
         return None
-    facts: dict[str, Any] = {"id": image, "seed": 0, "settings": {}, "fingerprints": {}}
-    return Certificate.derive(method, ledger, votes, seen, sigma=sigma, **facts)
+    facts: dict[str, Any] = {"id": image, "seed": 0, "settings": {}}
+    return Certificate.derive(method, Evidence(ledger, tuple(votes), seen), sigma=sigma, **facts)
 
 
 MULTIPLES = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)

@@ -35,3 +35,19 @@ def test_public_modules_exist_and_explain_themselves() -> None:
     assert {"bounds", "data", "training"} <= set(names)
     for name in names:
         assert importlib.import_module(f"varsmooth.{name}").__doc__
+
+
+def test_the_core_loads_nothing_but_itself_torch_numpy_and_scipy() -> None:
+    code = (
+        "import sys, torch, numpy, scipy.stats; before = set(sys.modules)\n"
+        "import varsmooth; varsmooth.certify\n"
+        "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "layers = [m for m in sys.modules if m.startswith('varsmooth.')]\n"
+        "print(sorted(new - set(sys.stdlib_module_names)), *layers)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert loaded.startswith("['varsmooth']"), loaded
+    outside = ("_util", "app", "cli", "data", "evaluation", "models", "training")
+    assert not [layer for layer in outside if f"varsmooth.{layer}" in loaded], loaded

@@ -34,7 +34,7 @@ from varsmooth.bounds import log_e_value
 from varsmooth.cascade import Stages
 from varsmooth.data import load_dataset
 from varsmooth.evaluation.build import build
-from varsmooth.evidence import Ledger, LevelVotes, Method
+from varsmooth.evidence import Evidence, Ledger, LevelVotes
 
 HAS_ART = all(importlib.util.find_spec(name) is not None for name in ("art", "statsmodels"))
 BENCHMARKS = Path(fixed.__file__).parent
@@ -162,11 +162,10 @@ def test_the_figures_in_the_readme_are_those_of_the_last_run() -> None:
 
 
 def certificate(votes: list[LevelVotes], stages: Stages | None = None) -> Certificate:
-    facts: dict[str, Any] = {"id": 0, "seed": 0, "settings": {}, "fingerprints": {}}
-    method: Method = "fixed" if stages is None else "cascade"
-    ledger = Ledger.of(method, 1e-3)
-    sigma = votes[-1].sigma
-    return Certificate.derive(method, ledger, votes, None, stages, sigma=sigma, **facts)
+    facts: dict[str, Any] = {"id": 0, "seed": 0, "settings": {}}
+    method = "fixed" if stages is None else "cascade"
+    evidence = Evidence(Ledger(1e-3, 1e-3), tuple(votes), stages=stages)
+    return Certificate.derive(method, evidence, sigma=votes[-1].sigma, **facts)
 
 
 def test_a_radius_is_refuted_by_votes_at_any_of_its_levels() -> None:

@@ -24,10 +24,11 @@ from varsmooth import (
     pgd,
     predict,
 )
-from varsmooth.cascade import Integers, Stages, can_improve, make_plan
-from varsmooth.evidence import Ledger, LevelVotes
+from varsmooth.cascade import Stages
+from varsmooth.evidence import Evidence, Ledger, LevelVotes
+from varsmooth.methods.cascade import Integers, can_improve, make_plan
 
-FACTS: dict[str, Any] = {"sigma": 1.0, "id": 0, "seed": 0, "settings": {}, "fingerprints": {}}
+FACTS: dict[str, Any] = {"sigma": 1.0, "id": 0, "seed": 0, "settings": {}}
 
 
 class Coin(nn.Module):
@@ -70,7 +71,8 @@ def true_radius(shares: dict[float, tuple[float, float, float]], taus: list[floa
 
 
 def derived(stages: Stages, votes: list[LevelVotes]) -> Certificate:
-    return Certificate.derive("cascade", Ledger.of("cascade", 1e-3), votes, None, stages, **FACTS)
+    evidence = Evidence(Ledger(1e-3, 1e-3), tuple(votes), None, stages)
+    return Certificate.derive("cascade", evidence, **FACTS)
 
 
 def votes(sigma: float, top: int, other: int, n: int = 1000) -> LevelVotes:
@@ -173,7 +175,7 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
             "no conditional",
         ),
         (lambda: certify(cascade(SHARES, [0.5] * 3), point(0.5), runner_up=True), "runner_up"),
-        (lambda: cascade(SHARES, [0.5] * 3).votes(point(0.5), 10), "predict"),
+        (lambda: cascade(SHARES, [0.5] * 3).votes(point(0.5), 10), "name sigma"),
         (lambda: predict(cascade(SHARES, [0.5] * 3), point(0.5), n=8), "raise n"),
     ],
 )

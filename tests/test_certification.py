@@ -24,12 +24,12 @@ from varsmooth import (
     certify_as_paper,
     certify_at,
     predict,
-    prediction,
+    sampling,
 )
 from varsmooth.errors import VarsmoothError
-from varsmooth.evidence import Ledger, LevelVotes, SelectorEvidence
+from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
 from varsmooth.selectors import Grid
-from varsmooth.voting import chance_of, votes_needed
+from varsmooth.sequential import chance_of, votes_needed
 
 
 def fixed(f: nn.Module, sigma: float) -> SmoothedClassifier:
@@ -178,7 +178,7 @@ def test_a_plain_majority_stops_when_it_is_decided(n: int) -> None:
 
 def test_a_majority_that_stops_early_is_that_of_all_votes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is least sure, at p = ½, it errs no more often than it may, but it does err."""
-    monkeypatch.setattr(prediction, "LUCK", 0.3)
+    monkeypatch.setattr(sampling, "EARLY_STOP_ERROR", 0.3)
     g, x = fixed(Linear(), 0.25), point(0.5, 0.5, copies=2000)
     found = predict(g, x, n=1000, alpha=None, seed=1)
     every = g.votes(x, 1000, noise=g.noise(len(x), seed=1), purpose="predict")
@@ -241,14 +241,15 @@ def test_worked_example_of_the_certificate() -> None:
         votes.append(LevelVotes(sigma, 0, (top, 10_000 - top)))
     certificate = Certificate.derive(
         "sound",
-        Ledger(1e-3, 5e-4, 5e-4),
-        votes,
-        SelectorEvidence(samples, 0.25, (0.12, 1.0), levels),
+        Evidence(
+            Ledger(1e-3, 5e-4, 5e-4),
+            tuple(votes),
+            SelectorEvidence(samples, 0.25, (0.12, 1.0), levels),
+        ),
         sigma=0.4,
         id=0,
         seed=0,
         settings={},
-        fingerprints={},
     )
     assert certificate.radius == pytest.approx(0.37084862, abs=5e-9)
     assert certificate.selector is not None
@@ -321,8 +322,9 @@ def test_unvisited_levels_cannot_matter() -> None:
             for counts in g.votes(row, 1000, sigma=torch.tensor([s]), noise=noise).tolist()
         ]
         full = Certificate.derive(
-            "sound", certificate.ledger, everything, certificate.selector,
-            sigma=0.0, id=i, seed=4, settings={}, fingerprints={},
+            "sound",
+            Evidence(certificate.ledger, tuple(everything), certificate.selector),
+            sigma=0.0, id=i, seed=4, settings={},
         )  # fmt: skip
         assert full.radius == certificate.radius
         seen = {level.sigma: level for level in everything}
@@ -711,24 +713,6 @@ def test_bad_selectors_are_refused() -> None:
         MedianSelector(lambda x: -x.mean(dim=(1, 2, 3)), 0.01, n=3)(point(0.5, 0.5))
 
 
-def test_a_query_that_the_last_radii_do_not_cover_is_a_warning() -> None:
-    selector = MedianSelector(LinearSelector(0.4, 1.0), 0.25, 51, (0.1, 1.0), 4)
-    g, x = SmoothedClassifier(Linear(), selector), point(0.9, 0.5)
-    predict(g, x, n=400, alpha=0.05)  # nothing is certified yet
-    certify(g, x, n=400, n_select=401, alpha=0.05, alpha_select=0.045, seed=1)
-    with pytest.warns(UserWarning, match=r"predict with alpha_select=0\.045"):
-        predict(g, x, n=400, alpha=0.05)
-    predict(g, x, n=400, alpha=0.05, alpha_select=0.045)
-    predict(g, x, n=400, alpha=None)  # which promises nothing
-    selector.n = 41
-    with pytest.warns(UserWarning, match="n=51 draws of the median"):
-        predict(g, x, n=400, alpha=0.05, alpha_select=0.045)
-    selector.n = 51
-    certify(g, x, n=400, n_select=401, alpha=0.05, seed=1)
-    predict(g, x, n=400, alpha=0.05)  # the defaults cover each other
-
-
-@pytest.mark.filterwarnings("ignore:the radii that this selector")
 def test_a_dual_radius_covers_queries_that_set_its_share_aside() -> None:
     """Measured: 2.6 % wrong answers at α = 1 % inside a radius made with α_p = 4.5 %."""
     selector = MedianSelector(LinearSelector(0.4, 1.0), 0.25, 51, (0.1, 1.0), 4)

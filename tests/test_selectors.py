@@ -24,6 +24,7 @@ from varsmooth import (
     pgd,
     predict,
 )
+from varsmooth.evaluation.records import read_certificate
 from varsmooth.smoothing import Selector
 
 
@@ -142,12 +143,11 @@ def test_evidence_survives_json_and_gives_the_radius_again(
         found += certify_as_paper(g, x, distance=0.01, **FEW)
     assert max(certificate.radius for certificate in found) > 0
     for certificate in found:
-        stored = Certificate.from_dict(json.loads(json.dumps(certificate.to_dict())))
+        stored = read_certificate(json.loads(json.dumps(certificate.to_dict())))
         assert stored == certificate
         assert stored.recompute(1e-3) == certificate
         assert stored.recompute(1e-2).radius >= certificate.radius
         assert stored.recompute(1e-4).radius <= certificate.radius
-        assert set(certificate.fingerprints) == {"classifier", "selector"}
     with pytest.raises(FrozenInstanceError):
         found[0].radius = 1.0  # type: ignore[misc]
 

@@ -12,7 +12,6 @@ from tests.oracles import Linear, LinearSelector, point
 from varsmooth import (
     ABSTAIN,
     CascadeSelector,
-    Certificate,
     FixedSelector,
     MedianSelector,
     SmoothedClassifier,
@@ -23,6 +22,7 @@ from varsmooth import (
     certify_until,
 )
 from varsmooth.certificates import Certificates
+from varsmooth.evaluation.records import read_certificate
 from varsmooth.smoothing import Selector
 
 RADII = (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -166,7 +166,7 @@ def test_a_sequential_certificate_follows_from_its_evidence(kind: str) -> None:
     for one in (*decided, *settled):
         assert one.ledger.anytime
         assert one.guarantee == "sound"
-        assert Certificate.from_dict(one.to_dict()) == one
+        assert read_certificate(one.to_dict()) == one
         assert one.recompute(one.ledger.alpha) == one
         assert one.recompute(1e-5, 1e-6 if kind == "grid" else None).radius <= one.radius
         assert all(level.n <= 2000 for level in one.votes)

@@ -110,7 +110,7 @@ def test_grid_keeps_only_the_levels_that_the_clip_allows() -> None:
     assert selector.grid is not None
     assert selector.grid.levels == pytest.approx([0.4, 0.8])
     raw = torch.tensor([0.01, 0.29, 0.5, 0.7, 2.0, torch.inf])
-    assert selector.settle(raw).tolist() == pytest.approx([0.4, 0.4, 0.4, 0.8, 0.8, 0.8])
+    assert selector.snap_to_grid(raw).tolist() == pytest.approx([0.4, 0.4, 0.4, 0.8, 0.8, 0.8])
     whole = MedianSelector(lambda x: x, 0.25, clip=(0.12, 1.0), levels=8)
     assert whole.grid is not None
     assert len(whole.grid.levels) == 8

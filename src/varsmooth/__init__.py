@@ -11,6 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from varsmooth.api import certify as certify
+    from varsmooth.api import certify_as_paper as certify_as_paper
+    from varsmooth.api import certify_at as certify_at
+    from varsmooth.api import certify_until as certify_until
+    from varsmooth.api import predict as predict
     from varsmooth.attacks import pgd as pgd
     from varsmooth.cascade import CascadeSelector as CascadeSelector
     from varsmooth.cascade import SoftmaxGate as SoftmaxGate
@@ -20,19 +25,14 @@ if TYPE_CHECKING:
     from varsmooth.certificates import Decisions as Decisions
     from varsmooth.certificates import Prediction as Prediction
     from varsmooth.certificates import Predictions as Predictions
-    from varsmooth.certification import certify as certify
-    from varsmooth.certification import certify_as_paper as certify_as_paper
     from varsmooth.data import load_dataset as load_dataset
     from varsmooth.defaults import ABSTAIN as ABSTAIN
     from varsmooth.errors import VarsmoothError as VarsmoothError
     from varsmooth.models.loading import load as load
-    from varsmooth.prediction import predict as predict
     from varsmooth.selectors import FixedSelector as FixedSelector
     from varsmooth.selectors import LearnedSelector as LearnedSelector
     from varsmooth.selectors import MedianSelector as MedianSelector
     from varsmooth.selectors import NoiseSelector as NoiseSelector
-    from varsmooth.sequential import certify_at as certify_at
-    from varsmooth.sequential import certify_until as certify_until
     from varsmooth.smoothing import SmoothedClassifier as SmoothedClassifier
 
 __version__ = "0.1.0"
@@ -44,12 +44,10 @@ _ROOMS = {
     "FixedSelector LearnedSelector MedianSelector NoiseSelector": "selectors",
     "SmoothedClassifier": "smoothing",
     "VarsmoothError": "errors",
-    "certify certify_as_paper": "certification",
-    "certify_at certify_until": "sequential",
+    "certify certify_as_paper certify_at certify_until predict": "api",
     "load": "models.loading",
     "load_dataset": "data",
     "pgd": "attacks",
-    "predict": "prediction",
 }
 _HOMES = {name: room for names, room in _ROOMS.items() for name in names.split()}
 

@@ -4,7 +4,6 @@ A radius is always computed from stored evidence, by `Certificate.derive`; certi
 recomputing for another α are the same arithmetic.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
@@ -12,22 +11,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from varsmooth._util.typed import OptionError, fit
 from varsmooth.cascade import Stages
 from varsmooth.defaults import ABSTAIN, Guarantee
-from varsmooth.errors import require
-from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence, stage_radii
+from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
+from varsmooth.methods import METHODS
 from varsmooth.results import Results
 from varsmooth.rounding import rounded
 from varsmooth.types import Class, Distance, NonNegative, Positive
-
-GUARANTEES: dict[Method, Guarantee] = {
-    "fixed": "sound",
-    "sound": "sound",
-    "cascade": "sound",
-    "conditional": "conditional",
-    "paper": "heuristic",
-}
 
 
 @dataclass(frozen=True)
@@ -51,55 +41,46 @@ class Certificate:
     radius: Distance
     sigma: Positive
     guarantee: Guarantee
-    method: Method
+    method: str
     ledger: Ledger = field(repr=False)
     votes: tuple[LevelVotes, ...] = field(repr=False)
     selector: SelectorEvidence | None = field(repr=False)  # may hold 1001 samples
     id: int
     seed: int
     settings: dict[str, Any] = field(repr=False)
-    fingerprints: dict[str, str] = field(repr=False)
     stages: Stages | None = field(default=None, repr=False)
     samples: NonNegative = 0
 
     @classmethod
-    def derive(
-        cls,
-        method: Method,
-        ledger: Ledger,
-        votes: Sequence[LevelVotes],
-        selector: SelectorEvidence | None = None,
-        stages: Stages | None = None,
-        **facts: Any,
-    ) -> "Certificate":
-        """The certificate that follows from the evidence."""
-        if method == "cascade":
-            assert stages is not None
-            radius = min(stage_radii(ledger, votes, stages))
-        elif method in ("sound", "paper"):
-            assert selector is not None
-            rule = selector.worst_radius if method == "paper" else selector.exhaustive_radius
-            radius = rule(ledger, votes)
-        else:
-            radius = votes[0].radius(ledger)
-        certified = radius > 0 or (radius == 0 and method == "paper")
+    def derive(cls, method: str, evidence: Evidence, **facts: Any) -> "Certificate":
+        """The certificate that follows from the evidence by the method of this name."""
+        rule = METHODS[method]
+        radius = rule.radius(evidence)
+        certified = rule.certified(radius)
         return cls(
-            prediction=votes[-1].candidate if certified else ABSTAIN,
+            prediction=evidence.votes[-1].candidate if certified else ABSTAIN,
             radius=radius if certified else 0.0,
-            guarantee=GUARANTEES[method],
+            guarantee=rule.guarantee,
             method=method,
-            ledger=ledger,
-            votes=tuple(votes),
-            selector=selector,
-            stages=stages,
+            ledger=evidence.ledger,
+            votes=evidence.votes,
+            selector=evidence.selector,
+            stages=evidence.stages,
             **facts,
         )
 
+    @property
+    def evidence(self) -> Evidence:
+        """What the radius follows from."""
+        return Evidence(self.ledger, self.votes, self.selector, self.stages)
+
     def derive_again(self, ledger: Ledger | None = None) -> "Certificate":
         """What follows from the same evidence, with α divided otherwise."""
-        derived = ("prediction", "radius", "guarantee")
-        given = {name: value for name, value in vars(self).items() if name not in derived}
-        return Certificate.derive(**given | {"ledger": ledger or self.ledger})
+        facts = {
+            name: getattr(self, name) for name in ("sigma", "id", "seed", "settings", "samples")
+        }
+        evidence = replace(self.evidence, ledger=ledger or self.ledger)
+        return Certificate.derive(self.method, evidence, **facts)
 
     def covers(self, answer: "Prediction") -> bool:
         """Whether a query like this one, inside the radius, errs with probability ≤ its own α.
@@ -108,60 +89,25 @@ class Certificate:
         ≤ α_p. So the query must set aside at least α_p (`alpha_select` of `predict`) and take at
         least N_p draws; with band=False the radius speaks of the ideal median and covers none.
         """
-        if answer.ledger is None or self.method != "sound":
-            return answer.ledger is not None
-        enough = 0 < self.ledger.n_deploy <= answer.ledger.n_deploy
-        return enough and self.ledger.alpha_deploy <= answer.ledger.alpha_deploy
+        query = answer.ledger
+        return query is not None and METHODS[self.method].covers(self.ledger, query)
 
     def recompute(self, alpha: float, alpha_select: float | None = None) -> "Certificate":
         """The same evidence at another α, without sampling.
 
         A level that was never visited counts as R_j = −∞, so the answer stays true.
         """
-        dual = self.method == "sound"
-        require(
-            alpha_select is None or dual,
-            "alpha_select can be changed afterwards only for method='sound'; certify again",
-        )
-        select = self.ledger.alpha_select if alpha_select is None else alpha_select
-        require(0 <= select < 1, f"alpha_select must lie between 0 and 1, not {select}")
-        spent = select if dual else 0.0
-        require(
-            spent < alpha < 1, f"alpha must lie between alpha_select={spent:g} and 1, not {alpha}"
-        )
-        ledger = replace(self.ledger, alpha=alpha, alpha_class=alpha - spent, alpha_select=select)
-        return self.derive_again(ledger)
+        return self.derive_again(METHODS[self.method].recomputed(self.ledger, alpha, alpha_select))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; floats keep every digit."""
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Certificate":
-        """The inverse of `to_dict`, also after a trip through JSON; else an `OptionError`.
-
-        From what this returns a radius can be derived.
-        """
-        found: Certificate = fit(cls, values)
-        if found._incomplete():
-            raise OptionError(problem="is not the evidence that its method needs")
-        return found
-
-    def _incomplete(self) -> bool:
-        """Whether a part that the method reads is missing, or the parts do not fit together."""
-        votes, selector, stages = self.votes, self.selector, self.stages
-        if any(level.candidate >= len(level.counts) or level.n == 0 for level in votes):
-            return True
-        if self.method == "paper":  # a selector without bounds gets no votes
-            return selector is None or not selector.samples or selector.distance is None
-        if self.method == "sound":
-            return not (votes and selector and selector.samples and selector.levels)
-        if self.method != "cascade":
-            return not votes
-        if not votes or stages is None or len(stages.levels) != len(stages.thresholds):
-            return True
-        last = votes[-1].sigma
-        return last not in stages.levels or stages.levels.index(last) < len(votes) - 1
+    @property
+    def complete(self) -> bool:
+        """Whether every part that the method reads is there, and the parts fit together."""
+        counted = all(v.candidate < len(v.counts) and v.n > 0 for v in self.votes)
+        return counted and self.method in METHODS and METHODS[self.method].complete(self.evidence)
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,15 @@
 """What was observed of one image, and its arithmetic: votes of f, samples of h, the α ledger."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from varsmooth import bounds
 from varsmooth.cascade import Stages
-from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import require
 from varsmooth.selectors import Grid
 from varsmooth.types import Distance, NonNegative, Positive, Probability, Share
-
-Method = Literal["fixed", "sound", "cascade", "paper", "conditional"]
 
 
 @dataclass(frozen=True)
@@ -40,39 +35,6 @@ class Ledger:
     n_deploy: NonNegative = 0
     runner_up: bool = False
     anytime: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        method: Method,
-        alpha: float,
-        alpha_select: float = ALPHA_SELECT,
-        n_deploy: int = 0,
-        runner_up: bool = False,
-        anytime: bool = False,
-    ) -> "Ledger":
-        """How a certificate divides α, before anything is drawn.
-
-        sound: α − α_h for the votes, α_h for the selector, n_deploy draws in the deployed median.
-        paper: α at each level looked at and α_h besides: no total. Others: all of α for the votes.
-        """
-        check_probability("alpha", alpha)
-        require(
-            method != "cascade" or not runner_up,
-            "a cascade compares each class with its threshold, not with the runner-up; "
-            "leave out runner_up",
-        )
-        if method not in ("sound", "paper"):
-            return cls(alpha, alpha, runner_up=runner_up, anytime=anytime)
-        check_probability("alpha_select", alpha_select)
-        if method == "paper":
-            return cls(alpha, alpha, alpha_select, runner_up=runner_up)
-        require(
-            alpha_select < alpha,
-            f"alpha_select={alpha_select:g} is part of alpha={alpha:g} and must be smaller",
-        )
-        spent = (alpha - alpha_select, alpha_select, alpha_select if n_deploy else 0.0)
-        return cls(alpha, *spent, n_deploy, runner_up, anytime)
 
 
 def check_probability(name: str, value: float) -> None:
@@ -138,7 +100,7 @@ class SelectorEvidence:
     levels: tuple[Positive, ...] | None = None
     distance: Distance | None = None
 
-    def settle(self, raw: float) -> float:
+    def snap_to_grid(self, raw: float) -> float:
         """A raw level, clipped and snapped as deployed; levels are float32 numbers."""
         if self.levels is not None:
             return self.levels[bisect_left(Grid(self.levels).thresholds, raw)]
@@ -154,7 +116,7 @@ class SelectorEvidence:
     @property
     def median_level(self) -> float:
         """The median of the samples, clipped and snapped as deployed."""
-        return self.settle(self.median)
+        return self.snap_to_grid(self.median)
 
     def median_range(self, distance: float, alpha_select: float) -> tuple[float, float]:
         """Between which values the raw median stays for every ‖δ‖ ≤ distance.
@@ -174,7 +136,7 @@ class SelectorEvidence:
         assert self.distance is not None
         low, high = self.median_range(self.distance, ledger.alpha_select)
         between = [s for s in self.samples if low <= s <= high] if every_index else [self.median]
-        levels = sorted({self.settle(level) for level in (low, *between, high)})
+        levels = sorted({self.snap_to_grid(level) for level in (low, *between, high)})
         return levels if levels[0] > 0 and levels[-1] < float("inf") else []
 
     def entry_distances(self, ledger: Ledger) -> bounds.Floats:
@@ -194,41 +156,19 @@ class SelectorEvidence:
         order = np.argsort(distances, kind="stable")
         return [(float(distances[j]), self.levels[j]) for j in order]
 
-    def exhaustive_radius(self, ledger: Ledger, votes: Sequence[LevelVotes]) -> float:
-        """Theorem A: R̂ = min_j max(D̂_j, R̂_j) over every level of the grid, for one class ĉ."""
-        assert self.levels is not None
-        seen = {level.sigma: level.radius(ledger) for level in votes}
-        radii = [seen.get(sigma, -np.inf) for sigma in self.levels]
-        return float(np.maximum(self.entry_distances(ledger), radii).min())
 
-    def worst_radius(self, ledger: Ledger, votes: Sequence[LevelVotes]) -> float:
-        """The paper's rule: the worst radius over the levels looked at, capped at D.
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that the radius of one image follows from.
 
-        Nothing (−∞) if a level has another class or no majority, or if there are no votes because
-        the bound on the selector is infinite.
-        """
-        assert self.distance is not None
-        radii = [level.radius(ledger) for level in votes]
-        if len({level.candidate for level in votes}) != 1 or min(radii) <= 0:
-            return -np.inf
-        return min(*radii, self.distance)
-
-
-def stage_radii(ledger: Ledger, votes: Sequence[LevelVotes], stages: Stages) -> list[float]:
-    """X̂_1, …, X̂_{k−1} and Ĥ_k, for the class A of the votes; the last of them is stage k.
-
-    Theorem C: R̂ = min(Ĥ_k, min_{j<k} X̂_j). At x' nearer than R no stage j < k answers a class
-    other than A, and stage k, if it is reached, answers A. P(R̂ > R) ≤ α_c without a correction
-    for stages or classes: given (A, k), R is a minimum of fixed numbers, and only the bound of
-    the smallest can make R̂ too large.
+    Attributes:
+        ledger: How α was spent.
+        votes: Votes of f, at each level that was visited; of a cascade at the stages 1, …, k.
+        selector: What was seen of a median-smoothed selector.
+        stages: The cascade.
     """
-    a, anytime = ledger.alpha_class, ledger.anytime
-    *early, last = votes
-    *others, tau = stages.thresholds[: stages.levels.index(last.sigma) + 1]
-    if len(early) < len(others):
-        return [-np.inf]  # a stage without votes may answer anything
-    radii = [
-        float(bounds.exclusion_radius(v.runner_up, v.n, v.sigma, a, threshold, anytime))
-        for v, threshold in zip(early, others, strict=True)
-    ]
-    return [*radii, float(bounds.class_radius(last.top, last.n, last.sigma, a, tau, anytime))]
+
+    ledger: Ledger
+    votes: tuple[LevelVotes, ...]
+    selector: SelectorEvidence | None = None
+    stages: Stages | None = None

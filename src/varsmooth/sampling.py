@@ -1,24 +1,87 @@
 """The draws behind a certificate, each for one purpose and never reused."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from varsmooth._util.fingerprints import fingerprints
-from varsmooth.cascade import Stages
-from varsmooth.certificates import Certificate, Certificates
-from varsmooth.evidence import Ledger, LevelVotes, Method, SelectorEvidence
+from varsmooth import bounds
+from varsmooth.evidence import LevelVotes
 from varsmooth.noise import NoiseStream
-from varsmooth.selectors import MedianSelector, NoiseSelector
-from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_mode
+from varsmooth.selectors import MedianSelector
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
-T = TypeVar("T")
+EARLY_STOP_ERROR = 1e-6
+"""Probability that a plain majority that stopped early is not that of all n votes."""
 
-Ids = Sequence[int] | Tensor | None
-"""Names of the images' noise streams; 0, 1, … by default."""
+
+@dataclass
+class Stream:
+    """The votes of one image at one level, and the statement that a radius makes about them.
+
+    R ≥ r needs a success probability above p0(r), or an entry distance of the level of r or more.
+    A success is a vote for the candidate: p0 = Φ(r/s + Φ⁻¹(τ)). At a stage of a cascade that must
+    not return another class (excludes) it is a vote that does not go to the runner-up:
+    p0 = Φ(r/s − Φ⁻¹(τ)).
+
+    Attributes:
+        level: s, the noise level.
+        candidate: The class of the statement, chosen on other draws.
+        distance: No x' closer than this has the level.
+        planned: Votes to count, where their number is fixed beforehand.
+        votes: The votes so far.
+        proven: The largest radius that a look has shown here.
+        best: The votes at that look. All looks hold at once, so the best may be chosen afterwards.
+        promise: The radius that the most votes allowed should prove.
+    """
+
+    level: float
+    candidate: int
+    distance: float = 0.0
+    threshold: float = 0.5
+    excludes: bool = False
+    planned: int = 0
+    votes: LevelVotes | None = None
+    best: LevelVotes | None = None
+    proven: float = -math.inf
+    promise: float = math.inf
+
+    @property
+    def n(self) -> int:
+        return 0 if self.votes is None else self.votes.n
+
+    @property
+    def successes(self) -> int:
+        assert self.votes is not None
+        return self.votes.n - self.votes.runner_up if self.excludes else self.votes.top
+
+    def prove(self, radius: float) -> None:
+        """The votes so far show this radius."""
+        if self.best is None or radius > self.proven:
+            self.proven, self.best = radius, self.votes
+
+    @property
+    def radius(self) -> float:
+        """What is known of this level: no x' closer than this gets another class here."""
+        return max(self.distance, self.proven)
+
+    @property
+    def shift(self) -> float:
+        """Φ⁻¹(p0(0))."""
+        z = float(bounds.normal_quantile(self.threshold))
+        return -z if self.excludes else z
+
+    def p0(self, radius: float) -> float:
+        """The success probability above which the radius is at least this, here."""
+        p0 = float(bounds.normal_cdf(radius / self.level + self.shift))
+        return min(p0, math.nextafter(1.0, 0.0))  # r far beyond σ: no number of votes reaches it
+
+    def matters(self, radius: float) -> bool:
+        """Whether the level can be reached closer than the radius."""
+        return self.distance < radius or self.distance == 0
 
 
 @dataclass(frozen=True)
@@ -34,44 +97,23 @@ class Sampler:
     batch_size: int | None
 
     @property
-    def everyone(self) -> Sequence[int]:
+    def rows(self) -> Sequence[int]:
+        """All rows of the batch."""
         return range(len(self.x))
-
-    @property
-    def selector(self) -> MedianSelector:
-        assert isinstance(self.g.selector, MedianSelector)
-        return self.g.selector
 
     def chosen_levels(self) -> list[float]:
         """σ as a deployed prediction chooses it."""
-        assert isinstance(self.g.selector, NoiseSelector)
         with evaluation_mode(self.g), torch.no_grad():
             levels: list[float] = self.g.selector(self.x, self.noise, self.batch_size).tolist()
         return levels
 
-    def nominal_levels(self, n0: int) -> list[float]:
-        """The level around which to certify, from n0 selection draws of the selector."""
-        raw = self._raw_levels(n0, "level-selection")
-        levels: list[float] = self.selector.settle(raw.median(dim=1).values).tolist()
-        return levels
-
-    def selector_evidence(
-        self, n: int, distance: float | None = None
-    ) -> tuple[SelectorEvidence, ...]:
-        """n fresh samples of h(x+ε) per image, ascending."""
-        samples = self._raw_levels(n, "selector-bounds").sort(dim=1).values
-        selector = self.selector
-        levels = None if selector.grid is None else selector.grid.levels
-        sigma_m = float(torch.tensor(selector.sigma_m, dtype=self.x.dtype))  # as it is applied
-        return tuple(
-            SelectorEvidence(tuple(row), sigma_m, selector.clip, levels, distance)
-            for row in samples.tolist()
-        )
-
-    def _raw_levels(self, n: int, purpose: str) -> Tensor:
-        selector, x = self.selector, self.x
+    def selector_samples(self, sigma: float, n: int, purpose: str) -> Tensor:
+        """h(x+ε_k), ε_k ~ N(0, σ² I), k < n: raw levels (B, n)."""
+        selector = cast(MedianSelector, self.g.selector)
         with evaluation_mode(self.g), torch.no_grad():
-            return selector.samples(x, selector.sigma_m, n, self.noise, purpose, self.batch_size)
+            args = (self.x, sigma, n, self.noise, purpose, self.batch_size)
+            samples: Tensor = selector.samples(*args)
+        return samples
 
     def candidates(self, rows: Sequence[int], levels: Sequence[float], n0: int) -> list[int]:
         """The class most of n0 selection draws name, at one level per row."""
@@ -82,15 +124,15 @@ class Sampler:
     def votes(
         self, at: Mapping[int, tuple[float, int]], n: int, start: int = 0, purpose: str = "votes"
     ) -> dict[int, LevelVotes]:
-        """Draws start..n-1 of some rows, each at its own level and for its own candidate.
+        """Draws start..n-1 of some rows, each at its own (level, candidate).
 
         Levels share their noise, rows never do.
         """
         counts = self.counts(list(at), [level for level, _ in at.values()], n, purpose, start)
         classes = counts.shape[1] - (self.g.gate is not None)
         return {
-            row: LevelVotes(*asked, tuple(found[:classes]), sum(found[classes:]))
-            for (row, asked), found in zip(at.items(), counts.tolist(), strict=True)
+            row: LevelVotes(level, candidate, tuple(votes[:classes]), sum(votes[classes:]))
+            for (row, (level, candidate)), votes in zip(at.items(), counts.tolist(), strict=True)
         }
 
     def counts(
@@ -111,51 +153,35 @@ class Sampler:
             batch_size=self.batch_size,
         )
 
-    def certificates(
-        self,
-        method: Method,
-        ledger: Ledger,
-        votes: Sequence[Sequence[LevelVotes]],
-        sigma: Sequence[float],
-        samples: Sequence[int],
-        selector: Sequence[SelectorEvidence] | None = None,
-        stages: Stages | None = None,
-    ) -> Certificates:
-        """The certificates that follow from each image's evidence, with their origin."""
-        origin: dict[str, Any] = {
-            "seed": self.noise.seed,
-            "settings": {**self.g.selector.describe(), "lattice": self.g.lattice},
-            "fingerprints": fingerprints(self.g),
-        }
-        found = [
-            Certificate.derive(
-                method,
-                ledger,
-                votes[i],
-                selector[i] if selector else None,
-                stages,
-                sigma=sigma[i],
-                id=self.noise.ids[i],
-                samples=samples[i],
-                **origin,
-            )
-            for i in self.everyone
-        ]
-        return Certificates(tuple(found))
+    def majority_counts(self, levels: Sequence[float], n: int) -> Tensor:
+        """The first of n votes of each image, until the majority of all n is known: (B, classes).
+
+        It is known if the rest cannot change it, or hardly: suppose that the majority of all n is
+        for c. Their order is random, so that among the votes for c and another class those for the
+        other one lead by chance, P ≤ P(Bin(a + b, ½) ≥ a). EARLY_STOP_ERROR is shared among the
+        other classes and the looks.
+        """
+        looks, waiting, done, total = _looks(n), list(self.rows), 0, torch.empty(0)
+        for end in looks:
+            cast = self.counts(waiting, [levels[i] for i in waiting], end, "predict", done)
+            if done == 0:
+                total = torch.zeros_like(cast)
+            total[waiting] += cast
+            top, runner_up = total[waiting].topk(2, dim=1).values.T.cpu().numpy()
+            error = bounds.lead_probability(top, runner_up)
+            decided = error <= EARLY_STOP_ERROR / (len(looks) * (total.shape[1] - 1))
+            decided |= top - runner_up > n - end
+            waiting, done = [i for i, known in zip(waiting, decided, strict=True) if not known], end
+            if not waiting:
+                break
+        return total
 
 
-def image_by_image(function: Callable[..., Sequence[T]], given: dict[str, Any]) -> tuple[T, ...]:
-    """The results of `function`, called with `given`, for one image after the other, with a bar.
+def _looks(n: int) -> list[int]:
+    """After how many votes a majority of n is looked at: 32, 48, 64, 96, 128, 192, … and n.
 
-    Noise depends on seed and id alone, so the results are those of one call.
+    >>> _looks(200)
+    [32, 48, 64, 96, 128, 192, 200]
     """
-    from tqdm import tqdm
-
-    g, x = given["g"], given["x"]
-    check_smoothed(g, x)
-    noise = g.noise(len(x), given["seed"], given["ids"])
-    given = {**given, "seed": noise.seed, "progress": False}
-    found: list[T] = []
-    for i in tqdm(range(len(x)), desc=function.__name__, unit="image"):
-        found += function(**given | {"x": x[i : i + 1], "ids": [noise.ids[i]]})
-    return tuple(found)
+    ends = sorted(32 * 2**k + 16 * 2**k * half for k in range(n.bit_length()) for half in (0, 1))
+    return [*(end for end in ends if end < n), n]

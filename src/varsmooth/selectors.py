@@ -1,4 +1,4 @@
-"""Who chooses the noise level: a constant, a network h, or a protected h.
+"""Noise-level selectors: a constant, a network h, or a protected h.
 
 A selector maps images (B,C,H,W) to noise levels σ (B,). Fixed smoothing is not a special case
 anywhere: it is the selector that ignores its input.
@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +21,18 @@ from varsmooth.defaults import N_SELECT
 from varsmooth.errors import answer, check_sigma, require
 from varsmooth.noise import NoiseStream
 
+Scores = Callable[[Tensor], Tensor]
+"""Levels σ (B,) → soft scores (B, classes) of the images at hand."""
+
 
 class NoiseSelector(nn.Module, ABC):
-    """Images (B,C,H,W) → σ (B,), positive, in pixel units of [0,1]."""
+    """Images (B,C,H,W) → σ (B,), positive, in pixel units of [0,1].
+
+    Attributes:
+        gate: Turns votes into "pass" votes; only a cascade has one.
+    """
+
+    gate = None
 
     @abstractmethod
     def respond(self, x: Tensor) -> Tensor:
@@ -43,6 +53,19 @@ class NoiseSelector(nn.Module, ABC):
 
     def _level(self, x: Tensor, noise: NoiseStream, batch_size: int | None) -> Tensor:
         return self.respond(x)
+
+    def soft_scores(self, x: Tensor, noise: NoiseStream, scores: Scores) -> Tensor:
+        """Soft scores (B, classes) of x under the level that this selector chooses."""
+        return scores(self(x, noise))
+
+    @property
+    def possible_levels(self) -> tuple[float, ...]:
+        """Every level that an image may get, ascending; empty where any level is possible."""
+        return ()
+
+    def with_draws(self, n: int) -> "NoiseSelector":
+        """The same selector with n draws behind a median, where it takes one."""
+        return self
 
     def samples(
         self,
@@ -80,6 +103,10 @@ class FixedSelector(NoiseSelector):
 
     def describe(self) -> dict[str, Any]:
         return {"selector": "fixed", "sigma": self.sigma}
+
+    @property
+    def possible_levels(self) -> tuple[float, ...]:
+        return (self.sigma,)
 
 
 class LearnedSelector(NoiseSelector):
@@ -174,12 +201,11 @@ class MedianSelector(NoiseSelector):
         )
         self.n, self.clip = n, check_clip(clip)
         self.grid = None if levels is None else Grid.make(levels, self.clip)
-        self.covered: tuple[int, float] | None = None  # (N_p, α_p) of the last radii, for `predict`
 
     def respond(self, x: Tensor) -> Tensor:
         return self.selector.respond(x)
 
-    def settle(self, raw: Tensor) -> Tensor:
+    def snap_to_grid(self, raw: Tensor) -> Tensor:
         """Clip and snap raw levels; monotone, so it commutes with the median."""
         if self.grid is not None:  # it has no level that the clip excludes
             return self.grid.snap(raw)
@@ -191,7 +217,7 @@ class MedianSelector(NoiseSelector):
             level, draw = raw.median(dim=1)
         if torch.is_grad_enabled():
             level = self._respond_again(x, draw, noise, batch_size)
-        return self.settle(level)
+        return self.snap_to_grid(level)
 
     def _respond_again(
         self, x: Tensor, draw: Tensor, noise: NoiseStream, batch_size: int | None
@@ -207,6 +233,15 @@ class MedianSelector(NoiseSelector):
             chosen.append(noise.perturb(x[rows[mine]], level[rows[mine]], epsilon[mine]))
             done += len(rows)
         return self.respond(torch.cat(chosen))
+
+    @property
+    def possible_levels(self) -> tuple[float, ...]:
+        return () if self.grid is None else self.grid.levels
+
+    def with_draws(self, n: int) -> "MedianSelector":
+        selector = copy(self)
+        selector.n = n
+        return selector
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -1,198 +1,161 @@
-"""certify_at and certify_until: certificates with as few votes as the answer needs."""
+"""Votes that are looked at as they come: what they prove, when to stop, when to give up."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import ArrayLike
 
 from varsmooth import bounds
-from varsmooth.cascade import CascadeSelector, Plan, Stages
-from varsmooth.certificates import Certificates, Decision, Decisions, Reason
-from varsmooth.certification import begin, cascade_plans, check_method, select
-from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_MAX, N_SELECT
-from varsmooth.errors import check_counts, require
-from varsmooth.evidence import Ledger, Method
-from varsmooth.rounding import rounded
-from varsmooth.sampling import Ids, Sampler
-from varsmooth.selectors import FixedSelector
-from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
-from varsmooth.voting import Stream, Voting
+from varsmooth.bounds import Floats
+from varsmooth.certificates import Reason
+from varsmooth.evidence import Ledger, LevelVotes
+from varsmooth.methods.base import Selection
+from varsmooth.noise import CHUNK
+from varsmooth.sampling import Sampler, Stream
+
+GIVE_UP = 0.03
+"""The chance of a "yes" below which voting ends. It costs power, never the guarantee; what it
+saves is in benchmarks/README.md."""
 
 
-def certify_at(
-    g: SmoothedClassifier,
-    x: Tensor,
-    radius: float | Sequence[float],
-    *,
-    alpha: float = ALPHA,
-    n0: int = N0,
-    n_max: int = N_MAX,
-    n_select: int = N_SELECT,
-    alpha_select: float = ALPHA_SELECT,
-    method: Literal["sound", "conditional"] = "sound",
-    band: bool = True,
-    seed: int | None = None,
-    ids: Ids = None,
-    batch_size: int | None = None,
-    undecided: Callable[[int], None] | None = None,
-) -> Decisions:
-    """Decide for every image which of the radii can be certified, with few votes.
+@dataclass(frozen=True)
+class Voting:
+    """Votes of a batch of images, in streams: one for each level of an image that may matter.
 
-    At level σ the hypothesis p ≤ Φ(r/σ) is tested by an e-process (`bounds.log_e_value`), which
-    may be checked after every vote: certify as soon as E ≥ 1/α. With a grid, every level with
-    D̂_j < r must pass at α − alpha_select. With a cascade, stage k must show
-    `p_k(A) > Φ(r/s_k + Φ⁻¹(τ_k))`, and every earlier one `p_j(c) < Φ(Φ⁻¹(τ_j) − r/s_j)` for all
-    c ≠ A. Several radii are tested in ascending order on the same votes until one fails.
+    The bounds of each stream fail with probability ≤ α_c, at all looks together.
 
-    α covers all of an image's radii together, with no correction for their number, nor for that
-    of levels: P(the largest certified one exceeds the true radius) ≤ α. It also covers
-    `Decision.certificate.radius`, all that the votes prove, which is at least as large.
-
-    A "no" comes when an upper confidence bound rules a "yes" out, when the votes left up to
-    n_max, as predicted from those seen, would certify with a chance below 3 %, or after n_max
-    votes at a level. Arguments not listed are those of `certify`.
-
-    Args:
-        g: The smoothed classifier.
-        x: Images (B,C,H,W) in [0,1].
-        radius: r ≥ 0, or several; 0 asks whether anything can be certified.
-        n_max: Most votes at a level.
-        undecided: Called after every look with the number of images that are still undecided.
-
-    Returns:
-        One `Decision` per image.
+    Attributes:
+        selection: What the selection draws fixed.
+        n_max: The most votes of a stream.
     """
-    radii = _check_radii(radius)
-    check_method(method)
-    begun = begin(g, x, method, alpha, alpha_select, band, seed, ids, batch_size, anytime=True)
-    voting = _choose(*begun, n0, n_max, n_select, radii[0])
-    with evaluation_mode(g):  # once for all the looks
-        reached, reasons = _reach(voting, radii, undecided)
-    rows = zip(voting.certificates(), reached, reasons, strict=True)
-    return Decisions(tuple(Decision(one, radii, count, why) for one, count, why in rows))
+
+    ledger: Ledger
+    sampler: Sampler
+    selection: Selection
+    n_max: int
+
+    @property
+    def streams(self) -> Sequence[Sequence[Stream]]:
+        """In the order of visiting: of a cascade the answering stage first, it fails most often."""
+        streams = self.selection.streams
+        return streams if self.selection.stages is None else [row[::-1] for row in streams]
+
+    def best_votes(self) -> list[list[LevelVotes]]:
+        """The votes of each stream at its best look."""
+        voted = [[s for s in row if s.votes is not None] for row in self.selection.streams]
+        self.measure([stream for row in voted for stream in row])
+        return [[s.best for s in row if s.best is not None] for row in voted]
+
+    def samples(self) -> list[int]:
+        """All noisy images shown to f, for each image."""
+        rows = zip(self.selection.draws, self.selection.streams, strict=True)
+        return [n + sum(stream.n for stream in row) for n, row in rows]
+
+    def draw(self, chosen: dict[int, Stream]) -> None:
+        """Votes up to the next look, for one stream of each row; equal looks share batches."""
+        looks: dict[int, list[int]] = {}
+        for row, stream in chosen.items():
+            looks.setdefault(stream.n, []).append(row)
+        for start, rows in looks.items():
+            at = {row: (chosen[row].level, chosen[row].candidate) for row in rows}
+            for row, more in self.sampler.votes(at, next_look(start, self.n_max), start).items():
+                stream = chosen[row]
+                stream.votes = more if stream.votes is None else stream.votes.add(more)
+
+    def verdicts(self, streams: Sequence[Stream], radii: Sequence[float]) -> list[Reason | None]:
+        """What the votes of each stream say about its radius; None: go on voting.
+
+        certified: E ≥ 1/a. futile: an upper confidence bound rules that out, or the votes left up
+        to n_max, as predicted from those seen, would certify with a chance below GIVE_UP.
+        """
+        n, top = self._counts(streams)
+        p0 = np.array([s.p0(r) for s, r in zip(streams, radii, strict=True)])
+        goal = -math.log(self.ledger.alpha_class)
+        certified = bounds.log_e_value(top, n, p0) >= goal
+        needed = np.array([votes_needed(self.n_max, p, goal) for p in p0.tolist()])
+        hopeless = chance_of(needed, self.n_max, top, n) < GIVE_UP
+        unlikely = bounds.clopper_pearson_upper(top, n, self.ledger.alpha_class) < p0
+        rows = zip(certified, unlikely | hopeless, n >= self.n_max, strict=True)
+        return [
+            "certified" if yes else "undecided" if end else "futile" if no else None
+            for yes, no, end in rows
+        ]
+
+    def measure(self, streams: Sequence[Stream]) -> None:
+        """What radius the votes of each stream prove so far."""
+        n, top = self._counts(streams)
+        for stream, radius in zip(streams, self._radii(streams, top, n), strict=True):
+            stream.prove(radius)
+
+    def predict(self, streams: Sequence[Stream]) -> None:
+        """What radius n_max votes should prove, by the mean of the successes (`chance_of`)."""
+        n, top = self._counts(streams)
+        expected = top + (self.n_max - n) * (0.5 + top) / (n + 1)
+        of = np.full_like(n, self.n_max)
+        for stream, radius in zip(streams, self._radii(streams, expected, of), strict=True):
+            stream.promise = radius
+
+    def _radii(self, streams: Sequence[Stream], top: Floats, n: Floats) -> list[float]:
+        """The radius r with p0(r) = the bound from `top` successes in n votes, per stream."""
+        level = np.array([stream.level for stream in streams])
+        shift = np.array([stream.shift for stream in streams])
+        quantile = bounds.normal_quantile(bounds.anytime_lower(top, n, self.ledger.alpha_class))
+        radii: list[float] = (level * (quantile - shift)).tolist()
+        return radii
+
+    @staticmethod
+    def _counts(streams: Sequence[Stream]) -> tuple[Floats, Floats]:
+        """(votes, successes) of each stream."""
+        n = np.array([stream.n for stream in streams], dtype=np.float64)
+        return n, np.array([stream.successes for stream in streams], dtype=np.float64)
 
 
-def certify_until(
-    g: SmoothedClassifier,
-    x: Tensor,
-    tolerance: float = 0.05,
-    *,
-    at: float | Sequence[float] = 0.0,
-    alpha: float = ALPHA,
-    n0: int = N0,
-    n_max: int = N_MAX,
-    n_select: int = N_SELECT,
-    alpha_select: float = ALPHA_SELECT,
-    method: Literal["sound", "conditional"] = "sound",
-    band: bool = True,
-    seed: int | None = None,
-    ids: Ids = None,
-    batch_size: int | None = None,
-    undecided: Callable[[int], None] | None = None,
-) -> Certificates:
-    """A class and a radius for every image, with votes until more would not raise it by much.
+@lru_cache(maxsize=10_000)
+def votes_needed(n: int, p0: float, goal: float) -> int:
+    """The fewest of n votes whose log E against p ≤ p0 reaches the goal; n + 1 if none does."""
+    counts = range(math.ceil(n * p0), n + 1)  # below p0 n they are no evidence
+    first = bisect_left(counts, goal, key=lambda top: float(bounds.log_e_value(top, n, p0)))
+    return counts.start + first
 
-    As `certify`, with a bound that holds after every vote (`bounds.anytime_lower`) in place of
-    Clopper–Pearson's: P(R exceeds the true radius) ≤ α per image, whenever the votes stop. They
-    stop when R is at least 1 − tolerance times the radius that n_max votes would give, as
-    predicted from those seen; when R is below one of the radii `at` and the next of them is out of
-    reach; or after n_max votes at the level that limits R. Arguments not listed are those of
-    `certify_at`.
 
-    Args:
-        g: The smoothed classifier.
-        x: Images (B,C,H,W) in [0,1].
-        tolerance: The share of the radius to forgo, between 0 and 1.
-        at: Radii that matter; by default, whether there is one at all.
+def chance_of(needed: ArrayLike, n_max: int, top: ArrayLike, n: ArrayLike) -> Floats:
+    """P(at least `needed` of n_max votes | `top` of the first n), as a Bayesian predicts it.
 
-    Returns:
-        One `Certificate` per image.
+    p ~ Beta(½ + top, ½ + n − top), and the rest = n_max − n votes are binomial: those for the
+    candidate have the mean rest · p̂, p̂ = (½ + top)/(n + 1), and the variance
+    rest · p̂ (1 − p̂) (n + 1 + rest)/(n + 2). Normal approximation; exactly 0 where even all of
+    them are too few.
     """
-    require(0 < tolerance < 1, f"tolerance must lie between 0 and 1, not {tolerance}")
-    radii = (0.0, *_check_radii(at))
-    check_method(method)
-    begun = begin(g, x, method, alpha, alpha_select, band, seed, ids, batch_size, anytime=True)
-    voting = _choose(*begun, n0, n_max, n_select)
-    with evaluation_mode(g):
-        _settle(voting, tolerance, radii, undecided)
-    return voting.certificates()
+    needed, top, n = (np.asarray(value, dtype=np.float64) for value in (needed, top, n))
+    rest, p = n_max - n, (0.5 + top) / (n + 1)
+    spread = np.sqrt(rest * p * (1 - p) * (n + 1 + rest) / (n + 2))
+    missing = needed - top
+    with np.errstate(divide="ignore", invalid="ignore"):  # no votes left, no spread
+        chance = bounds.normal_cdf((rest * p - missing + 0.5) / spread)
+    return np.where(missing > rest, 0.0, chance)
 
 
-def _check_radii(radius: Any) -> tuple[float, ...]:
-    """The radii in ascending order, none twice."""
-    several = isinstance(radius, Iterable) and not isinstance(radius, str)
-    listed = list(radius) if several else [radius]
-    require(len(listed) > 0, "give at least one radius")
-    for r in listed:
-        number = hasattr(r, "__float__")
-        require(number and 0 <= r < math.inf, f"radius must be ≥ 0 and finite, not {r!r}")
-    return tuple(sorted({float(r) for r in listed}))
+def next_look(n: int, n_max: int) -> int:
+    """When to look again after n votes: CHUNK later at first, later after an eighth more."""
+    return min(n + max(1, n // (8 * CHUNK)) * CHUNK, n_max)
 
 
-def _choose(
-    kind: Method,
-    ledger: Ledger,
-    sampler: Sampler,
-    n0: int,
-    n_max: int,
-    n_select: int,
-    smallest: float = 0.0,
-) -> Voting:
-    """Selection draws: the levels and the class of every image, if the smallest radius can be."""
-    check_counts(n0=n0, n_max=n_max, n_select=n_select)
-    a = ledger.alpha_class
-    require(
-        bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(a)),
-        f"at alpha={ledger.alpha:g} even n_max={n_max} unanimous votes certify nothing; raise it",
-    )
-    selector = sampler.g.selector
-    if isinstance(selector, CascadeSelector):
-        stages = selector.stages
-    elif isinstance(selector, FixedSelector):
-        stages = Stages((selector.sigma,), (0.5,))
-    if kind in ("cascade", "fixed"):
-        best = bounds.class_radius(n_max, n_max, stages.levels, a, stages.thresholds, anytime=True)
-        ceiling = float(best.max())
-        require(
-            smallest <= ceiling,
-            f"at alpha={ledger.alpha:g} the largest radius that n_max={n_max} votes can certify "
-            f"is {rounded(ceiling)}, not {smallest:g}; raise n_max, or ask for a smaller radius",
-        )
-    if kind == "cascade":
-        plans, drawn = cascade_plans(sampler, stages, a, n0, n_max)
-        streams = [_of_cascade(plan, stages) for plan in plans]
-        sigma = [stages.levels[plan.stage] for plan in plans]
-        return Voting(kind, ledger, sampler, streams, n_max, sigma, drawn, stages=stages)
-    chosen = select(kind, ledger, sampler, n0, n_select)
-    streams = [
-        [Stream(level, candidate, distance) for distance, level in visits]
-        for candidate, visits in zip(chosen.candidates, chosen.visits, strict=True)
-    ]
-    drawn = [n0] * len(streams)
-    return Voting(kind, ledger, sampler, streams, n_max, chosen.sigma, drawn, chosen.selector)
-
-
-def _of_cascade(plan: Plan, stages: Stages) -> list[Stream]:
-    """The stages up to the answering one, which comes first because it fails most often."""
-    levels, taus = stages.levels, stages.thresholds
-    return [
-        Stream(levels[j], plan.candidate, threshold=taus[j], excludes=j != plan.stage)
-        for j in reversed(range(len(plan.votes)))
-    ]
-
-
-def _reach(
+def reach_radii(
     voting: Voting, radii: Sequence[float], undecided: Callable[[int], None] | None
 ) -> tuple[list[int], list[Reason]]:
     """Vote until it is known how many of the radii each image reaches, and why not the next."""
-    reached = [0 for _ in voting.streams]
-    reasons: list[Reason] = ["certified" for _ in voting.streams]
+    streams = voting.streams
+    reached = [0 for _ in streams]
+    reasons: list[Reason] = ["certified" for _ in streams]
 
     def next_stream(row: int) -> Stream | None:
         """The first stream that the smallest radius still waits for; None: all are reached."""
         for radius in radii[reached[row] :]:
-            for stream in voting.streams[row]:
+            for stream in streams[row]:
                 if stream.matters(radius) and stream.proven < radius:
                     return stream
             reached[row] += 1
@@ -204,10 +167,10 @@ def _reach(
         while todo:  # the votes for one radius may suffice for the next
             chosen = {row: s for row in todo if (s := next_stream(row)) is not None}
             drawing |= {row: s for row, s in chosen.items() if s.votes is None}
-            asked = {row: s for row, s in chosen.items() if s.votes is not None}
-            verdicts = voting.verdicts(list(asked.values()), [radii[reached[row]] for row in asked])
+            voted = {row: s for row, s in chosen.items() if s.votes is not None}
+            verdicts = voting.verdicts(list(voted.values()), [radii[reached[row]] for row in voted])
             todo = []
-            for (row, stream), verdict in zip(asked.items(), verdicts, strict=True):
+            for (row, stream), verdict in zip(voted.items(), verdicts, strict=True):
                 if verdict == "certified":
                     stream.prove(radii[reached[row]])
                     todo.append(row)
@@ -222,14 +185,15 @@ def _reach(
     return reached, reasons
 
 
-def _settle(
+def vote_until_close(
     voting: Voting,
     tolerance: float,
     radii: Sequence[float],
     undecided: Callable[[int], None] | None,
 ) -> None:
     """Vote at the level that limits an image's radius until more votes would not raise it much."""
-    drawing = {row: streams[0] for row, streams in enumerate(voting.streams)}
+    streams = voting.streams
+    drawing = {row: first for row, (first, *_) in enumerate(streams)}
     while drawing:
         voting.draw(drawing)
         voting.measure(list(drawing.values()))
@@ -237,7 +201,7 @@ def _settle(
         drawing = {
             row: stream
             for row in drawing
-            if (stream := _limiting(voting.streams[row], tolerance)) is not None
+            if (stream := _limiting(streams[row], tolerance)) is not None
             and stream.n < voting.n_max
         }
         aims = {
@@ -245,9 +209,9 @@ def _settle(
             for row, stream in drawing.items()
             if stream.votes is not None
         }
-        asked = {row: aim for row, aim in aims.items() if aim is not None}
-        verdicts = voting.verdicts([drawing[row] for row in asked], list(asked.values()))
-        for row, verdict in zip(asked, verdicts, strict=True):
+        aimed = {row: aim for row, aim in aims.items() if aim is not None}
+        verdicts = voting.verdicts([drawing[row] for row in aimed], list(aimed.values()))
+        for row, verdict in zip(aimed, verdicts, strict=True):
             if verdict == "futile":
                 del drawing[row]
         if undecided is not None:

@@ -13,7 +13,7 @@ from varsmooth.noise import CHUNK, NoiseStream
 from varsmooth.selectors import NoiseSelector, check_levels
 
 Selector = NoiseSelector | CascadeSelector
-"""Who chooses σ: a function of the image, or the votes of f."""
+"""A noise-level selector: a function of the image, or the votes of f."""
 
 RETURNED_NAN = "the classifier returned NaN; check its weights and its input"
 
@@ -28,7 +28,7 @@ class SmoothedClassifier(nn.Module):
         classifier: f, images (B,C,H,W) in [0,1] → logits (B, classes), or an object with `.logits`.
             Normalisation belongs inside it, so that σ is in pixel units. If it has the attribute
             `conditional = True`, it is called as classifier(x, sigma) with sigma (B,).
-        selector: Who chooses σ.
+        selector: The noise-level selector.
         samples: Noisy copies behind the soft scores, see `forward`.
         temperature: τ of the soft scores.
         lattice: Add noise on the lattice of 8-bit images, exact in floating point; the images must
@@ -94,7 +94,7 @@ class SmoothedClassifier(nn.Module):
     @property
     def gate(self) -> Gate | None:
         """What turns votes into "pass" votes; only a cascade has one."""
-        return self.selector.gate if isinstance(self.selector, CascadeSelector) else None
+        return self.selector.gate
 
     def logits(self, z: Tensor, sigma: Tensor) -> Tensor:
         """f at noisy images z (M,C,H,W) whose noise has the levels sigma (M,) → (M, classes)."""
@@ -128,18 +128,12 @@ class SmoothedClassifier(nn.Module):
         loss or attack (its softmax is the mean probability). τ → 0 approaches the vote. Of a
         cascade, the log of the soft mixture of its stages, see `CascadeSelector.mix`.
         """
-        noise = noise or self.noise(len(x))
-        if isinstance(self.selector, CascadeSelector):
-            stages = [
-                self.scores(x, x.new_full((len(x),), level), noise).exp()
-                for level in self.selector.stages.levels
-            ]
-            return self.selector.mix(stages).clamp_min(1e-30).log()
-        return self.scores(x, self.selector(x, noise), noise)
+        stream = noise or self.noise(len(x))
+        return self.selector.soft_scores(x, stream, lambda sigma: self.scores(x, sigma, stream))
 
     def scores(self, x: Tensor, sigma: Tensor, noise: NoiseStream) -> Tensor:
         """The soft scores at given levels sigma (B,); a gate weighs each draw by how it stays."""
-        found = []
+        draws = []
         for rows, epsilon in noise.batches(x, "soft", self.samples):
             z = noise.perturb(x[rows], sigma[rows], epsilon)
             logits = self.logits(z, sigma[rows])
@@ -147,8 +141,8 @@ class SmoothedClassifier(nn.Module):
             if self.gate is not None:
                 stay = self.gate_scores(z, logits, sigma[rows]) / SOFTNESS
                 scores = scores + nn.functional.logsigmoid(stay)[:, None]
-            found.append(scores)
-        per_image = torch.cat(found).view(len(x), self.samples, -1)  # (B, S, classes)
+            draws.append(scores)
+        per_image = torch.cat(draws).view(len(x), self.samples, -1)  # (B, S, classes)
         return per_image.logsumexp(dim=1) - math.log(self.samples)
 
     def votes(
@@ -186,10 +180,6 @@ class SmoothedClassifier(nn.Module):
         noise = noise or self.noise(len(x))
         with evaluation_mode(self), torch.no_grad():
             if sigma is None:
-                require(
-                    isinstance(self.selector, NoiseSelector),
-                    "a cascade votes at every stage; give sigma, or call predict",
-                )
                 sigma = self.selector(x, noise, batch_size)
             sigma, counts = check_levels(sigma).to(x), torch.empty(0)
             unclear = torch.zeros((), dtype=torch.bool, device=x.device)  # read once, not per batch

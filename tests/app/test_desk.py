@@ -15,6 +15,7 @@ from PIL import Image
 
 from tests.app.conftest import body
 from tests.small_models import QUICK, run, write_pair
+from varsmooth.api import predict
 from varsmooth.app import drawings, views, work
 from varsmooth.app.desk import Desk
 from varsmooth.app.knobs import Knobs, Smoothers
@@ -26,12 +27,11 @@ from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import VarsmoothError
-from varsmooth.evidence import stage_radii
+from varsmooth.methods.cascade import stage_radii
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part, describe
 from varsmooth.models.networks import build
 from varsmooth.models.settings import TunedStages
-from varsmooth.prediction import predict
 from varsmooth.rounding import rounded
 
 
@@ -149,7 +149,7 @@ def test_the_stages_of_a_cascade_are_rows(model: Smoothers, image: ImageDataset)
     """R is the least of H at the stage that answers and X at the stages before it."""
     found = work.certify_each_way(model, image, few(model), seed=1)["cascade"]
     assert found.stages is not None
-    radii = stage_radii(found.ledger, found.votes, found.stages)
+    radii = stage_radii(found.evidence)
     assert found.radius == max(0.0, min(radii))
     shown = views.parts.construction(found)
     assert shown.count("<tr>") == 1 + len(found.stages) + 1

@@ -15,11 +15,11 @@ from tests.small_models import FALSE_LEVEL, QUICK, run, table, write_pair
 from varsmooth import (
     FixedSelector,
     SmoothedClassifier,
+    api,
     certify,
     load,
     load_dataset,
     predict,
-    sequential,
 )
 from varsmooth._util.fingerprints import fingerprint
 from varsmooth.evaluation import certify as certify_module
@@ -258,10 +258,13 @@ def test_attacks(model: Path, tmp_path: Path) -> None:
             assert row["counts"][said] < row["clean_counts"][said] - 10
     (tmp_path / "strong" / "rows-00000.jsonl").unlink()  # again, and one block at a time
     assert run(command, model, "--out", tmp_path / "strong") == 0
-    assert table(tmp_path / "strong") == rows
+    again = table(tmp_path / "strong")
+    norms = [[row.pop("norm") for row in one] for one in (again, rows)]
+    assert again == rows
+    assert norms[0] == pytest.approx(norms[1], rel=1e-6)  # gradients differ in the last bits
     weak = command.replace("--save-images true", "--kind weak")
     assert run(weak, model, "--out", tmp_path / "weak") == 0
-    assert [row["norm"] for row in table(tmp_path / "weak")] != [row["norm"] for row in rows]
+    assert [row["norm"] for row in table(tmp_path / "weak")] != norms[1]
 
 
 def test_only_what_is_right_is_attacked(model: Path, tmp_path: Path) -> None:
@@ -474,7 +477,7 @@ def test_an_interruption_says_what_is_saved(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A block that votes together is recorded whole; the images of half a block are done again."""
-    original, calls = sequential.certify_at, list[int]()
+    original, calls = api.certify_at, list[int]()
 
     def certify_at(*given: Any, **asked: Any) -> Any:
         calls.append(1)

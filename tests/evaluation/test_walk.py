@@ -42,5 +42,5 @@ def test_an_image_passes_through_few_files(votes: str, most: int, tmp_path: Path
     """With a selector that has a network of its own; votes that stop early add three files."""
     words = f"certify --model cifar10-0.25 {votes} --n-select 61 --n-median 21 --subset 0:1"
     found = files_of_an_image(f"{words} --out {tmp_path}")
-    assert {"smoothing.py", "certification.py", "runs/records.py"} <= found
+    assert {"smoothing.py", "api.py", "evaluation/records.py"} <= found
     assert len(found) <= most, sorted(found)

@@ -5,13 +5,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from varsmooth.cascade import CascadeSelector
 from varsmooth.errors import explained, require
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
 from varsmooth.models.descriptions import Description
 from varsmooth.models.loading import smoothed
 from varsmooth.models.settings import Settings
-from varsmooth.selectors import FixedSelector, MedianSelector
 from varsmooth.smoothing import SmoothedClassifier
 
 LEVELS = 12  # of the grid between the clip bounds, where a model recommends none
@@ -111,12 +109,7 @@ def knobs_for(about: Description) -> dict[str, Knob]:
 
 def levels_of(g: SmoothedClassifier) -> tuple[float, ...]:
     """The noise levels that an image may get from g, ascending."""
-    selector = g.selector
-    if isinstance(selector, CascadeSelector):
-        return tuple(sorted(selector.stages.levels))
-    grid = selector.grid if isinstance(selector, MedianSelector) else None
-    fixed = (selector.sigma,) if isinstance(selector, FixedSelector) else ()
-    return fixed if grid is None else grid.levels
+    return g.selector.possible_levels
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from varsmooth.evaluation.report import figures, pages, statements
 from varsmooth.evaluation.report.gallery import images_of
 from varsmooth.evaluation.report.outcomes import Outcomes, outcome
 from varsmooth.evaluation.report.statistics import reach
-from varsmooth.evidence import stage_radii
+from varsmooth.methods.cascade import stage_radii
 
 EVERYTHING = "all"
 LINES = 100  # of the table, shown at a time

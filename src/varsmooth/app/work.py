@@ -12,16 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from varsmooth.api import certify, certify_as_paper, predict
 from varsmooth.app.knobs import Knobs, Smoothers, levels_of
 from varsmooth.certificates import Certificate, Certificates, Prediction
-from varsmooth.certification import certify, certify_as_paper
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0
 from varsmooth.evaluation.attack import distances, find_adversarial
 from varsmooth.evaluation.options import AttackOptions
 from varsmooth.evidence import SelectorEvidence
 from varsmooth.noise import NoiseStream
-from varsmooth.prediction import predict
 from varsmooth.selectors import MedianSelector
 
 CURVE = 9  # levels between the ends of the curve

@@ -1,7 +1,6 @@
 """Attacks on a data set, and the search for counterexamples inside the certified balls of a run."""
 
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -9,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import binom
 from torch import Tensor
 
+from varsmooth.api import predict
 from varsmooth.attacks import pgd
-from varsmooth.cascade import CascadeSelector
 from varsmooth.certificates import Prediction, Predictions
 from varsmooth.data import Batch
-from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import require
 from varsmooth.evaluation.build import stored_model
 from varsmooth.evaluation.options import (
@@ -28,10 +25,8 @@ from varsmooth.evaluation.options import (
 )
 from varsmooth.evaluation.records import Key, Row, Run
 from varsmooth.evaluation.runner import Evaluation, Setup, labels_of, other_model, run
-from varsmooth.evidence import Ledger
-from varsmooth.prediction import predict
+from varsmooth.methods import predicting_method
 from varsmooth.sampling import Sampler
-from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
 
@@ -142,13 +137,9 @@ def find_adversarial(
     evaluations = 1
     if settings.kind == "strong":
         evaluations = settings.selector_samples  # each chooses its own levels
-        selector = g.selector
-        if isinstance(selector, MedianSelector):
-            selector = copy(selector)
-            selector.n = settings.n_median_attack
         view = SmoothedClassifier(
             g.classifier,
-            selector,
+            g.selector.with_draws(settings.n_median_attack),
             samples=_copies(settings),
             temperature=g.temperature,
             lattice=g.lattice,
@@ -198,13 +189,11 @@ def search_run(
 ) -> Run:
     """Attack every certified image of a run within its radius, and test what was found.
 
-    A violation is an x' closer than the radius with p(class | x') < ½. The search is the strong
-    attack at radius·(1 − 1e-6). A point where fewer than half of the votes name the class is
-    looked at again with fresh noise: first, the levels that the true median can have there, by its
-    confidence interval from 10n + 1 draws of h (a selector without a grid: the level it chooses);
-    then, 10n votes at each of them. Only if all of these speak against p ≥ ½ at a total of 1e-6 is
-    the row marked `violated`. `model` and `trust` are as for `verify_run`: code is never taken from
-    the run.
+    A violation is an x' closer than the radius where another class is more likely. The search is
+    the strong attack at radius·(1 − 1e-6). A point where another class has more votes is looked
+    at again with fresh noise (`Method.contradicts`): only if it contradicts the certificate at a
+    total error of 1e-6 is the row marked `violated`. `model` and `trust` are as for
+    `verify_run`: code is never taken from the run.
     """
     require(settings.eps is None, "the search takes its budgets from the radii; leave out --eps")
     certified = Run.open(against)
@@ -255,13 +244,9 @@ class Searching(Attacking):
         spent = self.header["config"]["alpha_select"]  # as the radii assume it
         after = self.answers(setup, found, ids, alpha_select=spent)
         self.keep(setup, ids, found, "radius")
-        labels, rows = labels_of(batch), []
+        labels, rows, rule = labels_of(batch), [], predicting_method(setup.g.selector)
         for i, (claim, norm) in enumerate(zip(claims, distances(x, found), strict=True)):
-            if isinstance(setup.g.selector, CascadeSelector):  # must answer another class
-                suspect = after[i].prediction not in (claim.prediction, ABSTAIN)
-            else:
-                suspect = 2 * after[i].counts[claim.prediction] < after[i].samples
-            suspect = suspect and norm < radii[i]
+            suspect = norm < radii[i] and rule.suspect(after[i], claim.prediction)
             violated = suspect and self._confirmed(setup, found[i : i + 1], claim)
             row = attack_row(labels[chosen[i]], radii[i] * SHRINK, claim, after[i], norm)
             guarantee = self.balls[claim.id]["guarantee"]
@@ -269,26 +254,11 @@ class Searching(Attacking):
         return rows
 
     def _confirmed(self, setup: Setup, x: Tensor, claim: Prediction) -> bool:
-        """Does fresh noise show p(class | x') < ½ at every level the median can have at x'?
-
-        Of a cascade: does its deployed rule, at 1e-6, answer another class?
-        """
-        n, ids = 10 * self.settings.n, [claim.id]
-        if isinstance(setup.g.selector, CascadeSelector):
-            size = setup.batch_size
-            (again,) = predict(setup.g, x, n=n, alpha=CONFIRMED, ids=ids, batch_size=size)
-            return again.prediction not in (claim.prediction, ABSTAIN)
-        noise = setup.g.noise(1, self.settings.seed, ids).scoped("confirmation")
+        """Does fresh noise contradict the class at x', at a total error of 1e-6?"""
+        noise = setup.g.noise(1, self.settings.seed, [claim.id]).scoped("confirmation")
         sampler = Sampler(setup.g, x, noise, setup.batch_size)
-        selector, a = setup.g.selector, CONFIRMED / 2
-        if isinstance(selector, MedianSelector) and selector.grid is not None:
-            # With D = 0 the bounds of median smoothing are the median's own confidence interval.
-            (evidence,) = sampler.selector_evidence(n + 1, distance=0.0)
-            levels = evidence.levels_between(Ledger(a, a, alpha_select=a), every_index=True)
-        else:
-            levels = sampler.chosen_levels()
-        counts = [sampler.counts([0], [level], n, "votes")[0, claim.prediction] for level in levels]
-        return all(binom.cdf(int(k), n, 0.5) <= a for k in counts)
+        method = predicting_method(setup.g.selector)
+        return method.contradicts(sampler, claim.prediction, 10 * self.settings.n, CONFIRMED)
 
 
 def _claim(row: Row) -> Prediction:

@@ -5,17 +5,15 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from varsmooth.cascade import CascadeSelector
+from varsmooth.api import certify, certify_as_paper, certify_at, certify_until
 from varsmooth.certificates import Certificate, Certificates
-from varsmooth.certification import certify, certify_as_paper
 from varsmooth.data import Batch
 from varsmooth.defaults import ABSTAIN
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.runner import TOGETHER, Evaluation, Setup, labels_of, run
 from varsmooth.evaluation.vote_cache import RememberingClassifier
-from varsmooth.selectors import FixedSelector, MedianSelector
-from varsmooth.sequential import certify_at, certify_until
+from varsmooth.methods import METHODS
 from varsmooth.smoothing import Selector, SmoothedClassifier
 
 
@@ -81,8 +79,7 @@ class Certifying(Evaluation):
 
     def _row(self, selector: Selector, label: int | None, certificate: Certificate) -> Row:
         evidence = certificate.to_dict()
-        for constant in ("settings", "fingerprints"):  # these are in the run's header
-            del evidence[constant]
+        del evidence["settings"]  # these are in the run's header
         return {
             "id": certificate.id,
             "label": label,
@@ -91,15 +88,8 @@ class Certifying(Evaluation):
             "guarantee": certificate.guarantee,
             "sigma": certificate.sigma,
             "samples": certificate.samples,
-            "selector_samples": self._selector_samples(selector, certificate),
+            "selector_samples": METHODS[certificate.method].selector_draws(
+                selector, certificate.evidence, self.settings.n0
+            ),
             "evidence": evidence,
         }
-
-    def _selector_samples(self, selector: Selector, certificate: Certificate) -> int:
-        """Images that h was shown."""
-        if certificate.selector is not None:
-            chosen = self.settings.n0 if certificate.method == "sound" else 0
-            return chosen + len(certificate.selector.samples)
-        if isinstance(selector, MedianSelector):
-            return selector.n
-        return 0 if isinstance(selector, FixedSelector | CascadeSelector) else 1

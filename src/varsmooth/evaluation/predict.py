@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from varsmooth.api import predict
 from varsmooth.certificates import Prediction
 from varsmooth.data import Batch
 from varsmooth.errors import require
@@ -20,7 +21,6 @@ from varsmooth.evaluation.runner import (
     labels_of,
     run,
 )
-from varsmooth.prediction import predict
 
 
 def predict_dataset(

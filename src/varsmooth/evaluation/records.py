@@ -128,6 +128,19 @@ class _Attacked(_Predicted):
 _ROWS = {"predict": _Predicted, "certify": _Certified, "attack": _Attacked}
 
 
+def read_certificate(values: dict[str, Any]) -> "Certificate":
+    """The inverse of `Certificate.to_dict`, also after a trip through JSON; else an `OptionError`.
+
+    From what this returns a radius can be derived.
+    """
+    from varsmooth.certificates import Certificate  # a header is read without torch
+
+    certificate: Certificate = fit(Certificate, values)
+    if not certificate.complete:
+        raise OptionError(problem="is not the evidence that its method needs")
+    return certificate
+
+
 def key_of(row: Mapping[str, Any]) -> Key:
     """What a row is about: an image, or an image and the budget of the attack on it."""
     return (row["id"], row["eps"]) if "eps" in row else row["id"]
@@ -213,11 +226,8 @@ class Run:
 
     def certificate(self, row: Row) -> "Certificate":
         """The certificate of a `certify` row, whole again."""
-        from varsmooth.certificates import Certificate  # a header is read without torch
-
         settings = self.header["selector"] | {"lattice": self.header["config"].get("lattice")}
-        constant = {"settings": settings, "fingerprints": self.header["fingerprints"]}
-        return Certificate.from_dict({**row["evidence"], **constant})
+        return read_certificate({**row["evidence"], "settings": settings})
 
     def _row(self, line: bytes, where: str) -> Row:
         """The row of one complete line; lines of older runs have no checksum."""

@@ -27,6 +27,7 @@ from varsmooth.evaluation.certify import Certifying
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, VerifyOptions, recorded
 from varsmooth.evaluation.records import Row, Run, key_of, other_settings
 from varsmooth.evaluation.runner import Setup, environment, labels_of, other_model
+from varsmooth.methods.median import selector_evidence
 from varsmooth.sampling import Sampler
 
 FALSE_ALARM = 1e-3
@@ -252,7 +253,7 @@ def _compared(sampler: Sampler, certificate: Certificate) -> dict[str, float]:
             found[name] = float(fisher_exact(table).pvalue)
     if certificate.selector is not None:
         stored_samples = certificate.selector.samples
-        (evidence,) = sampler.selector_evidence(len(stored_samples))
+        (evidence,) = selector_evidence(sampler, len(stored_samples))
         kolmogorov = ks_2samp(stored_samples, evidence.samples, method="asymp")
         found[f"image {certificate.id}, selector"] = float(kolmogorov.pvalue)
     return found

@@ -15,11 +15,12 @@ import torch
 
 from varsmooth._util.progress import Progress
 from varsmooth.bounds import Floats, average_certified_radius
-from varsmooth.cascade import Stages, cascade_radii, expected_quantiles, vote_quantiles
+from varsmooth.cascade import Stages
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, N0
 from varsmooth.errors import require
 from varsmooth.evaluation.tune.selector import Integers
+from varsmooth.methods.cascade import cascade_radii, expected_quantiles, vote_quantiles
 from varsmooth.models.descriptions import Description
 from varsmooth.models.settings import TunedStages
 from varsmooth.smoothing import RETURNED_NAN, SmoothedClassifier, evaluation_mode

@@ -1,0 +1,444 @@
+"""What a researcher calls: certify, certify_at, certify_until, certify_as_paper and predict.
+
+image → selector (which σ?) → noise → votes → bound → certificate
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from torch import Tensor
+
+from varsmooth import bounds
+from varsmooth.certificates import (
+    Certificate,
+    Certificates,
+    Decision,
+    Decisions,
+    Prediction,
+    Predictions,
+)
+from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_MAX, N_SELECT, N
+from varsmooth.errors import check_counts, require
+from varsmooth.evidence import Evidence, Ledger, LevelVotes
+from varsmooth.methods import method_for, predicting_method
+from varsmooth.methods.base import Draws, Kind, Method, Selection
+from varsmooth.rounding import rounded
+from varsmooth.sampling import Sampler
+from varsmooth.sequential import Voting, reach_radii, vote_until_close
+from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_mode
+
+Ids = Sequence[int] | Tensor | None
+"""Names of the images' noise streams; 0, 1, … by default."""
+
+
+def certify(
+    g: SmoothedClassifier,
+    x: Tensor,
+    *,
+    n: int = N,
+    n0: int = N0,
+    alpha: float = ALPHA,
+    method: Literal["sound", "conditional"] = "sound",
+    n_select: int = N_SELECT,
+    alpha_select: float = ALPHA_SELECT,
+    band: bool = True,
+    runner_up: bool = False,
+    seed: int | None = None,
+    ids: Ids = None,
+    batch_size: int | None = None,
+    progress: bool = False,
+) -> Certificates:
+    """A class and an ℓ2 radius for every image, with the evidence.
+
+    What is sampled and how the radius follows depends on the selector: `FixedSelector`
+    (`varsmooth.methods.fixed`, Cohen's theorem), `CascadeSelector` (`methods.cascade`, Theorem C),
+    `MedianSelector` with a grid (`methods.median`, Theorem A). For these, P(R exceeds the true
+    radius) ≤ α per image, whatever the attacker does.
+
+    Args:
+        g: The smoothed classifier.
+        x: Images (B,C,H,W) in [0,1].
+        n: Votes at the level that decides.
+        n0: Selection draws.
+        alpha: Maximum probability, per image, that the radius is too large.
+        method: "conditional" gives Cohen's certificate at the chosen σ, true while the attacker
+            does not move σ. The only one there is for an unprotected selector.
+        n_select: Samples of h.
+        alpha_select: The part of α for the bounds on h.
+        band: Cover the deployed `predict`, whose median is empirical; False speaks of the ideal
+            median only.
+        runner_up: Bound the runner-up too, which helps with many classes; choose before looking.
+        seed: None takes fresh entropy.
+        ids: Names of the images' noise streams; 0, 1, … by default.
+        batch_size: Noisy images per forward pass; changes no draw.
+        progress: Show a bar, image by image.
+
+    Returns:
+        One `Certificate` per image.
+    """
+    _check_kind(method)
+    draws = Draws(n0, n_select, alpha_select, band)
+    sampler = _sampler(g, x, seed, ids, batch_size)
+    rule = method_for(g.selector, method)
+    ledger = _divide(rule, sampler, alpha, draws)
+    if runner_up:
+        require(
+            rule.name != "cascade",
+            "a cascade compares each class with its threshold, not with the runner-up; "
+            "leave out runner_up",
+        )
+        ledger = replace(ledger, runner_up=True)
+    return _certify(rule, ledger, sampler, draws, n, progress)
+
+
+def certify_as_paper(
+    g: SmoothedClassifier,
+    x: Tensor,
+    *,
+    distance: float,
+    every_index: bool = False,
+    n: int = N,
+    n0: int = N0,
+    alpha: float = ALPHA,
+    n_select: int = N_SELECT,
+    alpha_select: float = ALPHA_SELECT,
+    runner_up: bool = False,
+    seed: int | None = None,
+    ids: Ids = None,
+    batch_size: int | None = None,
+) -> Certificates:
+    """The paper's certificate of a median-protected selector (Experiment A), for comparison.
+
+    The worst radius over the selector's lower bound, median and upper bound at `distance` D, each
+    level with its own top class and votes, capped at D. It skips levels, so it is `heuristic`
+    (`varsmooth.methods.paper`). Arguments not listed are those of `certify`.
+
+    Args:
+        g: The smoothed classifier, with a `MedianSelector`.
+        x: Images (B,C,H,W) in [0,1].
+        distance: D, the attack budget that the bounds on the selector hold for.
+        every_index: Look at every sampled level between the bounds.
+        n: Votes at each level.
+        n0: Selection draws at each level.
+        alpha: Failure probability at each level.
+        alpha_select: Failure probability of the bounds on h, besides alpha.
+
+    Returns:
+        One `Certificate` per image.
+    """
+    require(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
+    draws = Draws(n0, n_select, alpha_select, False, distance, every_index)
+    sampler = _sampler(g, x, seed, ids, batch_size)
+    rule = method_for(g.selector, "paper")
+    ledger = replace(_divide(rule, sampler, alpha, draws), runner_up=runner_up)
+    return _certify(rule, ledger, sampler, draws, n)
+
+
+def certify_at(
+    g: SmoothedClassifier,
+    x: Tensor,
+    radius: float | Sequence[float],
+    *,
+    alpha: float = ALPHA,
+    n0: int = N0,
+    n_max: int = N_MAX,
+    n_select: int = N_SELECT,
+    alpha_select: float = ALPHA_SELECT,
+    method: Literal["sound", "conditional"] = "sound",
+    band: bool = True,
+    seed: int | None = None,
+    ids: Ids = None,
+    batch_size: int | None = None,
+    undecided: Callable[[int], None] | None = None,
+) -> Decisions:
+    """Decide for every image which of the radii can be certified, with few votes.
+
+    At level σ the hypothesis p ≤ Φ(r/σ) is tested by an e-process (`bounds.log_e_value`), which
+    may be checked after every vote: certify as soon as E ≥ 1/α. With a grid, every level with
+    D̂_j < r must pass at α − alpha_select. With a cascade, stage k must show
+    `p_k(A) > Φ(r/s_k + Φ⁻¹(τ_k))`, and every earlier one `p_j(c) < Φ(Φ⁻¹(τ_j) − r/s_j)` for all
+    c ≠ A. Several radii are tested in ascending order on the same votes until one fails.
+
+    α covers all of an image's radii together, with no correction for their number, nor for that
+    of levels: P(the largest certified one exceeds the true radius) ≤ α. It also covers
+    `Decision.certificate.radius`, all that the votes prove, which is at least as large.
+
+    A "no" comes when an upper confidence bound rules a "yes" out, when the votes left up to
+    n_max, as predicted from those seen, would certify with a chance below 3 %, or after n_max
+    votes at a level. Arguments not listed are those of `certify`.
+
+    Args:
+        g: The smoothed classifier.
+        x: Images (B,C,H,W) in [0,1].
+        radius: r ≥ 0, or several; 0 asks whether anything can be certified.
+        n_max: Most votes at a level.
+        undecided: Called after every look with the number of images that are still undecided.
+
+    Returns:
+        One `Decision` per image.
+    """
+    radii = _check_radii(radius)
+    _check_kind(method)
+    draws = Draws(n0, n_select, alpha_select, band)
+    sampler = _sampler(g, x, seed, ids, batch_size)
+    rule, voting = _begin_voting(sampler, method, alpha, draws, n_max, radii[0])
+    with evaluation_mode(g):  # once for all the looks
+        reached, reasons = reach_radii(voting, radii, undecided)
+    rows = zip(_voted(rule, voting), reached, reasons, strict=True)
+    return Decisions(tuple(Decision(one, radii, count, why) for one, count, why in rows))
+
+
+def certify_until(
+    g: SmoothedClassifier,
+    x: Tensor,
+    tolerance: float = 0.05,
+    *,
+    at: float | Sequence[float] = 0.0,
+    alpha: float = ALPHA,
+    n0: int = N0,
+    n_max: int = N_MAX,
+    n_select: int = N_SELECT,
+    alpha_select: float = ALPHA_SELECT,
+    method: Literal["sound", "conditional"] = "sound",
+    band: bool = True,
+    seed: int | None = None,
+    ids: Ids = None,
+    batch_size: int | None = None,
+    undecided: Callable[[int], None] | None = None,
+) -> Certificates:
+    """A class and a radius for every image, with votes until more would not raise it by much.
+
+    As `certify`, with a bound that holds after every vote (`bounds.anytime_lower`) in place of
+    Clopper–Pearson's: P(R exceeds the true radius) ≤ α per image, whenever the votes stop. They
+    stop when R is at least 1 − tolerance times the radius that n_max votes would give, as
+    predicted from those seen; when R is below one of the radii `at` and the next of them is out of
+    reach; or after n_max votes at the level that limits R. Arguments not listed are those of
+    `certify_at`.
+
+    Args:
+        g: The smoothed classifier.
+        x: Images (B,C,H,W) in [0,1].
+        tolerance: The share of the radius to forgo, between 0 and 1.
+        at: Radii that matter; by default, whether there is one at all.
+
+    Returns:
+        One `Certificate` per image.
+    """
+    require(0 < tolerance < 1, f"tolerance must lie between 0 and 1, not {tolerance}")
+    radii = (0.0, *_check_radii(at))
+    _check_kind(method)
+    draws = Draws(n0, n_select, alpha_select, band)
+    sampler = _sampler(g, x, seed, ids, batch_size)
+    rule, voting = _begin_voting(sampler, method, alpha, draws, n_max)
+    with evaluation_mode(g):
+        vote_until_close(voting, tolerance, radii, undecided)
+    return Certificates(tuple(_voted(rule, voting)))
+
+
+def predict(
+    g: SmoothedClassifier,
+    x: Tensor,
+    *,
+    n: int = N,
+    alpha: float | None = ALPHA,
+    alpha_select: float = ALPHA_SELECT,
+    seed: int | None = None,
+    ids: Ids = None,
+    batch_size: int | None = None,
+    progress: bool = False,
+) -> Predictions:
+    """The class that most of n noisy votes name, or ABSTAIN without a significant majority.
+
+    With probability ≥ 1 − α the answer is g's most likely class or ABSTAIN. With a `MedianSelector`
+    the votes get α − alpha_select; alpha_select is for the deployed median, so that inside a
+    `sound` radius a wrong class is answered with probability ≤ α per query, if alpha_select is at
+    least that of the certificate (`Certificate.covers` checks it). With a `CascadeSelector` the
+    stages share α (`varsmooth.methods.cascade`).
+
+    Args:
+        g: The smoothed classifier.
+        x: Images (B,C,H,W) in [0,1].
+        n: Votes, at each stage of a cascade.
+        alpha: Probability of a wrong answer; None is the plain rule on the frequencies of the
+            votes, without a guarantee. A majority vote then never abstains, and ends as soon as
+            its answer is that of all n votes, but for a probability of 10⁻⁶: `counts` are the
+            votes that were cast.
+        alpha_select: The part of α for the deployed median.
+        seed: None takes fresh entropy. A seed that an attacker can know voids the guarantee.
+        ids: Names of the images' noise streams; 0, 1, … by default.
+        batch_size: Noisy images per forward pass; changes no draw.
+        progress: Show a bar, image by image.
+
+    Returns:
+        One `Prediction` per image.
+    """
+    sampler = _sampler(g, x, seed, ids, batch_size)
+    check_counts(n=n)
+    rule = predicting_method(g.selector)
+    ledger = None if alpha is None else rule.query_ledger(g.selector, alpha, alpha_select)
+    answers = [
+        Prediction(
+            prediction=answer.prediction,
+            sigma=answer.sigma,
+            counts=tuple(answer.counts),
+            ledger=ledger,
+            id=part.noise.ids[row],
+            seed=part.noise.seed,
+            samples=answer.samples,
+        )
+        for part in _parts(sampler, "predict", progress)
+        for row, answer in enumerate(rule.predict(part, n, ledger))
+    ]
+    return Predictions(tuple(answers))
+
+
+def _check_kind(method: str) -> None:
+    require(
+        method in ("sound", "conditional"),
+        f"method must be 'sound' or 'conditional', not {method!r}; "
+        "the paper's certificate is certify_as_paper",
+    )
+
+
+def _sampler(
+    g: SmoothedClassifier, x: Tensor, seed: int | None, ids: Ids, batch_size: int | None
+) -> Sampler:
+    """Where to draw from; g and x are checked here and nowhere below."""
+    check_smoothed(g, x)
+    return Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
+
+
+def _parts(sampler: Sampler, label: str, progress: bool) -> Iterable[Sampler]:
+    """The batch, or with a progress bar one image after the other.
+
+    Noise depends on seed and id alone, so the results are those of one call.
+    """
+    if not progress:
+        return [sampler]
+    from tqdm import tqdm
+
+    images = [
+        Sampler(sampler.g, sampler.x[i : i + 1], sampler.noise.rows([i]), sampler.batch_size)
+        for i in sampler.rows
+    ]
+    bar: Iterable[Sampler] = tqdm(images, desc=label, unit="image")
+    return bar
+
+
+def _divide(rule: Method, sampler: Sampler, alpha: float, draws: Draws) -> Ledger:
+    """How the certificate divides α."""
+    draws.check()
+    deployed = rule.deployed_draws(sampler.g.selector) if draws.band else 0
+    return rule.ledger(alpha, draws.alpha_select, deployed)
+
+
+def _certify(
+    rule: Method, ledger: Ledger, sampler: Sampler, draws: Draws, n: int, progress: bool = False
+) -> Certificates:
+    """Select, vote, and derive each image's certificate from its evidence."""
+    check_counts(n=n)
+    a = ledger.alpha_class / 2 if ledger.runner_up else ledger.alpha_class
+    fewest = bounds.fewest_votes_to_certify(a)
+    require(
+        n >= fewest,
+        f"at alpha={ledger.alpha:g} even n={n} unanimous votes certify nothing; use n ≥ {fewest}",
+    )
+    certificates: list[Certificate] = []
+    for part in _parts(sampler, "certify", progress):
+        selection = rule.select(part, ledger, draws, n)
+        votes = _count_votes(part, ledger, selection)
+        samples = [
+            drawn + sum(level.n for level in row)
+            for drawn, row in zip(selection.draws, votes, strict=True)
+        ]
+        certificates += _derive(rule, ledger, part, selection, votes, samples)
+    return Certificates(tuple(certificates))
+
+
+def _count_votes(sampler: Sampler, ledger: Ledger, selection: Selection) -> list[list[LevelVotes]]:
+    """The planned votes at every level that can matter."""
+    votes: list[list[LevelVotes]] = [[] for _ in selection.streams]
+    radius = [math.inf for _ in selection.streams]
+    for position in range(max(map(len, selection.streams), default=0)):
+        streams = {
+            i: row[position]
+            for i, row in enumerate(selection.streams)
+            if position < len(row) and row[position].distance < radius[i]
+        }
+        for planned in sorted({stream.planned for stream in streams.values()}):
+            at = {i: (s.level, s.candidate) for i, s in streams.items() if s.planned == planned}
+            for i, level in sampler.votes(at, planned).items():
+                votes[i].append(level)
+                if selection.lazy:
+                    radius[i] = min(radius[i], max(streams[i].distance, level.radius(ledger)))
+    return votes
+
+
+def _derive(
+    rule: Method,
+    ledger: Ledger,
+    sampler: Sampler,
+    selection: Selection,
+    votes: Sequence[Sequence[LevelVotes]],
+    samples: Sequence[int],
+) -> list[Certificate]:
+    """The certificates that follow from each image's evidence, with their origin."""
+    g, noise = sampler.g, sampler.noise
+    settings = {**g.selector.describe(), "lattice": g.lattice}
+    return [
+        Certificate.derive(
+            rule.name,
+            Evidence(
+                ledger,
+                tuple(votes[i]),
+                selection.selector[i] if selection.selector else None,
+                selection.stages,
+            ),
+            sigma=selection.sigma[i],
+            id=noise.ids[i],
+            seed=noise.seed,
+            settings=settings,
+            samples=samples[i],
+        )
+        for i in sampler.rows
+    ]
+
+
+def _begin_voting(
+    sampler: Sampler, kind: Kind, alpha: float, draws: Draws, n_max: int, smallest: float = 0.0
+) -> tuple[Method, Voting]:
+    """Selection draws for votes that decide when to stop, if the smallest radius can be reached."""
+    selector = sampler.g.selector
+    rule = method_for(selector, kind)
+    ledger = replace(_divide(rule, sampler, alpha, draws), anytime=True)
+    check_counts(n_max=n_max)
+    require(
+        bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(ledger.alpha_class)),
+        f"at alpha={ledger.alpha:g} even n_max={n_max} unanimous votes certify nothing; raise it",
+    )
+    largest = rule.largest_radius(selector, ledger, n_max)
+    require(
+        smallest <= largest,
+        f"at alpha={ledger.alpha:g} the largest radius that n_max={n_max} votes can certify "
+        f"is {rounded(largest)}, not {smallest:g}; raise n_max, or ask for a smaller radius",
+    )
+    return rule, Voting(ledger, sampler, rule.select(sampler, ledger, draws, n_max), n_max)
+
+
+def _voted(rule: Method, voting: Voting) -> list[Certificate]:
+    """What follows from the votes so far, of each stream at its best look."""
+    votes = voting.best_votes()
+    return _derive(rule, voting.ledger, voting.sampler, voting.selection, votes, voting.samples())
+
+
+def _check_radii(radius: Any) -> tuple[float, ...]:
+    """The radii in ascending order, none twice."""
+    several = isinstance(radius, Iterable) and not isinstance(radius, str)
+    listed = list(radius) if several else [radius]
+    require(len(listed) > 0, "give at least one radius")
+    for r in listed:
+        number = hasattr(r, "__float__")
+        require(number and 0 <= r < math.inf, f"radius must be ≥ 0 and finite, not {r!r}")
+    return tuple(sorted({float(r) for r in listed}))

@@ -1,0 +1,43 @@
+"""Certificate methods, one file for each theorem; `METHODS` lists them.
+
+To add a method, write a subclass of `Method` in a file of its own and add it to the table.
+"""
+
+from varsmooth.errors import VarsmoothError, require
+from varsmooth.methods.base import Kind, Method
+from varsmooth.methods.cascade import Cascade
+from varsmooth.methods.conditional import Conditional
+from varsmooth.methods.fixed import Fixed
+from varsmooth.methods.median import Median
+from varsmooth.methods.paper import Paper
+from varsmooth.smoothing import Selector
+
+__all__ = ["METHODS", "Method", "method_for", "predicting_method"]
+
+METHODS: dict[str, Method] = {
+    method.name: method for method in (Fixed(), Cascade(), Median(), Conditional(), Paper())
+}
+"""By the name that records store. The first that accepts a selector makes its predictions."""
+
+
+def method_for(selector: Selector, kind: Kind = "sound") -> Method:
+    """The method that certifies a selector; refuses what does not exist, and says why."""
+    for method in METHODS.values():
+        if kind in method.kinds and method.accepts(selector):
+            method.check(selector)
+            return method
+    own = predicting_method(selector)
+    require(
+        isinstance(own, Conditional),
+        f"{own.subject} has a sound certificate, certify, and no {kind} one",
+    )
+    raise VarsmoothError(
+        "an attacker who perturbs the image also moves an unprotected selector's noise level, "
+        f"so no {kind} certificate exists; wrap the selector in MedianSelector, or ask for "
+        "method='conditional', which assumes that the selector is not attacked"
+    )
+
+
+def predicting_method(selector: Selector) -> Method:
+    """The method whose deployed prediction belongs to a selector."""
+    return next(method for method in METHODS.values() if method.accepts(selector))

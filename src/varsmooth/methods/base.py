@@ -1,0 +1,225 @@
+"""What a certificate method is: how it selects, what it samples, how the radius follows."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from varsmooth import bounds
+from varsmooth.cascade import Stages
+from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, N0, N_SELECT, Guarantee
+from varsmooth.errors import check_counts, require
+from varsmooth.evidence import Evidence, Ledger, SelectorEvidence, check_probability
+from varsmooth.sampling import Sampler, Stream
+from varsmooth.smoothing import Selector
+
+Kind = Literal["sound", "conditional", "paper"]
+"""The certificate that a caller asks for."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The draws of a certificate besides its votes, and the share of α that they get.
+
+    Attributes:
+        n0: Selection draws.
+        n_select: Samples of h behind its bounds.
+        alpha_select: The part of α for these bounds.
+        band: Cover the deployed prediction, whose median is empirical.
+        distance: D of the paper's method.
+        every_index: For the paper's method, every sampled level between its bounds.
+    """
+
+    n0: int = N0
+    n_select: int = N_SELECT
+    alpha_select: float = ALPHA_SELECT
+    band: bool = True
+    distance: float | None = None
+    every_index: bool = False
+
+    def check(self) -> None:
+        check_counts(n0=self.n0, n_select=self.n_select)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the selection draws fix, image by image, before any vote is counted.
+
+    Attributes:
+        sigma: The level chosen for each image.
+        streams: The levels at which each image needs votes.
+        draws: Noisy images of f that the selection took, for each image.
+        selector: What was seen of each image's selector.
+        stages: The cascade, whose streams are in the order of its stages.
+        lazy: The streams are in the order of their entry distances, and those whose distance is
+            not below the radius so far need no votes.
+    """
+
+    sigma: Sequence[float]
+    streams: Sequence[Sequence[Stream]]
+    draws: Sequence[int]
+    selector: Sequence[SelectorEvidence] | None = None
+    stages: Stages | None = None
+    lazy: bool = False
+
+
+class Answer(NamedTuple):
+    """One image's prediction: a class or ABSTAIN, its level, the votes there, and all draws."""
+
+    prediction: int
+    sigma: float
+    counts: Sequence[int]
+    samples: int
+
+
+class Method(ABC):
+    """One certificate: a theorem, and everything that follows from it.
+
+    Attributes:
+        name: As records store it.
+        guarantee: What its radii mean.
+        kinds: The certificates that a caller may ask for to get this one.
+        subject: What it certifies, at the beginning of a sentence.
+    """
+
+    name: ClassVar[str]
+    guarantee: ClassVar[Guarantee]
+    kinds: ClassVar[tuple[Kind, ...]]
+    subject: ClassVar[str]
+
+    @abstractmethod
+    def accepts(self, selector: Selector) -> bool:
+        """Whether this method belongs to such a selector."""
+
+    def check(self, selector: Selector) -> None:
+        """Refuse a selector whose settings this method cannot certify; any is fine here."""
+        return None
+
+    def ledger(self, alpha: float, alpha_select: float = ALPHA_SELECT, n_deploy: int = 0) -> Ledger:
+        """How α is divided, before anything is drawn: all of it for the votes."""
+        check_probability("alpha", alpha)
+        return Ledger(alpha, alpha)
+
+    def deployed_draws(self, selector: Selector) -> int:
+        """N_p, the draws of the selector behind a deployed prediction that the radius covers."""
+        return 0
+
+    @abstractmethod
+    def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
+        """Choose class, level and votes of every image on the selection draws."""
+
+    @abstractmethod
+    def radius(self, evidence: Evidence) -> float:
+        """The radius that follows from the evidence; ≤ 0: abstain."""
+
+    def certified(self, radius: float) -> bool:
+        """Whether a radius certifies the class."""
+        return radius > 0
+
+    @abstractmethod
+    def complete(self, evidence: Evidence) -> bool:
+        """Whether a stored record has every part from which the radius follows."""
+
+    @abstractmethod
+    def audit(
+        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
+    ) -> dict[str, tuple[Any, Any]]:
+        """What a stored record must contain by the settings of its run: (wanted, stored) by name.
+
+        Args:
+            about: The description of the selector.
+            config: The options of the run.
+            sigma: The level of the record.
+            evidence: Its evidence.
+        """
+
+    def selection_rounds(self, evidence: Evidence) -> range:
+        """How often the selection may have drawn n0 noisy images."""
+        return range(1, 2)
+
+    def votes_fit(self, evidence: Evidence, n: int) -> bool:
+        """Whether every level has n votes."""
+        return {level.n for level in evidence.votes} <= {n}
+
+    def selector_draws(self, selector: Selector, evidence: Evidence, n0: int) -> int:
+        """Noisy images that h was shown."""
+        return 0
+
+    def query_ledger(self, selector: Selector, alpha: float, alpha_select: float) -> Ledger:
+        """How a deployed prediction divides its own α."""
+        return self.ledger(alpha)
+
+    def covers(self, certified: Ledger, query: Ledger) -> bool:
+        """Whether a query inside the radius errs with probability ≤ its own α."""
+        return True
+
+    def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Answer]:
+        """The deployed prediction; a majority vote at the level of the selector.
+
+        The top count is tested against top + runner-up, two-sided: P(another class than g's) ≤ α.
+        """
+        if ledger is not None:
+            fewest = bounds.fewest_votes_to_predict(ledger.alpha_class)
+            require(
+                n >= fewest,
+                f"at alpha={ledger.alpha:g} even {n} unanimous votes abstain; use n ≥ {fewest}",
+            )
+        levels = sampler.chosen_levels()
+        if ledger is None:
+            votes = sampler.majority_counts(levels, n)
+        else:
+            votes = sampler.counts(sampler.rows, levels, n, "predict")
+        answers = []
+        for level, counts in zip(levels, votes.tolist(), strict=True):
+            top, runner_up = sorted([*counts, 0], reverse=True)[:2]
+            sure = ledger is None or bounds.majority_p_value(top, runner_up) <= ledger.alpha_class
+            prediction = counts.index(top) if sure else ABSTAIN
+            answers.append(Answer(prediction, level, counts, sum(counts)))
+        return answers
+
+    def levels_at(self, sampler: Sampler, n: int, a: float) -> list[float]:
+        """The levels that the one image of the sampler may get, all of them but for an error a."""
+        return sampler.chosen_levels()
+
+    def suspect(self, answer: Answer | Any, candidate: int) -> bool:
+        """Whether a deployed prediction makes another class look more likely than this one."""
+        counts: list[int] = list(answer.counts)
+        return counts.pop(candidate) < max(counts)
+
+    def contradicts(self, sampler: Sampler, candidate: int, n: int, a: float) -> bool:
+        """Whether fresh noise shows that g does not give the sampler's one image this class.
+
+        At every level that the image may get, another class must be more likely: the rival comes
+        from selection draws, and of n fresh votes those for either of the two are tested.
+        """
+        for level in self.levels_at(sampler, n, a / 2):
+            selection = sampler.counts([0], [level], n, "class-selection")[0]
+            selection[candidate] = -1
+            counts = sampler.counts([0], [level], n, "votes")[0]
+            own, rival = int(counts[candidate]), int(counts[int(selection.argmax())])
+            if bounds.lead_probability(rival, own) > a / 2:
+                return False
+        return True
+
+    def recomputed(self, ledger: Ledger, alpha: float, alpha_select: float | None) -> Ledger:
+        """The ledger of the same evidence at another α."""
+        require(
+            alpha_select is None,
+            "alpha_select can be changed afterwards only for method='sound'; certify again",
+        )
+        require(0 < alpha < 1, f"alpha must lie between alpha_select=0 and 1, not {alpha}")
+        return replace(ledger, alpha=alpha, alpha_class=alpha)
+
+    def largest_radius(self, selector: Selector, ledger: Ledger, n: int) -> float:
+        """The largest radius that n votes can certify, where that is known beforehand."""
+        return float("inf")
+
+
+def one_level(sampler: Sampler, levels: Sequence[float], draws: Draws, n: int) -> Selection:
+    """Cohen's certificate at one level per image: ĉ from n0 draws, then n votes."""
+    candidates = sampler.candidates(sampler.rows, levels, draws.n0)
+    streams = [
+        [Stream(level, candidate, planned=n)]
+        for level, candidate in zip(levels, candidates, strict=True)
+    ]
+    return Selection(levels, streams, [draws.n0] * len(levels))

@@ -1,0 +1,43 @@
+"""Cohen's certificate at the level that a selector chose, if the attacker does not move it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from varsmooth.evidence import Evidence, Ledger
+from varsmooth.methods.base import Draws, Method, Selection, one_level
+from varsmooth.sampling import Sampler
+from varsmooth.selectors import MedianSelector, NoiseSelector
+from varsmooth.smoothing import Selector
+
+
+class Conditional(Method):
+    """R̂ = σ Φ⁻¹(p̲) with σ = h(x), as for a fixed σ (the paper's scenario ii).
+
+    True for every x' at which the selector chooses the same σ. An attacker who perturbs the image
+    also moves an unprotected selector, so this is the only certificate that one has.
+    """
+
+    name = "conditional"
+    guarantee = "conditional"
+    kinds = ("conditional",)
+    subject = "a selector"
+
+    def accepts(self, selector: Selector) -> bool:
+        return isinstance(selector, NoiseSelector)
+
+    def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
+        return one_level(sampler, sampler.chosen_levels(), draws, n)
+
+    def radius(self, evidence: Evidence) -> float:
+        return evidence.votes[0].radius(evidence.ledger)
+
+    def complete(self, evidence: Evidence) -> bool:
+        return len(evidence.votes) > 0
+
+    def audit(
+        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
+    ) -> dict[str, tuple[Any, Any]]:
+        return {"levels": ([sigma], [level.sigma for level in evidence.votes])}
+
+    def selector_draws(self, selector: Selector, evidence: Evidence, n0: int) -> int:
+        return selector.n if isinstance(selector, MedianSelector) else 1

@@ -1,0 +1,178 @@
+"""A median-smoothed selector, certified at every level it can choose: Theorems A and B."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from varsmooth.defaults import ALPHA_SELECT
+from varsmooth.errors import require
+from varsmooth.evidence import Evidence, Ledger, SelectorEvidence, check_probability
+from varsmooth.methods.base import Draws, Method, Selection
+from varsmooth.sampling import Sampler, Stream
+from varsmooth.selectors import MedianSelector
+from varsmooth.smoothing import Selector
+
+
+class Median(Method):
+    """**Theorem A.** R = min_j max(D_j, R_j): every x' with ‖x' − x‖ < R gets class c.
+
+    The selector's output is snapped to a grid s_1 < … < s_L; its median chooses the level. D_j is
+    the entry distance: no x' closer than D_j has s_j as its median level. R_j = s_j Φ⁻¹(p_j(c)) is
+    Cohen's radius there. Proof: at x' the level is some s_j with D_j ≤ ‖x' − x‖ < R ≤
+    max(D_j, R_j), so ‖x' − x‖ < R_j, and Cohen's theorem applies at s_j.
+
+    **Estimate.** The nominal level and ĉ from selection draws; D̂_j from n_select samples of h at
+    α_h, half for each side; R̂_j from n votes at α − α_h. P(R̂ > R) ≤ α with no correction for the
+    number of levels: only the bounds of the true argmin can make R̂ too large.
+
+    **Theorem B.** The deployed median of N_p draws strays by at most z_e (`bounds.median_band`)
+    with probability ≥ 1 − α_p: D_j shrinks by σ_m z_e, so that every query inside R errs with
+    probability ≤ α_p + α_pred.
+    """
+
+    name = "sound"
+    guarantee = "sound"
+    kinds = ("sound",)
+    subject = "a protected selector"
+
+    def accepts(self, selector: Selector) -> bool:
+        return isinstance(selector, MedianSelector)
+
+    def check(self, selector: Selector) -> None:
+        require(
+            isinstance(selector, MedianSelector) and selector.grid is not None,
+            "the sound certificate looks at every level the selector can choose, so it needs a "
+            "grid: give clip=(0.12, 0.5) and levels=8, or what varsmooth tune finds for the model",
+        )
+
+    def ledger(self, alpha: float, alpha_select: float = ALPHA_SELECT, n_deploy: int = 0) -> Ledger:
+        """α − α_h for the votes, α_h for the selector, n_deploy draws in the deployed median."""
+        check_probability("alpha", alpha)
+        check_probability("alpha_select", alpha_select)
+        require(
+            alpha_select < alpha,
+            f"alpha_select={alpha_select:g} is part of alpha={alpha:g} and must be smaller",
+        )
+        deployed = alpha_select if n_deploy else 0.0
+        return Ledger(alpha, alpha - alpha_select, alpha_select, deployed, n_deploy)
+
+    def deployed_draws(self, selector: Selector) -> int:
+        assert isinstance(selector, MedianSelector)
+        return selector.n
+
+    def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
+        sigma = _nominal_levels(sampler, draws.n0)
+        candidates = sampler.candidates(sampler.rows, sigma, draws.n0)
+        selector = selector_evidence(sampler, draws.n_select)
+        streams = [
+            [
+                Stream(level, candidate, distance, planned=n)
+                for distance, level in evidence.levels_by_distance(ledger)
+            ]
+            for candidate, evidence in zip(candidates, selector, strict=True)
+        ]
+        return Selection(sigma, streams, [draws.n0] * len(sigma), selector, lazy=True)
+
+    def radius(self, evidence: Evidence) -> float:
+        """A level without votes counts as R̂_j = −∞."""
+        selector, ledger = evidence.selector, evidence.ledger
+        assert selector is not None
+        assert selector.levels is not None
+        known = {level.sigma: level.radius(ledger) for level in evidence.votes}
+        radii = [known.get(sigma, -np.inf) for sigma in selector.levels]
+        return float(np.maximum(selector.entry_distances(ledger), radii).min())
+
+    def complete(self, evidence: Evidence) -> bool:
+        selector = evidence.selector
+        return bool(evidence.votes and selector and selector.samples and selector.levels)
+
+    def audit(
+        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
+    ) -> dict[str, tuple[Any, Any]]:
+        assert evidence.selector is not None
+        grid = about["levels"]
+        visited = {level.sigma for level in evidence.votes}
+        return audit_selector(about, config, evidence.selector) | {
+            "grid": (grid and tuple(grid), evidence.selector.levels),
+            "levels": (set(), {*visited, sigma} - set(grid)),
+            "candidates": (1, len({level.candidate for level in evidence.votes})),
+        }
+
+    def selector_draws(self, selector: Selector, evidence: Evidence, n0: int) -> int:
+        assert evidence.selector is not None
+        return n0 + len(evidence.selector.samples)
+
+    def query_ledger(self, selector: Selector, alpha: float, alpha_select: float) -> Ledger:
+        """A query spends on its median, not on bounds of h."""
+        ledger = self.ledger(alpha, alpha_select, self.deployed_draws(selector))
+        return replace(ledger, alpha_select=0.0)
+
+    def covers(self, certified: Ledger, query: Ledger) -> bool:
+        """The query must take at least the N_p draws and set aside the α_p that the radius assumes.
+
+        With band=False the radius speaks of the ideal median and covers no query.
+        """
+        enough = 0 < certified.n_deploy <= query.n_deploy
+        return enough and certified.alpha_deploy <= query.alpha_deploy
+
+    def levels_at(self, sampler: Sampler, n: int, a: float) -> list[float]:
+        """By a confidence interval of the median from n + 1 draws of h; without a grid, one level.
+
+        With D = 0 the bounds of median smoothing are the median's own confidence interval.
+        """
+        if _selector(sampler).grid is None:
+            return sampler.chosen_levels()
+        (evidence,) = selector_evidence(sampler, n + 1, distance=0.0)
+        return evidence.levels_between(Ledger(a, a, alpha_select=a), every_index=True)
+
+    def recomputed(self, ledger: Ledger, alpha: float, alpha_select: float | None) -> Ledger:
+        select = ledger.alpha_select if alpha_select is None else alpha_select
+        require(0 <= select < 1, f"alpha_select must lie between 0 and 1, not {select}")
+        require(
+            select < alpha < 1, f"alpha must lie between alpha_select={select:g} and 1, not {alpha}"
+        )
+        return replace(ledger, alpha=alpha, alpha_class=alpha - select, alpha_select=select)
+
+
+def _nominal_levels(sampler: Sampler, n0: int) -> list[float]:
+    """The level around which to certify, from n0 selection draws of the selector."""
+    selector = _selector(sampler)
+    raw = sampler.selector_samples(selector.sigma_m, n0, "level-selection")
+    levels: list[float] = selector.snap_to_grid(raw.median(dim=1).values).tolist()
+    return levels
+
+
+def selector_evidence(
+    sampler: Sampler, n: int, distance: float | None = None
+) -> tuple[SelectorEvidence, ...]:
+    """n fresh samples of h(x+ε) per image, ascending."""
+    selector = _selector(sampler)
+    raw = sampler.selector_samples(selector.sigma_m, n, "selector-bounds")
+    levels = None if selector.grid is None else selector.grid.levels
+    sigma_m = float(torch.tensor(selector.sigma_m, dtype=sampler.x.dtype))  # as it is applied
+    return tuple(
+        SelectorEvidence(tuple(row), sigma_m, selector.clip, levels, distance)
+        for row in raw.sort(dim=1).values.tolist()
+    )
+
+
+def _selector(sampler: Sampler) -> MedianSelector:
+    assert isinstance(sampler.g.selector, MedianSelector)
+    return sampler.g.selector
+
+
+def audit_selector(
+    about: Mapping[str, Any], config: Mapping[str, Any], evidence: SelectorEvidence
+) -> dict[str, tuple[Any, Any]]:
+    """What the samples of a median-smoothed selector must look like: (wanted, stored) by name."""
+    samples, clip = np.asarray(evidence.samples), about["clip"]
+    return {
+        "selector samples": (config["n_select"], len(samples)),
+        "order of the selector's samples": (True, bool((np.diff(samples) >= 0).all())),
+        "sigma_m": (np.float32(about["sigma_m"]), np.float32(evidence.sigma_m)),
+        "clip": (clip and tuple(clip), evidence.clip),
+        "distance": (config["distance"], evidence.distance),
+    }

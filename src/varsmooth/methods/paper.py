@@ -1,0 +1,88 @@
+"""The paper's certificate of a median-smoothed selector: three levels, heuristic."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from varsmooth.defaults import ALPHA_SELECT
+from varsmooth.evidence import Evidence, Ledger, check_probability
+from varsmooth.methods.base import Draws, Method, Selection
+from varsmooth.methods.median import audit_selector, selector_evidence
+from varsmooth.sampling import Sampler, Stream
+from varsmooth.selectors import MedianSelector
+from varsmooth.smoothing import Selector
+
+
+class Paper(Method):
+    """R = min(D, R at the lower bound, the median and the upper bound of h), scenario i.
+
+    For ‖δ‖ ≤ D the median of h stays between two order statistics of its samples. The paper
+    certifies f at these and at the median, each level with its own top class and votes, and takes
+    the worst radius, capped at D: 0 if a class differs, a level abstains or a bound is infinite.
+    Levels between the three are never looked at, where the class may be another one
+    (docs/concepts/certificate.md has a counterexample), so it is heuristic.
+    """
+
+    name = "paper"
+    guarantee = "heuristic"
+    kinds = ("paper",)
+    subject = "a protected selector"
+
+    def accepts(self, selector: Selector) -> bool:
+        return isinstance(selector, MedianSelector)
+
+    def ledger(self, alpha: float, alpha_select: float = ALPHA_SELECT, n_deploy: int = 0) -> Ledger:
+        """α at each level looked at and α_h besides: no total."""
+        check_probability("alpha", alpha)
+        check_probability("alpha_select", alpha_select)
+        return Ledger(alpha, alpha, alpha_select)
+
+    def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
+        selector = selector_evidence(sampler, draws.n_select, draws.distance)
+        plans = [evidence.levels_between(ledger, draws.every_index) for evidence in selector]
+        streams: list[list[Stream]] = [[] for _ in plans]
+        for visit in range(max(len(plan) for plan in plans)):
+            rows = [i for i in sampler.rows if visit < len(plans[i])]
+            levels = [plans[i][visit] for i in rows]
+            candidates = sampler.candidates(rows, levels, draws.n0)
+            for i, level, candidate in zip(rows, levels, candidates, strict=True):
+                streams[i].append(Stream(level, candidate, planned=n))
+        sigma = [evidence.median_level for evidence in selector]
+        return Selection(sigma, streams, [draws.n0 * len(plan) for plan in plans], selector)
+
+    def radius(self, evidence: Evidence) -> float:
+        assert evidence.selector is not None
+        assert evidence.selector.distance is not None
+        radii = [level.radius(evidence.ledger) for level in evidence.votes]
+        if len({level.candidate for level in evidence.votes}) != 1 or min(radii) <= 0:
+            return -np.inf
+        return min(*radii, evidence.selector.distance)
+
+    def certified(self, radius: float) -> bool:
+        """With D = 0 the radius is 0 and the class holds at x itself."""
+        return radius >= 0
+
+    def complete(self, evidence: Evidence) -> bool:
+        """A selector without bounds gets no votes."""
+        selector = evidence.selector
+        return bool(selector and selector.samples and selector.distance is not None)
+
+    def audit(
+        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
+    ) -> dict[str, tuple[Any, Any]]:
+        """It must have looked at the levels that its samples name."""
+        selector = evidence.selector
+        assert selector is not None
+        wanted = selector.levels_between(evidence.ledger, config["every_index"])
+        return audit_selector(about, config, selector) | {
+            "levels": (wanted, [level.sigma for level in evidence.votes]),
+            "median level": (selector.median_level, sigma),
+        }
+
+    def selection_rounds(self, evidence: Evidence) -> range:
+        return range(len(evidence.votes), len(evidence.votes) + 1)
+
+    def selector_draws(self, selector: Selector, evidence: Evidence, n0: int) -> int:
+        assert evidence.selector is not None
+        return len(evidence.selector.samples)
