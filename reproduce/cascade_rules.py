@@ -31,7 +31,7 @@ from varsmooth.evaluation.report.statistics import (
 from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.evaluation.tune import cascade as cascades
 from varsmooth.evaluation.tune.cascade import ConfidentVotes, Rule
-from varsmooth.methods.cascade import cascade_radii
+from varsmooth.methods.cascade import Quantiles, cascade_radii
 from varsmooth.models.settings import TunedStages
 from varsmooth.rounding import rounded
 
@@ -153,8 +153,8 @@ def frugal(table: ConfidentVotes, scale: CascadeScale) -> Chosen:
 def limits(table: ConfidentVotes, top: TunedStages, stages: int) -> dict[str, float]:
     """The aims with hindsight: chosen on the very images, N votes at every stage."""
     columns = [int(np.argmin(np.abs(np.array(table.levels) - s))) for s in top.levels]
-    quantiles = (q[:, columns] for q in table.quantiles[0][1])
-    radii = cascade_radii(Stages(top.levels, top.thresholds), *quantiles)
+    quantiles = Quantiles(*(q[:, columns] for q in table.quantiles[0][1]))
+    radii = cascade_radii(Stages(top.levels, top.thresholds), quantiles)
     radii = radii.reshape(len(table.labels), -1)  # (N, S·classes)
     right = radii.argmax(axis=1) % table.counts.shape[2] == table.labels
     every = list(cascades.rules(table, stages))

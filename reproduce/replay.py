@@ -65,10 +65,10 @@ class VotesOnDemand:
             assert labels is not None
             noise = self.g.noise(1, self.settings.seed, [image])
             sampler = Sampler(self.g, x.to(self.g.device), noise, self.batch_size)
-            (candidate,) = sampler.candidates([0], [class_at or level], self.settings.n0)
+            (chosen,) = sampler.candidates([0], [class_at or level], self.settings.n0)
             found = None
-            if candidate == int(labels[0]):
-                found = sampler.votes({0: (level, candidate)}, self.settings.n)[0]
+            if chosen.candidate == int(labels[0]):
+                found = sampler.votes({0: (level, chosen.candidate)}, self.settings.n)[0]
             self._found[asked] = found
         return self._found[asked]
 
@@ -233,6 +233,7 @@ class CertifyScale(VotingScale):
             n_select=self.n_select,
             alpha=self.alpha,
             alpha_select=self.alpha_select,
+            bound="cohen",  # as the paper
             seed=self.seed,
         )
 

@@ -64,7 +64,7 @@ def certify_into(
     for id, pixel in enumerate(pixels):
         (certificate,) = certify(g, point(pixel, 0.5), seed=0, ids=[id], **settings)
         evidence = certificate.to_dict()
-        del evidence["settings"], evidence["fingerprints"]
+        del evidence["settings"]
         facts = {"guarantee": certificate.guarantee, "sigma": certificate.sigma}
         answer = certified(id, 0, certificate.prediction, certificate.radius)
         rows.append({**answer, **facts, "evidence": evidence})

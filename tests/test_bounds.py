@@ -114,11 +114,31 @@ def test_a_single_level_is_entered_at_once() -> None:
     assert bounds.entry_distances([], 100, 0.25, 1e-5).tolist() == [0.0]
 
 
-def test_runner_up_bound() -> None:
+@pytest.mark.parametrize(
+    ("top", "runner_up", "cohen", "margin"),
+    [
+        (450, 100, -0.2498454421, 0.4231360356),
+        (800, 100, 0.7013264506, 0.8982800037),
+        (800, 200, 0.7013264506, 0.6924605496),
+        (990, 5, 1.9780095821, 2.0359102995),
+        (520, 200, -0.0735745345, 0.3054753928),
+    ],
+)
+def test_both_forms_of_the_radius(top: int, runner_up: int, cohen: float, margin: float) -> None:
+    """σ = 1, N = 1000, α = 10⁻³; the selection draws choose the larger one."""
+    assert bounds.class_radius(top, 1000, 1.0, 1e-3) == pytest.approx(cohen, abs=1e-9)
+    found = bounds.margin_radius(top, runner_up, 1000, 1.0, 1e-3)
+    assert found == pytest.approx(margin, abs=1e-9)
+    anytime = bounds.margin_radius(top, runner_up, 1000, 1.0, 1e-3, anytime=True)
+    assert margin - 0.2 < anytime < margin
+    assert bounds.runner_up_pays(top / 10, runner_up / 10, 100, 1000, 1e-3) == (margin > cohen)
+
+
+def test_margin_radius() -> None:
     """Equal to Cohen's at α/2 for two classes, larger where the rest is spread over many."""
-    two = bounds.class_radius_with_runner_up(700, 300, 1000, 0.5, 1e-3)
+    two = bounds.margin_radius(700, 300, 1000, 0.5, 1e-3)
     assert two == pytest.approx(float(bounds.class_radius(700, 1000, 0.5, 5e-4)))
-    spread = bounds.class_radius_with_runner_up(400, 70, 1000, 0.5, 1e-3)
+    spread = bounds.margin_radius(400, 70, 1000, 0.5, 1e-3)
     assert spread > 0 > bounds.class_radius(400, 1000, 0.5, 1e-3)
     p = bounds.clopper_pearson_lower(400, 1000, 5e-4)
     q = bounds.clopper_pearson_upper(70, 1000, 5e-4)

@@ -23,6 +23,7 @@ from varsmooth import (
     certify,
     certify_as_paper,
     certify_at,
+    certify_until,
     predict,
     sampling,
 )
@@ -134,15 +135,19 @@ def test_runner_up_certifies_without_an_absolute_majority() -> None:
             return nn.functional.one_hot(torch.where((u - 0.5).abs() < 0.2, 0, other), 10).float()
 
     g, x = fixed(Spread(), 0.25), point(0.5, 0.5)
-    assert certify(g, x, seed=1)[0].prediction == ABSTAIN
-    with_runner_up = certify(g, x, seed=1, runner_up=True)[0]
-    assert with_runner_up.prediction == 0
-    assert with_runner_up.radius > 0.05
+    assert certify(g, x, seed=1, bound="cohen")[0].prediction == ABSTAIN
+    (best,) = certify(g, x, seed=1)
+    assert best.ledger.runner_up
+    assert best.prediction == 0
+    assert best.radius > 0.05
+    assert certify_at(g, x, 0.05, seed=1).certified == [True]
+    assert certify_until(g, x, seed=1)[0].radius > 0.05
+    assert predict(g, x, n=1000, seed=1)[0].prediction == 0  # the same rule: argmax
 
 
 def test_the_runner_up_is_the_largest_other_count() -> None:
     ledger = Ledger(1e-3, 1e-3, runner_up=True)
-    expected = float(bounds.class_radius_with_runner_up(600, 300, 1000, 0.25, 1e-3))
+    expected = float(bounds.margin_radius(600, 300, 1000, 0.25, 1e-3))
     for counts in ((70, 600, 300, 30), (300, 600, 30, 70), (30, 600, 70, 300)):
         assert LevelVotes(0.25, 1, counts).radius(ledger) == expected
 
@@ -640,8 +645,8 @@ def test_bad_dual_options_are_refused() -> None:
         certify(dual(Linear()), x, n_select=0)
     with pytest.raises(VarsmoothError, match="n ≥ 11"):
         predict(fixed(Linear(), 0.25), x, n=10)
-    with pytest.raises(VarsmoothError, match="n ≥ 11"):
-        certify(fixed(Linear(), 0.25), x, n=10, runner_up=True)
+    with pytest.raises(VarsmoothError, match="'best' or 'cohen'"):
+        certify(fixed(Linear(), 0.25), x, bound="runner-up")  # type: ignore[arg-type]
     with pytest.raises(VarsmoothError, match="radius"):
         certify_at(dual(Linear()), x, -0.1)
     with pytest.raises(VarsmoothError, match="n_select"):

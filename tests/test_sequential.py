@@ -262,7 +262,7 @@ COIN_KINDS = {
     ),
     "cascade: the answering stage decides": (
         Coins({1.0: (0.45, 0.3, 0.25), 0.5: (0.7, 0.2, 0.1)}, CascadeSelector([1.0, 0.5])),
-        float(0.5 * norm.ppf(0.7)),
+        float(0.25 * (norm.ppf(0.7) - norm.ppf(0.2))),
     ),
     "cascade with thresholds": (
         Coins(

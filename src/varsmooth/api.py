@@ -23,7 +23,7 @@ from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_MAX, N_SELECT, N
 from varsmooth.errors import check_counts, require
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods import method_for, predicting_method
-from varsmooth.methods.base import Draws, Kind, Method, Selection
+from varsmooth.methods.base import Bound, Draws, Kind, Method, Selection
 from varsmooth.rounding import rounded
 from varsmooth.sampling import Sampler
 from varsmooth.sequential import Voting, reach_radii, vote_until_close
@@ -44,7 +44,7 @@ def certify(
     n_select: int = N_SELECT,
     alpha_select: float = ALPHA_SELECT,
     band: bool = True,
-    runner_up: bool = False,
+    bound: Bound = "best",
     seed: int | None = None,
     ids: Ids = None,
     batch_size: int | None = None,
@@ -69,7 +69,8 @@ def certify(
         alpha_select: The part of α for the bounds on h.
         band: Cover the deployed `predict`, whose median is empirical; False speaks of the ideal
             median only.
-        runner_up: Bound the runner-up too, which helps with many classes; choose before looking.
+        bound: "cohen" bounds the runner-up by 1 − p_A always, as Cohen et al. do; "best" by its own
+            votes where the selection draws say that this gives the larger radius.
         seed: None takes fresh entropy.
         ids: Names of the images' noise streams; 0, 1, … by default.
         batch_size: Noisy images per forward pass; changes no draw.
@@ -79,17 +80,10 @@ def certify(
         One `Certificate` per image.
     """
     _check_kind(method)
-    draws = Draws(n0, n_select, alpha_select, band)
+    draws = Draws(n0, n_select, alpha_select, band, bound)
     sampler = _sampler(g, x, seed, ids, batch_size)
     rule = method_for(g.selector, method)
     ledger = _divide(rule, sampler, alpha, draws)
-    if runner_up:
-        require(
-            rule.name != "cascade",
-            "a cascade compares each class with its threshold, not with the runner-up; "
-            "leave out runner_up",
-        )
-        ledger = replace(ledger, runner_up=True)
     return _certify(rule, ledger, sampler, draws, n, progress)
 
 
@@ -104,7 +98,6 @@ def certify_as_paper(
     alpha: float = ALPHA,
     n_select: int = N_SELECT,
     alpha_select: float = ALPHA_SELECT,
-    runner_up: bool = False,
     seed: int | None = None,
     ids: Ids = None,
     batch_size: int | None = None,
@@ -129,10 +122,10 @@ def certify_as_paper(
         One `Certificate` per image.
     """
     require(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
-    draws = Draws(n0, n_select, alpha_select, False, distance, every_index)
+    draws = Draws(n0, n_select, alpha_select, False, "cohen", distance, every_index)
     sampler = _sampler(g, x, seed, ids, batch_size)
     rule = method_for(g.selector, "paper")
-    ledger = replace(_divide(rule, sampler, alpha, draws), runner_up=runner_up)
+    ledger = _divide(rule, sampler, alpha, draws)
     return _certify(rule, ledger, sampler, draws, n)
 
 
@@ -148,6 +141,7 @@ def certify_at(
     alpha_select: float = ALPHA_SELECT,
     method: Literal["sound", "conditional"] = "sound",
     band: bool = True,
+    bound: Bound = "best",
     seed: int | None = None,
     ids: Ids = None,
     batch_size: int | None = None,
@@ -181,7 +175,7 @@ def certify_at(
     """
     radii = _check_radii(radius)
     _check_kind(method)
-    draws = Draws(n0, n_select, alpha_select, band)
+    draws = Draws(n0, n_select, alpha_select, band, bound)
     sampler = _sampler(g, x, seed, ids, batch_size)
     rule, voting = _begin_voting(sampler, method, alpha, draws, n_max, radii[0])
     with evaluation_mode(g):  # once for all the looks
@@ -203,6 +197,7 @@ def certify_until(
     alpha_select: float = ALPHA_SELECT,
     method: Literal["sound", "conditional"] = "sound",
     band: bool = True,
+    bound: Bound = "best",
     seed: int | None = None,
     ids: Ids = None,
     batch_size: int | None = None,
@@ -229,7 +224,7 @@ def certify_until(
     require(0 < tolerance < 1, f"tolerance must lie between 0 and 1, not {tolerance}")
     radii = (0.0, *_check_radii(at))
     _check_kind(method)
-    draws = Draws(n0, n_select, alpha_select, band)
+    draws = Draws(n0, n_select, alpha_select, band, bound)
     sampler = _sampler(g, x, seed, ids, batch_size)
     rule, voting = _begin_voting(sampler, method, alpha, draws, n_max)
     with evaluation_mode(g):
@@ -339,8 +334,7 @@ def _certify(
 ) -> Certificates:
     """Select, vote, and derive each image's certificate from its evidence."""
     check_counts(n=n)
-    a = ledger.alpha_class / 2 if ledger.runner_up else ledger.alpha_class
-    fewest = bounds.fewest_votes_to_certify(a)
+    fewest = bounds.fewest_votes_to_certify(ledger.alpha_class)
     require(
         n >= fewest,
         f"at alpha={ledger.alpha:g} even n={n} unanimous votes certify nothing; use n ≥ {fewest}",
@@ -348,16 +342,16 @@ def _certify(
     certificates: list[Certificate] = []
     for part in _parts(sampler, "certify", progress):
         selection = rule.select(part, ledger, draws, n)
-        votes = _count_votes(part, ledger, selection)
+        votes = _count_votes(part, selection)
         samples = [
             drawn + sum(level.n for level in row)
             for drawn, row in zip(selection.draws, votes, strict=True)
         ]
-        certificates += _derive(rule, ledger, part, selection, votes, samples)
+        certificates += _derive(rule, part, selection, votes, samples)
     return Certificates(tuple(certificates))
 
 
-def _count_votes(sampler: Sampler, ledger: Ledger, selection: Selection) -> list[list[LevelVotes]]:
+def _count_votes(sampler: Sampler, selection: Selection) -> list[list[LevelVotes]]:
     """The planned votes at every level that can matter."""
     votes: list[list[LevelVotes]] = [[] for _ in selection.streams]
     radius = [math.inf for _ in selection.streams]
@@ -372,13 +366,13 @@ def _count_votes(sampler: Sampler, ledger: Ledger, selection: Selection) -> list
             for i, level in sampler.votes(at, planned).items():
                 votes[i].append(level)
                 if selection.lazy:
-                    radius[i] = min(radius[i], max(streams[i].distance, level.radius(ledger)))
+                    proven = level.radius(selection.ledgers[i])
+                    radius[i] = min(radius[i], max(streams[i].distance, proven))
     return votes
 
 
 def _derive(
     rule: Method,
-    ledger: Ledger,
     sampler: Sampler,
     selection: Selection,
     votes: Sequence[Sequence[LevelVotes]],
@@ -391,7 +385,7 @@ def _derive(
         Certificate.derive(
             rule.name,
             Evidence(
-                ledger,
+                selection.ledgers[i],
                 tuple(votes[i]),
                 selection.selector[i] if selection.selector else None,
                 selection.stages,
@@ -430,7 +424,7 @@ def _begin_voting(
 def _voted(rule: Method, voting: Voting) -> list[Certificate]:
     """What follows from the votes so far, of each stream at its best look."""
     votes = voting.best_votes()
-    return _derive(rule, voting.ledger, voting.sampler, voting.selection, votes, voting.samples())
+    return _derive(rule, voting.sampler, voting.selection, votes, voting.samples())
 
 
 def _check_radii(radius: Any) -> tuple[float, ...]:

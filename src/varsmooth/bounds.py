@@ -77,19 +77,40 @@ def exclusion_radius(
     return np.asarray(sigma, dtype=np.float64) * (normal_quantile(threshold) - upper)
 
 
-def class_radius_with_runner_up(
-    top: ArrayLike, runner_up: ArrayLike, n: ArrayLike, sigma: ArrayLike, a: float
+def margin_radius(
+    top: ArrayLike,
+    runner_up: ArrayLike,
+    n: ArrayLike,
+    sigma: ArrayLike,
+    a: float,
+    anytime: bool = False,
 ) -> Floats:
-    """R = σ/2 [Φ⁻¹(P) − Φ⁻¹(min(CP⁺(runner_up, n, a/2), 1 − P))] with P = CP⁻(top, n, a/2).
+    """R = σ/2 [Φ⁻¹(P) − Φ⁻¹(Q)], P = CP⁻(top, n, a/2), Q = min(1 − P, CP⁺(runner_up, n, a/2)).
 
-    runner_up is the largest count of any other class. Valid at level a without a correction for
-    the number of classes: the true runner-up's count is never above it.
+    `runner_up` is the largest count of any other class. P(R exceeds the true radius) ≤ a: let c be
+    the true runner-up; if P ≤ p(top) and CP⁺ of its count ≥ p(c), then Q ≥ p(c), for the largest
+    other count has the largest CP⁺. So the number of classes needs no correction.
+    With `anytime`, `anytime_lower` replaces CP⁻, and 1 − `anytime_lower` of all other votes CP⁺.
     """
-    p = clopper_pearson_lower(top, n, a / 2)
-    q = np.minimum(clopper_pearson_upper(runner_up, n, a / 2), 1 - p)
-    with np.errstate(invalid="ignore"):  # −∞ − (−∞) cannot occur, but ±∞ may meet in a branch
-        radius: Floats = np.asarray(sigma) / 2 * (normal_quantile(p) - normal_quantile(q))
-    return radius
+    n, runner_up = np.asarray(n, dtype=np.float64), np.asarray(runner_up, dtype=np.float64)
+    if anytime:
+        p, q = anytime_lower(top, n, a / 2), 1 - anytime_lower(n - runner_up, n, a / 2)
+    else:
+        p, q = clopper_pearson_lower(top, n, a / 2), clopper_pearson_upper(runner_up, n, a / 2)
+    margin = normal_quantile(p) - normal_quantile(np.minimum(1 - p, q))
+    return np.asarray(sigma, dtype=np.float64) / 2 * margin
+
+
+def runner_up_pays(
+    top: ArrayLike, runner_up: ArrayLike, n0: int, n: int, a: float
+) -> NDArray[np.bool_]:
+    """Whether n fresh votes should give a larger `margin_radius` than `class_radius`.
+
+    Judged by the counts of n0 selection draws, as if the votes had the shares (k + ½)/(n0 + 1).
+    """
+    top, other = (n * (np.asarray(k) + 0.5) / (n0 + 1) for k in (top, runner_up))
+    larger: NDArray[np.bool_] = margin_radius(top, other, n, 1.0, a) > class_radius(top, n, 1.0, a)
+    return larger
 
 
 def average_certified_radius(reach: ArrayLike) -> float:

@@ -23,7 +23,8 @@ class Ledger:
         alpha_deploy: α_p of the deployed `predict` that a dual certificate covers: its median
             leaves the band with probability ≤ α_p. Each query spends it, not the certificate.
         n_deploy: N_p, the draws of that median.
-        runner_up: Whether α_c is split between the bounds of the winner and of the runner-up.
+        runner_up: Whether α_c is split between the bounds of the winner and of the runner-up
+            (`bounds.margin_radius`), as the selection draws chose; of a cascade at its last stage.
         anytime: Whether the bounds hold after every vote at once, so that the votes may decide when
             to stop.
     """
@@ -78,10 +79,13 @@ class LevelVotes:
         return replace(more, counts=counts, passes=self.passes + more.passes)
 
     def radius(self, ledger: Ledger) -> float:
-        """R̂ = σ Φ⁻¹(CP⁻(n_ĉ, n, α_c)) or another of its forms; negative if ĉ has no majority."""
+        """R̂ = σ Φ⁻¹(CP⁻(n_ĉ, n, α_c)), or σ/2 [Φ⁻¹(P) − Φ⁻¹(Q)] with a bound for the runner-up.
+
+        Closer than R̂, ĉ stays the most likely class; ≤ 0 if that cannot be shown.
+        """
         top, n, sigma, a = self.top, self.n, self.sigma, ledger.alpha_class
         if ledger.runner_up:
-            return float(bounds.class_radius_with_runner_up(top, self.runner_up, n, sigma, a))
+            return float(bounds.margin_radius(top, self.runner_up, n, sigma, a, ledger.anytime))
         return float(bounds.class_radius(top, n, sigma, a, anytime=ledger.anytime))
 
 

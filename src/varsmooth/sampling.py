@@ -25,7 +25,8 @@ class Stream:
     R ≥ r needs a success probability above p0(r), or an entry distance of the level of r or more.
     A success is a vote for the candidate: p0 = Φ(r/s + Φ⁻¹(τ)). At a stage of a cascade that must
     not return another class (excludes) it is a vote that does not go to the runner-up:
-    p0 = Φ(r/s − Φ⁻¹(τ)).
+    p0 = Φ(r/s − Φ⁻¹(τ)). With `margin`, R ≥ r is a statement about the votes for the candidate and
+    those for the runner-up (`bounds.margin_radius`).
 
     Attributes:
         level: s, the noise level.
@@ -43,6 +44,7 @@ class Stream:
     distance: float = 0.0
     threshold: float = 0.5
     excludes: bool = False
+    margin: bool = False
     planned: int = 0
     votes: LevelVotes | None = None
     best: LevelVotes | None = None
@@ -115,11 +117,13 @@ class Sampler:
             samples: Tensor = selector.samples(*args)
         return samples
 
-    def candidates(self, rows: Sequence[int], levels: Sequence[float], n0: int) -> list[int]:
-        """The class most of n0 selection draws name, at one level per row."""
-        counts = self.counts(rows, levels, n0, "class-selection")
-        classes: list[int] = counts.argmax(dim=1).tolist()
-        return classes
+    def candidates(self, rows: Sequence[int], levels: Sequence[float], n0: int) -> list[LevelVotes]:
+        """n0 selection draws at one level per row; the candidate is the class most of them name."""
+        counts = self.counts(rows, levels, n0, "class-selection").tolist()
+        return [
+            LevelVotes(level, row.index(max(row)), tuple(row))
+            for level, row in zip(levels, counts, strict=True)
+        ]
 
     def votes(
         self, at: Mapping[int, tuple[float, int]], n: int, start: int = 0, purpose: str = "votes"

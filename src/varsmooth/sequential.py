@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from varsmooth import bounds
 from varsmooth.bounds import Floats
@@ -69,9 +69,21 @@ class Voting:
     def verdicts(self, streams: Sequence[Stream], radii: Sequence[float]) -> list[Reason | None]:
         """What the votes of each stream say about its radius; None: go on voting.
 
-        certified: E ≥ 1/a. futile: an upper confidence bound rules that out, or the votes left up
-        to n_max, as predicted from those seen, would certify with a chance below GIVE_UP.
+        certified: the bounds, which hold at all looks together, prove it. futile: an upper
+        confidence bound rules that out, or the votes left up to n_max, as predicted from those
+        seen, would prove it with a chance below GIVE_UP.
         """
+        verdicts: dict[int, Reason | None] = {}
+        for margin, verdict in ((False, self._class_verdicts), (True, self._margin_verdicts)):
+            which = [i for i, stream in enumerate(streams) if stream.margin == margin]
+            answers = verdict([streams[i] for i in which], [radii[i] for i in which])
+            verdicts |= dict(zip(which, answers, strict=True))
+        return [verdicts[i] for i in range(len(streams))]
+
+    def _class_verdicts(
+        self, streams: Sequence[Stream], radii: Sequence[float]
+    ) -> list[Reason | None]:
+        """By one e-process against p ≤ p0(r): certified if E ≥ 1/a."""
         n, top = self._counts(streams)
         p0 = np.array([s.p0(r) for s, r in zip(streams, radii, strict=True)])
         goal = -math.log(self.ledger.alpha_class)
@@ -79,7 +91,30 @@ class Voting:
         needed = np.array([votes_needed(self.n_max, p, goal) for p in p0.tolist()])
         hopeless = chance_of(needed, self.n_max, top, n) < GIVE_UP
         unlikely = bounds.clopper_pearson_upper(top, n, self.ledger.alpha_class) < p0
-        rows = zip(certified, unlikely | hopeless, n >= self.n_max, strict=True)
+        return self._reasons(certified, unlikely | hopeless, n)
+
+    def _margin_verdicts(
+        self, streams: Sequence[Stream], radii: Sequence[float]
+    ) -> list[Reason | None]:
+        """By confidence sequences of the winner and of the runner-up, each at a/2.
+
+        The chance is below GIVE_UP if even votes that are luckier for both than all but half of
+        GIVE_UP (`chance_of`) would not do.
+        """
+        n, top = self._counts(streams)
+        goal = np.asarray(radii)
+        certified = np.asarray(self._radii(streams, top, n, self._others(streams))) >= goal
+        lucky = float(bounds.normal_quantile(1 - GIVE_UP / 2))
+        best_top = predicted(top, n, self.n_max, lucky)
+        best_other = predicted(self._others(streams), n, self.n_max, -lucky)
+        end = np.full_like(n, self.n_max)
+        hopeless = np.asarray(self._radii(streams, best_top, end, best_other)) < goal
+        return self._reasons(certified, hopeless, n)
+
+    def _reasons(
+        self, certified: NDArray[np.bool_], futile: NDArray[np.bool_], n: Floats
+    ) -> list[Reason | None]:
+        rows = zip(certified, futile, n >= self.n_max, strict=True)
         return [
             "certified" if yes else "undecided" if end else "futile" if no else None
             for yes, no, end in rows
@@ -88,24 +123,37 @@ class Voting:
     def measure(self, streams: Sequence[Stream]) -> None:
         """What radius the votes of each stream prove so far."""
         n, top = self._counts(streams)
-        for stream, radius in zip(streams, self._radii(streams, top, n), strict=True):
+        radii = self._radii(streams, top, n, self._others(streams))
+        for stream, radius in zip(streams, radii, strict=True):
             stream.prove(radius)
 
     def predict(self, streams: Sequence[Stream]) -> None:
         """What radius n_max votes should prove, by the mean of the successes (`chance_of`)."""
         n, top = self._counts(streams)
-        expected = top + (self.n_max - n) * (0.5 + top) / (n + 1)
-        of = np.full_like(n, self.n_max)
-        for stream, radius in zip(streams, self._radii(streams, expected, of), strict=True):
+        expected, other = (predicted(k, n, self.n_max) for k in (top, self._others(streams)))
+        radii = self._radii(streams, expected, np.full_like(n, self.n_max), other)
+        for stream, radius in zip(streams, radii, strict=True):
             stream.promise = radius
 
-    def _radii(self, streams: Sequence[Stream], top: Floats, n: Floats) -> list[float]:
-        """The radius r with p0(r) = the bound from `top` successes in n votes, per stream."""
-        level = np.array([stream.level for stream in streams])
+    def _radii(
+        self, streams: Sequence[Stream], top: Floats, n: Floats, other: Floats
+    ) -> list[float]:
+        """What `top` successes and `other` votes for the runner-up in n votes prove, per stream."""
+        level, a = np.array([stream.level for stream in streams]), self.ledger.alpha_class
         shift = np.array([stream.shift for stream in streams])
-        quantile = bounds.normal_quantile(bounds.anytime_lower(top, n, self.ledger.alpha_class))
-        radii: list[float] = (level * (quantile - shift)).tolist()
-        return radii
+        margin = np.array([stream.margin for stream in streams], dtype=bool)
+        radii = level * (bounds.normal_quantile(bounds.anytime_lower(top, n, a)) - shift)
+        if margin.any():
+            proven = (top[margin], other[margin], n[margin], level[margin])
+            radii[margin] = bounds.margin_radius(*proven, a, anytime=True)
+        values: list[float] = radii.tolist()
+        return values
+
+    @staticmethod
+    def _others(streams: Sequence[Stream]) -> Floats:
+        """Votes for the runner-up of each stream."""
+        votes = [stream.votes for stream in streams]
+        return np.array([v.runner_up if v else 0 for v in votes], dtype=np.float64)
 
     @staticmethod
     def _counts(streams: Sequence[Stream]) -> tuple[Floats, Floats]:
@@ -120,6 +168,16 @@ def votes_needed(n: int, p0: float, goal: float) -> int:
     counts = range(math.ceil(n * p0), n + 1)  # below p0 n they are no evidence
     first = bisect_left(counts, goal, key=lambda top: float(bounds.log_e_value(top, n, p0)))
     return counts.start + first
+
+
+def predicted(k: Floats, n: Floats, n_max: int, z: float = 0.0) -> Floats:
+    """Of n_max votes, those like k of the first n: their mean and z standard deviations more.
+
+    The model is that of `chance_of`; never fewer than k, and never more than all that are left.
+    """
+    rest, p = n_max - n, (0.5 + k) / (n + 1)
+    spread = np.sqrt(rest * p * (1 - p) * (n + 1 + rest) / (n + 2))
+    return k + np.clip(rest * p + z * spread, 0, rest)
 
 
 def chance_of(needed: ArrayLike, n_max: int, top: ArrayLike, n: ArrayLike) -> Floats:

@@ -154,8 +154,7 @@ def test_a_cascade(model: Path, tmp_path: Path) -> None:
     [
         ({"n_max": 100}, "n_max belongs to `at` or `until`"),
         ({"at": 0.1, "n": 10}, "give `n_max`"),
-        ({"at": 0.1, "method": "paper", "distance": 1}, "method cannot be used with `at`"),
-        ({"until": 0.1, "runner_up": True}, "runner_up cannot be used with `at`"),
+        ({"at": 0.1, "method": "paper", "distance": 1}, "method cannot be paper with `at`"),
         ({"at": [-0.1]}, "at must be a number ≥ 0"),
     ],
 )

@@ -56,7 +56,7 @@ def _expected(header: Mapping[str, Any], row: Row, certificate: Certificate) -> 
     counted = max((level.n for level in certificate.votes), default=0)
     return {
         "method": (True, certificate.method in kinds),
-        "ledger": (_ledger(method, config, about), certificate.ledger),
+        "ledger": (_ledger(method, config, about, certificate.ledger), certificate.ledger),
         "seed": (config["seed"], certificate.seed),
         "id": (row["id"], certificate.id),
         "sigma": (row["sigma"], certificate.sigma),
@@ -69,11 +69,14 @@ def _expected(header: Mapping[str, Any], row: Row, certificate: Certificate) -> 
     }
 
 
-def _ledger(method: Method, config: Mapping[str, Any], about: Mapping[str, Any]) -> Ledger:
-    """How the run divides α."""
+def _ledger(
+    method: Method, config: Mapping[str, Any], about: Mapping[str, Any], stored: Ledger
+) -> Ledger:
+    """How the run divides α; the form of the bound is the selection draws' choice, as stored."""
     deployed = about.get("n", 0) if config["band"] else 0
     ledger = method.ledger(config["alpha"], config["alpha_select"], deployed)
-    return replace(ledger, runner_up=config["runner_up"], anytime=config.get("n_max") is not None)
+    anytime = config.get("n_max") is not None
+    return replace(ledger, runner_up=stored.runner_up, anytime=anytime)
 
 
 def _draws_fit(method: Method, certificate: Certificate, n0: int) -> bool:

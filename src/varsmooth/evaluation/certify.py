@@ -57,14 +57,14 @@ class Certifying(Evaluation):
             asked.pop(name) for name in ("at", "until", "n_max", "distance", "every_index")
         )
         if n_max is not None:  # the votes decide when to stop
-            del asked["n"], asked["runner_up"]
+            del asked["n"]
             asked |= {"n_max": n_max, "undecided": setup.undecided}
             if until is None:
                 return certify_at(g, x, at, **asked).certificates
             return certify_until(g, x, until, at=at or 0.0, **asked)
         if settings.method != "paper":
             return certify(g, x, **asked)
-        del asked["method"], asked["band"]
+        del asked["method"], asked["band"], asked["bound"]
         return certify_as_paper(g, x, distance=distance, every_index=every, **asked)
 
     def tally(self, rows: Iterable[Row]) -> Counter[str]:

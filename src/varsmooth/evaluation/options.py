@@ -90,7 +90,7 @@ class CertifyOptions(Typed):
         distance: D of the paper's method
         every_index: for the paper's method, every sampled level between its bounds
         band: cover the deployed prediction, whose median is empirical
-        runner_up: bound the runner-up class too
+        bound: best: the runner-up by its own votes where that pays; cohen: always by 1 − p_A
         seed: seed of all noise; with the image's id it determines the result
         vote_cache: a folder of votes that runs share; another λ, clip or D then costs only the
             draws of the selector
@@ -109,7 +109,7 @@ class CertifyOptions(Typed):
     distance: Weight | None = None
     every_index: bool = False
     band: bool = True
-    runner_up: bool = False
+    bound: Literal["best", "cohen"] = "best"
     seed: NonNegative = 0
     vote_cache: Path | None = None
     at: Weight | list[Weight] | None = None
@@ -133,9 +133,8 @@ class CertifyOptions(Typed):
             return
         if self.n != N:
             raise OptionError("n", "is the votes of every image; with `at` or `until` give `n_max`")
-        if self.method == "paper" or self.runner_up:
-            name = "method" if self.method == "paper" else "runner_up"
-            raise OptionError(name, "cannot be used with `at` or `until`; leave it out")
+        if self.method == "paper":
+            raise OptionError("method", "cannot be paper with `at` or `until`; leave it out")
         object.__setattr__(self, "n_max", self.n_max or N_MAX)
 
 

@@ -190,6 +190,8 @@ class Run:
             (FileNotFoundError, NotADirectoryError), f"{missing}; name a folder written by --out"
         ):
             header = read_object(Path(folder) / HEADER, _Header, FORMAT, "run")
+        if header["config"].pop("runner_up", None) is False:
+            header["config"]["bound"] = "cohen"  # before certificates chose the form themselves
         return cls(Path(folder), header, rank)
 
     def rows(self) -> list[Row]:

@@ -9,12 +9,21 @@ from varsmooth import bounds
 from varsmooth.cascade import Stages
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, N0, N_SELECT, Guarantee
 from varsmooth.errors import check_counts, require
-from varsmooth.evidence import Evidence, Ledger, SelectorEvidence, check_probability
+from varsmooth.evidence import (
+    Evidence,
+    Ledger,
+    LevelVotes,
+    SelectorEvidence,
+    check_probability,
+)
 from varsmooth.sampling import Sampler, Stream
 from varsmooth.smoothing import Selector
 
 Kind = Literal["sound", "conditional", "paper"]
 """The certificate that a caller asks for."""
+
+Bound = Literal["best", "cohen"]
+"""Of the runner-up: its own votes where that pays (`with_share`), or always 1 − p_A."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,7 @@ class Draws:
         n_select: Samples of h behind its bounds.
         alpha_select: The part of α for these bounds.
         band: Cover the deployed prediction, whose median is empirical.
+        bound: How the runner-up is bounded.
         distance: D of the paper's method.
         every_index: For the paper's method, every sampled level between its bounds.
     """
@@ -34,11 +44,15 @@ class Draws:
     n_select: int = N_SELECT
     alpha_select: float = ALPHA_SELECT
     band: bool = True
+    bound: Bound = "best"
     distance: float | None = None
     every_index: bool = False
 
     def check(self) -> None:
         check_counts(n0=self.n0, n_select=self.n_select)
+        require(
+            self.bound in ("best", "cohen"), f"bound must be 'best' or 'cohen', not {self.bound!r}"
+        )
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,7 @@ class Selection:
 
     Attributes:
         sigma: The level chosen for each image.
+        ledgers: How α is spent on each image.
         streams: The levels at which each image needs votes.
         draws: Noisy images of f that the selection took, for each image.
         selector: What was seen of each image's selector.
@@ -56,6 +71,7 @@ class Selection:
     """
 
     sigma: Sequence[float]
+    ledgers: Sequence[Ledger]
     streams: Sequence[Sequence[Stream]]
     draws: Sequence[int]
     selector: Sequence[SelectorEvidence] | None = None
@@ -215,11 +231,29 @@ class Method(ABC):
         return float("inf")
 
 
-def one_level(sampler: Sampler, levels: Sequence[float], draws: Draws, n: int) -> Selection:
-    """Cohen's certificate at one level per image: ĉ from n0 draws, then n votes."""
-    candidates = sampler.candidates(sampler.rows, levels, draws.n0)
+def one_level(
+    sampler: Sampler, levels: Sequence[float], ledger: Ledger, draws: Draws, n: int
+) -> Selection:
+    """The certificate at one level per image: ĉ and the form of the bound from n0 draws."""
+    chosen = sampler.candidates(sampler.rows, levels, draws.n0)
+    ledgers = [with_share(ledger, votes, draws, n) for votes in chosen]
     streams = [
-        [Stream(level, candidate, planned=n)]
-        for level, candidate in zip(levels, candidates, strict=True)
+        [Stream(votes.sigma, votes.candidate, margin=own.runner_up, planned=n)]
+        for votes, own in zip(chosen, ledgers, strict=True)
     ]
-    return Selection(levels, streams, [draws.n0] * len(levels))
+    return Selection(levels, ledgers, streams, [draws.n0] * len(levels))
+
+
+def with_share(ledger: Ledger, selection: LevelVotes, draws: Draws, n: int) -> Ledger:
+    """The ledger with the share w of α_c that the bound of the winner gets: 1 or ½.
+
+    w is whichever should give the larger radius, judged by selection draws alone, so that the
+    votes that are counted know nothing of the choice. Votes that are looked at as they come stop
+    long before n_max: the choice is made for 10 n0 of them. Cohen's bound is w = 1.
+    """
+    if draws.bound == "cohen":
+        return ledger
+    n = min(n, 10 * selection.n) if ledger.anytime else n
+    top, other, n0 = selection.top, selection.runner_up, selection.n
+    pays = bounds.runner_up_pays(top, other, n0, n, ledger.alpha_class)
+    return replace(ledger, runner_up=bool(pays))

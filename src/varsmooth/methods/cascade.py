@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from varsmooth.cascade import CascadeSelector, Stages
 from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import require
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
-from varsmooth.methods.base import Answer, Draws, Method, Selection
+from varsmooth.methods.base import Answer, Bound, Draws, Method, Selection, with_share
 from varsmooth.noise import CHUNK
 from varsmooth.sampling import Sampler, Stream
 from varsmooth.smoothing import Selector
@@ -31,17 +31,19 @@ RADIUS_MARGIN = 1.2
 class Cascade(Method):
     """**Theorem C.** R = max_k min(H_k, min_{j<k} X_j): every x' with ‖x' − x‖ < R gets class A.
 
-    The first stage j at which a class has p_j(c; x) ≥ τ_j answers it. Signed distances, exact
+    The first stage j at which a class has p_j(c; x) ≥ τ_j answers it; the last one, if its τ is ½,
+    answers its most likely class: a cascade of one stage is a fixed σ. Signed distances, exact
     because Φ⁻¹(p_j(c; ·)) is 1/s_j-Lipschitz:
-    H_k = s_k [Φ⁻¹(p_k(A)) − Φ⁻¹(τ_k)]: closer than H_k, stage k answers A if it is reached;
+    H_k = s_k [Φ⁻¹(p_k(A)) − Φ⁻¹(τ_k)]: closer than H_k, stage k answers A if it is reached; at an
+    argmax stage s_k/2 [Φ⁻¹(p_k(A)) − Φ⁻¹(p_k(B))], B the runner-up;
     X_j = min_{c≠A} s_j [Φ⁻¹(τ_j) − Φ⁻¹(p_j(c))]: closer than X_j, stage j answers A or passes on.
     Proof: let k attain the maximum. At x' no stage j < k answers a class other than A, and stage
     k, if it is reached, answers A.
 
-    **Estimate.** Selection draws at each stage fix A and k; fresh votes give Ĥ_k by CP⁻ and X̂_j by
-    CP⁺, each at α: R̂ = min(Ĥ_k, min_{j<k} X̂_j). P(R̂ > R) ≤ α with no correction for stages or
-    classes: given (A, k), R is a minimum of fixed numbers, and only the bound of the smallest can
-    make R̂ too large.
+    **Estimate.** Selection draws at each stage fix A, k and the form of Ĥ_k (`methods.fixed`);
+    fresh votes give Ĥ_k by CP⁻ and X̂_j by CP⁺, each at α: R̂ = min(Ĥ_k, min_{j<k} X̂_j).
+    P(R̂ > R) ≤ α with no correction for stages or classes: given (A, k), R is a minimum of fixed
+    numbers, and only the bound of the smallest can make R̂ too large.
     """
 
     name = "cascade"
@@ -54,10 +56,13 @@ class Cascade(Method):
 
     def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
         stages = _stages(sampler.g.selector)
-        plans, taken = _plans(sampler, stages, ledger.alpha_class, draws.n0, n)
+        plans, taken = _plans(sampler, stages, ledger.alpha_class, draws, n)
         sigma = [stages.levels[plan.stage] for plan in plans]
-        streams = [_streams(plan, stages) for plan in plans]
-        return Selection(sigma, streams, taken, stages=stages)
+        ledgers = [_with_share(ledger, plan, stages, draws, n) for plan in plans]
+        streams = [
+            _streams(plan, stages, own.runner_up) for plan, own in zip(plans, ledgers, strict=True)
+        ]
+        return Selection(sigma, ledgers, streams, taken, stages=stages)
 
     def radius(self, evidence: Evidence) -> float:
         return min(stage_radii(evidence))
@@ -104,18 +109,21 @@ class Cascade(Method):
     def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Answer]:
         """Stage by stage, each with n votes and α' = α/(2L+1): answer, pass on, or abstain.
 
-        The top class is the answer if CP⁻ reaches τ_j. Otherwise the next stage votes: freely if
+        The top class is the answer if CP⁻ reaches τ_j, or at an argmax stage if it leads the
+        runner-up significantly. Otherwise the next stage votes: freely if
         CP⁺ of no class reaches τ_j, for one class alone if CP⁺ of that class does. If CP⁺ of
         several does, the cascade abstains.
-        Inside R, let stage k answer A: p_k(A) ≥ τ_k, and no other class reaches its threshold
-        before. Another class is answered up to stage k only if a CP⁻ errs, and k leaves A out only
-        if its CP⁺ errs. If k leaves A open alone, later stages answer A or nothing.
+        Inside R, let stage k answer A: no other class reaches its threshold before. Another class
+        is answered up to stage k only if a CP⁻ or the test of the lead errs, and k, unless it is
+        the last, leaves A out only if its CP⁺ errs. If k leaves A open alone, later stages answer A
+        or nothing.
         """
         stages = _stages(sampler.g.selector)
         a = None if ledger is None else ledger.alpha_class / (2 * len(stages) + 1)
         if a is not None:
+            reached = bounds.clopper_pearson_lower(n, n, a) >= max(stages.thresholds)
             require(
-                bool(bounds.clopper_pearson_lower(n, n, a) >= max(stages.thresholds)),
+                bool(reached) and n >= bounds.fewest_votes_to_predict(a),
                 f"even {n} unanimous votes do not reach the threshold {max(stages.thresholds):g} "
                 "of this cascade at such a small alpha; raise n",
             )
@@ -123,10 +131,12 @@ class Cascade(Method):
         waiting = list(sampler.rows)
         open_classes: dict[int, set[int]] = {i: set() for i in waiting}
         for j, (level, tau) in enumerate(zip(stages.levels, stages.thresholds, strict=True), 1):
+            argmax = stages.is_argmax(j - 1)
             at = dict.fromkeys(waiting, (level, 0))
             votes = sampler.votes(at, n, purpose="predict") if waiting else {}
             for i, stage in votes.items():
-                prediction, possible = _stage_answer(stage, tau, a)
+                answer = _argmax_answer(stage, a) if argmax else _stage_answer(stage, tau, a)
+                prediction, possible = answer
                 open_classes[i] |= possible
                 one = len(open_classes[i]) < 2
                 answers[i] = Answer(prediction if one else ABSTAIN, level, stage.counts, j * n)
@@ -153,13 +163,16 @@ def stage_radii(evidence: Evidence) -> list[float]:
     assert evidence.stages is not None
     stages, a, anytime = evidence.stages, evidence.ledger.alpha_class, evidence.ledger.anytime
     *early, last = evidence.votes
-    *others, tau = stages.thresholds[: stages.levels.index(last.sigma) + 1]
+    stage = stages.levels.index(last.sigma)
+    *others, tau = stages.thresholds[: stage + 1]
     if len(early) < len(others):
         return [-np.inf]  # a stage without votes may answer anything
     radii = [
         float(bounds.exclusion_radius(v.runner_up, v.n, v.sigma, a, threshold, anytime))
         for v, threshold in zip(early, others, strict=True)
     ]
+    if stages.is_argmax(stage):
+        return [*radii, last.radius(evidence.ledger)]
     return [*radii, float(bounds.class_radius(last.top, last.n, last.sigma, a, tau, anytime))]
 
 
@@ -175,10 +188,27 @@ def _stage_answer(votes: LevelVotes, tau: float, a: float | None) -> tuple[int, 
     return ABSTAIN, set(np.flatnonzero(upper >= tau).tolist())
 
 
+def _argmax_answer(votes: LevelVotes, a: float | None) -> tuple[int, set[int]]:
+    """The most likely class, or ABSTAIN without a significant lead."""
+    top, runner_up = sorted([*votes.counts, 0], reverse=True)[:2]
+    if a is not None and bounds.majority_p_value(top, runner_up) > a:
+        return ABSTAIN, set()
+    winner = votes.counts.index(top)
+    return winner, {winner}
+
+
+def _with_share(ledger: Ledger, plan: "Plan", stages: Stages, draws: Draws, n: int) -> Ledger:
+    """A bound for the runner-up where it pays: at the last stage, which answers argmax."""
+    if not stages.is_argmax(plan.stage):
+        return ledger
+    return with_share(ledger, plan.selection, draws, n)
+
+
 def _plans(
-    sampler: Sampler, stages: Stages, a: float, n0: int, n: int
+    sampler: Sampler, stages: Stages, a: float, draws: Draws, n: int
 ) -> tuple[list["Plan"], list[int]]:
     """One plan per image from n0 draws at every stage that may matter, and the draws it took."""
+    n0 = draws.n0
     selection: list[list[list[int]]] = [[] for _ in sampler.rows]
     rows = list(sampler.rows)
     for stage, level in enumerate(stages.levels):
@@ -190,11 +220,11 @@ def _plans(
             rows = [i for i, more in zip(rows, improvable, strict=True) if more]
         if not rows:
             break
-    plans = [make_plan(stages, np.array(counts), n0, n, a) for counts in selection]
+    plans = [make_plan(stages, np.array(counts), n0, n, a, draws.bound) for counts in selection]
     return plans, [n0 * len(counts) for counts in selection]
 
 
-def _streams(plan: "Plan", stages: Stages) -> list[Stream]:
+def _streams(plan: "Plan", stages: Stages, margin: bool) -> list[Stream]:
     """The stages up to the answering one; the earlier ones must exclude other classes."""
     return [
         Stream(
@@ -202,6 +232,7 @@ def _streams(plan: "Plan", stages: Stages) -> list[Stream]:
             plan.candidate,
             threshold=stages.thresholds[j],
             excludes=j != plan.stage,
+            margin=margin and j == plan.stage,
             planned=votes,
         )
         for j, votes in enumerate(plan.votes)
@@ -210,10 +241,20 @@ def _streams(plan: "Plan", stages: Stages) -> list[Stream]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to certify, fixed on the selection draws: the class, the stage, votes per stage."""
+    """What to certify, fixed on the selection draws: the class, the stage, votes per stage.
 
-    candidate: int
+    Attributes:
+        selection: The selection draws at the stage that answers.
+        votes: Votes to count at the stages up to it.
+    """
+
+    selection: LevelVotes
     votes: tuple[int, ...]
+
+    @property
+    def candidate(self) -> int:
+        """A, the class."""
+        return self.selection.candidate
 
     @property
     def stage(self) -> int:
@@ -221,13 +262,15 @@ class Plan:
         return len(self.votes) - 1
 
 
-def make_plan(stages: Stages, selection: Integers, n0: int, n: int, a: float) -> Plan:
+def make_plan(
+    stages: Stages, selection: Integers, n0: int, n: int, a: float, bound: Bound = "best"
+) -> Plan:
     """The class A and the stage k* from which the largest radius is to be expected.
 
     Stage k* gets n votes; an earlier one as many as are worth their price (`_early_votes`).
     `selection` holds counts (S, classes) of n0 draws at each of the first S stages.
     """
-    radius = cascade_radii(stages, *expected_quantiles(selection, n0, n, a))
+    radius = cascade_radii(stages, expected_quantiles(selection, n0, n, a, bound))
     stage, candidate = (int(i) for i in np.unravel_index(radius.argmax(), radius.shape))
     goal = RADIUS_MARGIN * float(radius[stage, candidate])
     others = np.delete(selection, candidate, axis=1).max(axis=1, initial=0)
@@ -235,7 +278,9 @@ def make_plan(stages: Stages, selection: Integers, n0: int, n: int, a: float) ->
         _early_votes(int(others[j]), n0, n, stages.levels[j], a, stages.thresholds[j], goal)
         for j in range(stage)
     ]
-    return Plan(candidate, (*early, n))
+    counted = tuple(int(count) for count in selection[stage])
+    passes = n0 - sum(counted)
+    return Plan(LevelVotes(stages.levels[stage], candidate, counted, passes), (*early, n))
 
 
 def can_improve(
@@ -247,21 +292,38 @@ def can_improve(
         float(bounds.class_radius(n, n, s, a, tau))
         for s, tau in zip(stages.levels[seen:], stages.thresholds[seen:], strict=True)
     )
-    lower, upper = expected_quantiles(selection, n0, n, a)
-    best = cascade_radii(stages, lower, upper).max(axis=(-2, -1))
-    excluding = _excluding(stages, upper).min(axis=-2).max(axis=-1)
+    quantiles = expected_quantiles(selection, n0, n, a)
+    best = cascade_radii(stages, quantiles).max(axis=(-2, -1))
+    excluding = _excluding(stages, quantiles.upper).min(axis=-2).max(axis=-1)
     improves: NDArray[np.bool_] = np.minimum(largest, excluding) > best
     return improves
 
 
-def cascade_radii(stages: Stages, lower: Floats, upper: Floats) -> Floats:
+class Quantiles(NamedTuple):
+    """What votes say about every class A at every stage, each (..., S, classes), in units of σ.
+
+    Attributes:
+        lower: Φ⁻¹ of a lower bound on p_k(A).
+        upper: Φ⁻¹ of an upper bound on the most likely other class.
+        lead: ½ [Φ⁻¹(P) − Φ⁻¹(Q)], how far A leads: `lower` if w = 1.
+    """
+
+    lower: Floats
+    upper: Floats
+    lead: Floats
+
+
+def cascade_radii(stages: Stages, quantiles: Quantiles) -> Floats:
     """R = min(H_k, min_{j<k} X_j) for every stage k and class A: (..., S, classes).
 
-    `lower` is Φ⁻¹ of a lower bound on p_k(A), `upper` of an upper bound on the most likely other
-    class at stage k; each (..., S, classes), for the first S stages.
+    The quantiles are those of the first S stages.
     """
+    lower, upper, lead = quantiles
     levels, taus = _columns(stages, lower.shape[-2])
     radius: Floats = levels * (lower - taus)  # H_k
+    last = lower.shape[-2] - 1
+    if stages.is_argmax(last):
+        radius[..., last, :] = stages.levels[last] * lead[..., last, :]
     floor = np.minimum.accumulate(_excluding(stages, upper), axis=-2)  # min_{i ≤ j} X_i
     radius[..., 1:, :] = np.minimum(radius[..., 1:, :], floor[..., :-1, :])
     return radius
@@ -279,22 +341,42 @@ def _columns(stages: Stages, seen: int) -> tuple[Floats, Floats]:
     return levels, bounds.normal_quantile(stages.thresholds[:seen])[:, None]
 
 
-def expected_quantiles(selection: Integers, n0: int, n: int, a: float) -> tuple[Floats, Floats]:
+def expected_quantiles(
+    selection: Integers, n0: int, n: int, a: float, bound: Bound = "best"
+) -> Quantiles:
     """The quantiles that n votes should give, from counts (..., classes) of n0 selection draws."""
     classes = selection.shape[-1]
-    return vote_quantiles(n * (selection + 1 / classes) / (n0 + 1), n, a)
+    counts = n * (selection + 1 / classes) / (n0 + 1)
+    return vote_quantiles(counts, n, a, runner_up_pays(selection, n0, n, a, bound))
 
 
-def vote_quantiles(counts: Integers | Floats, n: int, a: float) -> tuple[Floats, Floats]:
-    """Φ⁻¹(CP⁻) of each class and Φ⁻¹(CP⁺) of the largest other one, from counts (..., classes)."""
+def vote_quantiles(
+    counts: Integers | Floats, n: int, a: float, margin: NDArray[np.bool_]
+) -> Quantiles:
+    """From counts (..., classes) of n votes; `margin` says where the runner-up has its bound."""
+    other = _largest_other(counts)
+    lower = bounds.normal_quantile(bounds.clopper_pearson_lower(counts, n, a))
+    upper = bounds.normal_quantile(bounds.clopper_pearson_upper(other, n, a))
+    return Quantiles(
+        lower, upper, np.where(margin, bounds.margin_radius(counts, other, n, 1.0, a), lower)
+    )
+
+
+def runner_up_pays(
+    selection: Integers, n0: int, n: int, a: float, bound: Bound = "best"
+) -> NDArray[np.bool_]:
+    """`bounds.runner_up_pays` for every class, from counts (..., classes) of n0 draws."""
+    if bound == "cohen":
+        return np.zeros(selection.shape, dtype=bool)
+    return bounds.runner_up_pays(selection, _largest_other(selection), n0, n, a)
+
+
+def _largest_other(counts: Integers | Floats) -> Integers | Floats:
+    """For every class the largest count of another one, (..., classes)."""
     none = np.zeros_like(counts[..., :1])
     ordered = np.sort(np.concatenate([none, counts], axis=-1), axis=-1)
     largest, second = ordered[..., -1:], ordered[..., -2:-1]
-    other = np.where(counts == largest, second, largest)
-    return (
-        bounds.normal_quantile(bounds.clopper_pearson_lower(counts, n, a)),
-        bounds.normal_quantile(bounds.clopper_pearson_upper(other, n, a)),
-    )
+    return np.where(counts == largest, second, largest)
 
 
 def _early_votes(

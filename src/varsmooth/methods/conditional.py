@@ -11,7 +11,7 @@ from varsmooth.smoothing import Selector
 
 
 class Conditional(Method):
-    """R̂ = σ Φ⁻¹(p̲) with σ = h(x), as for a fixed σ (the paper's scenario ii).
+    """The radius of a fixed σ (`methods.fixed`), with σ = h(x) (the paper's scenario ii).
 
     True for every x' at which the selector chooses the same σ. An attacker who perturbs the image
     also moves an unprotected selector, so this is the only certificate that one has.
@@ -26,7 +26,7 @@ class Conditional(Method):
         return isinstance(selector, NoiseSelector)
 
     def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
-        return one_level(sampler, sampler.chosen_levels(), draws, n)
+        return one_level(sampler, sampler.chosen_levels(), ledger, draws, n)
 
     def radius(self, evidence: Evidence) -> float:
         return evidence.votes[0].radius(evidence.ledger)

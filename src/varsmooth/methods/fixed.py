@@ -14,10 +14,16 @@ from varsmooth.smoothing import Selector
 
 
 class Fixed(Method):
-    """ĉ from n0 votes, p̲ = CP⁻ of its count in n fresh votes at α: R̂ = σ Φ⁻¹(p̲).
+    """g(x) = argmax_c p_c(x), p_c(x) = P(f(x + σε) = c).
 
-    Theorem (Cohen et al. 2019): if P(f(x + σε) = c) = p > ½, every x' with ‖x' − x‖ < σ Φ⁻¹(p)
-    gets class c. Hence P(R̂ exceeds the true radius) ≤ α.
+    **Theorem** (Cohen et al. 2019). With p_A ≥ p_B ≥ the other p_c at x, every x' closer than
+    R = σ/2 [Φ⁻¹(p_A) − Φ⁻¹(p_B)] gets class A.
+
+    **Estimate.** n0 selection draws fix A and the share w ∈ {1, ½} of α for its bound; n fresh
+    votes give P = CP⁻(n_A, n, wα) ≤ p_A. With w = 1, Q = 1 − P, which is Cohen's R̂ = σ Φ⁻¹(P).
+    With w = ½, Q = min(1 − P, CP⁺(max_{c≠A} n_c, n, α/2)), which is larger where the votes are
+    spread, and certifies winners below ½. R̂ = σ/2 [Φ⁻¹(P) − Φ⁻¹(Q)]; P(R̂ > R) ≤ α
+    (`bounds.margin_radius`), for w does not depend on the votes that are counted.
     """
 
     name = "fixed"
@@ -29,7 +35,7 @@ class Fixed(Method):
         return isinstance(selector, FixedSelector)
 
     def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
-        return one_level(sampler, sampler.chosen_levels(), draws, n)
+        return one_level(sampler, sampler.chosen_levels(), ledger, draws, n)
 
     def radius(self, evidence: Evidence) -> float:
         return evidence.votes[0].radius(evidence.ledger)

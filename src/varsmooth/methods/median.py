@@ -10,7 +10,7 @@ import torch
 from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import require
 from varsmooth.evidence import Evidence, Ledger, SelectorEvidence, check_probability
-from varsmooth.methods.base import Draws, Method, Selection
+from varsmooth.methods.base import Draws, Method, Selection, with_share
 from varsmooth.sampling import Sampler, Stream
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import Selector
@@ -20,13 +20,14 @@ class Median(Method):
     """**Theorem A.** R = min_j max(D_j, R_j): every x' with ‖x' − x‖ < R gets class c.
 
     The selector's output is snapped to a grid s_1 < … < s_L; its median chooses the level. D_j is
-    the entry distance: no x' closer than D_j has s_j as its median level. R_j = s_j Φ⁻¹(p_j(c)) is
-    Cohen's radius there. Proof: at x' the level is some s_j with D_j ≤ ‖x' − x‖ < R ≤
+    the entry distance: no x' closer than D_j has s_j as its median level. R_j is Cohen's
+    radius there (`methods.fixed`). Proof: at x' the level is some s_j with D_j ≤ ‖x' − x‖ < R ≤
     max(D_j, R_j), so ‖x' − x‖ < R_j, and Cohen's theorem applies at s_j.
 
     **Estimate.** The nominal level and ĉ from selection draws; D̂_j from n_select samples of h at
-    α_h, half for each side; R̂_j from n votes at α − α_h. P(R̂ > R) ≤ α with no correction for the
-    number of levels: only the bounds of the true argmin can make R̂ too large.
+    α_h, half for each side; R̂_j from n votes at α − α_h, in the form that the selection draws at
+    the nominal level chose. P(R̂ > R) ≤ α with no correction for the number of levels: only the
+    bounds of the true argmin can make R̂ too large.
 
     **Theorem B.** The deployed median of N_p draws strays by at most z_e (`bounds.median_band`)
     with probability ≥ 1 − α_p: D_j shrinks by σ_m z_e, so that every query inside R errs with
@@ -65,16 +66,17 @@ class Median(Method):
 
     def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
         sigma = _nominal_levels(sampler, draws.n0)
-        candidates = sampler.candidates(sampler.rows, sigma, draws.n0)
+        chosen = sampler.candidates(sampler.rows, sigma, draws.n0)
+        ledgers = [with_share(ledger, votes, draws, n) for votes in chosen]
         selector = selector_evidence(sampler, draws.n_select)
         streams = [
             [
-                Stream(level, candidate, distance, planned=n)
+                Stream(level, votes.candidate, distance, margin=own.runner_up, planned=n)
                 for distance, level in evidence.levels_by_distance(ledger)
             ]
-            for candidate, evidence in zip(candidates, selector, strict=True)
+            for votes, own, evidence in zip(chosen, ledgers, selector, strict=True)
         ]
-        return Selection(sigma, streams, [draws.n0] * len(sigma), selector, lazy=True)
+        return Selection(sigma, ledgers, streams, [draws.n0] * len(sigma), selector, lazy=True)
 
     def radius(self, evidence: Evidence) -> float:
         """A level without votes counts as R̂_j = −∞."""

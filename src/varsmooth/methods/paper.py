@@ -46,10 +46,12 @@ class Paper(Method):
             rows = [i for i in sampler.rows if visit < len(plans[i])]
             levels = [plans[i][visit] for i in rows]
             candidates = sampler.candidates(rows, levels, draws.n0)
-            for i, level, candidate in zip(rows, levels, candidates, strict=True):
-                streams[i].append(Stream(level, candidate, planned=n))
+            for i, votes in zip(rows, candidates, strict=True):
+                streams[i].append(Stream(votes.sigma, votes.candidate, planned=n))
         sigma = [evidence.median_level for evidence in selector]
-        return Selection(sigma, streams, [draws.n0 * len(plan) for plan in plans], selector)
+        ledgers = [ledger] * len(plans)
+        taken = [draws.n0 * len(plan) for plan in plans]
+        return Selection(sigma, ledgers, streams, taken, selector)
 
     def radius(self, evidence: Evidence) -> float:
         assert evidence.selector is not None

@@ -20,7 +20,13 @@ from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, N0
 from varsmooth.errors import require
 from varsmooth.evaluation.tune.selector import Integers
-from varsmooth.methods.cascade import cascade_radii, expected_quantiles, vote_quantiles
+from varsmooth.methods.cascade import (
+    Quantiles,
+    cascade_radii,
+    expected_quantiles,
+    runner_up_pays,
+    vote_quantiles,
+)
 from varsmooth.models.descriptions import Description
 from varsmooth.models.settings import TunedStages
 from varsmooth.smoothing import RETURNED_NAN, SmoothedClassifier, evaluation_mode
@@ -48,12 +54,18 @@ class ConfidentVotes:
     n0: int
 
     @cached_property
-    def quantiles(self) -> list[tuple[tuple[Floats, Floats], tuple[Floats, Floats]]]:
+    def quantiles(self) -> list[tuple[Quantiles, Quantiles]]:
         """Of the radii to expect and of those that the votes give, for every confidence."""
+        n0, n = self.n0, self.n
         return [
             (
-                expected_quantiles(self.selection[..., c], self.n0, self.n, ALPHA),
-                vote_quantiles(self.counts[..., c], self.n, ALPHA),
+                expected_quantiles(self.selection[..., c], n0, n, ALPHA),
+                vote_quantiles(
+                    self.counts[..., c],
+                    n,
+                    ALPHA,
+                    runner_up_pays(self.selection[..., c], n0, n, ALPHA),
+                ),
             )
             for c in range(len(self.confidences))
         ]
@@ -64,10 +76,10 @@ class ConfidentVotes:
         """Radius (N,), negative where nothing is certified, and class (N,) of every image."""
         stages = Stages(tuple(self.levels[j] for j in columns), tuple(thresholds))
         expected, found = (
-            cascade_radii(stages, *(q[:, list(columns)] for q in pair)).reshape(
+            cascade_radii(stages, Quantiles(*(q[:, list(columns)] for q in quantiles))).reshape(
                 len(self.labels), -1
             )
-            for pair in self.quantiles[gate]
+            for quantiles in self.quantiles[gate]
         )  # each (N, S·classes)
         best = expected.argmax(axis=1)
         return found[np.arange(len(best)), best], best % self.counts.shape[2]
