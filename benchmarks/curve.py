@@ -25,8 +25,8 @@ from varsmooth.data import ImageDataset
 from varsmooth.evaluation.build import build, load_images
 from varsmooth.evaluation.certify import certify_dataset
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
-from varsmooth.evaluation.runner import TOGETHER
-from varsmooth.evaluation.vote_cache import RememberingClassifier
+from varsmooth.evaluation.runner import BLOCK_SIZE
+from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 from varsmooth.evidence import LevelVotes
 from varsmooth.rounding import percent
 from varsmooth.sequential import chance_of
@@ -162,7 +162,7 @@ def _needed(n: int, p0: float) -> int:
 
 def _speed(g: SmoothedClassifier, images: ImageDataset, n_max: int) -> float:
     """Votes a second of `certify_at` over those of a fixed N, on one block of images."""
-    x = images.batch(range(min(TOGETHER, len(images)))).images
+    x = images.batch(range(min(BLOCK_SIZE, len(images)))).images
     began = time.process_time()
     found = certify_at(g, x, RADII, alpha=ALPHA, n_max=min(n_max, 5000), seed=1)
     seconds = (time.process_time() - began) / sum(one.samples for one in found)
@@ -177,7 +177,7 @@ def _compare(
     votes: Path | None,
 ) -> dict[str, Any]:
     """Against certificates with N votes and noise of their own, on as many images."""
-    voting = g if votes is None else RememberingClassifier(g, votes)
+    voting = g if votes is None else CachedSmoothedClassifier(g, votes)
     batch = images.batch(range(len(found)))
     fixed = [
         certify(voting, batch.images[i : i + 1], n=n, alpha=ALPHA, seed=2, ids=[i])[0]

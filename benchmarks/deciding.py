@@ -13,7 +13,7 @@ from torch import Tensor
 from varsmooth import SmoothedClassifier, certify, certify_at, load, load_dataset
 from varsmooth.bounds import clopper_pearson_upper
 from varsmooth.certificates import Certificate
-from varsmooth.evaluation.vote_cache import RememberingClassifier
+from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 
 VOTES = Path(__file__).parent / "votes"
 """Votes of the released models at a fixed N, which take an hour to draw and never change."""
@@ -100,7 +100,7 @@ def certificates(
     case: Case, g: SmoothedClassifier, x: Tensor, votes: Path | None
 ) -> list[Certificate]:
     """The certificates of the fixed N, with noise of their own; image by image into the store."""
-    remembering = g if votes is None else RememberingClassifier(g, votes)
+    remembering = g if votes is None else CachedSmoothedClassifier(g, votes)
     return [
         certify(remembering, x[i : i + 1], n=case.n, alpha=ALPHA, seed=2, ids=[i])[0]
         for i in range(len(x))

@@ -23,7 +23,7 @@ from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
 from reproduce.universal import UNIVERSAL, UNIVERSAL_EXTENDED
 from varsmooth.cli import exit_code
 from varsmooth.cli.parser import WrongUsage
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evaluation.report.figures import MISSING, have_matplotlib
 from varsmooth.models.descriptions import released_names
 
@@ -164,16 +164,16 @@ def show_experiments() -> None:
 
 def write_claims(results: Path) -> None:
     """Judge every result again from its records, and write the pages, if all can be judged."""
-    require(have_matplotlib(), MISSING)
+    check(have_matplotlib(), MISSING)
     there = results_in(results)
     found = [(each, at) for name, each in EXPERIMENTS.items() for of, at in there if of == name]
-    require(
+    check(
         bool(found),
         f"{results} is not a folder of results; a result is in RESULTS/NAME, run: "
         "python -m reproduce NAME",
     )
     page = results / PAGE
-    require(
+    check(
         not is_page_of_others(page),
         f"{page} is not a page of claims; keep results in a folder of their own, with --out "
         "RESULTS/NAME",

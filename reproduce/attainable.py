@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from reproduce.harness import Context, Experiment, Need, Result, Scale, size
 from varsmooth._util.processes import choose_device
 from varsmooth.data import ImageDataset, load_dataset
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evaluation.report.statistics import Interval, mean_interval
 from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.losses import gaussian_kl
@@ -73,7 +73,7 @@ def tabulate(
     seed: int = 0,
 ) -> LossTable:
     """Evaluate f on every image at every level; `draws` noisy copies of each."""
-    require(draws % 2 == 0, f"draws must be even, to be halved, not {draws}")
+    check(draws % 2 == 0, f"draws must be even, to be halved, not {draws}")
     device = next(classifier.parameters()).device
     halves: list[list[Tensor]] = [[], []]  # per half: one (N,) per level
     with evaluation_mode(classifier), torch.no_grad():

@@ -18,7 +18,7 @@ from varsmooth.cascade import Stages
 from varsmooth.certificates import Certificate
 from varsmooth.data import load_dataset
 from varsmooth.defaults import ALPHA, N0
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evaluation.tune import cascade as cascades
 from varsmooth.evaluation.tune.cascade import ConfidentVotes
 from varsmooth.evaluation.tune.selector import Integers
@@ -86,7 +86,7 @@ def keep(path: Path, table: ConfidentVotes) -> None:
 def kept(path: Path, scale: VoteScale, n: int) -> ConfidentVotes:
     """A block of the table."""
     with np.load(path) as block:
-        require(
+        check(
             np.allclose(block["levels"], scale.levels),
             f"{path} holds other levels; choose another --store, or the same levels",
         )

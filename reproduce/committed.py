@@ -27,7 +27,7 @@ from reproduce.harness import (
 from reproduce.plots import draw
 from reproduce.records import RECORDS, UNFINISHED, earlier_runs, read_records, write_records
 from varsmooth._util.files import replace_file
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.report.figures import MISSING, have_matplotlib
 from varsmooth.models.descriptions import Description, Part
 
@@ -53,17 +53,17 @@ def run_experiment(
     Runs that a result in the folder `results` holds already, be it unfinished, smaller or of
     another experiment, are not repeated.
     """
-    require(have_matplotlib(), MISSING)
+    check(have_matplotlib(), MISSING)
     scale = resized(experiment.scales[scale_name], sizes)
     if isinstance(scale, VotingScale):
         context = replace(context, precision=scale.precision)
     needs = experiment.needs(scale)
     if context.train is None:
         lacking = context.lack(needs)
-        require(not lacking, f"{experiment.name}: {lacking}")
+        check(not lacking, f"{experiment.name}: {lacking}")
         for need in needs:
             part = context.about(need).selector if need.selector and experiment.median else None
-            require(
+            check(
                 part is None or part.training.get("scheme") != "gv",
                 f"{experiment.name} is about g_v*, but h of {context.model(need)} was trained for "
                 "g_v, without the median; with it there are clean and weak-attack",
@@ -112,14 +112,14 @@ def keep_what_is_there(
 ) -> None:
     """Refuse to replace anything but a part of what is asked: it may only grow."""
     files = [str(path) for path in (out, *out.parents) if path.is_file()]
-    require(not files, f"{''.join(files)} is a file; name a folder with --out")
+    check(not files, f"{''.join(files)} is a file; name a folder with --out")
     inside = out.resolve() == Path.cwd() or any(out.glob(f"*/{CONFIG}"))
-    require(not inside, f"{out} has other things in it; name a folder of its own: {out}/NAME")
+    check(not inside, f"{out} has other things in it; name a folder of its own: {out}/NAME")
     if not (out / CONFIG).is_file():
         return
     there = read_json(out / CONFIG)
     name = there.get("experiment") if isinstance(there, dict) else None
-    require(
+    check(
         name == experiment.name,
         f"{out} holds {'a result of ' + str(name) if name else 'something else'}; choose another "
         "folder with --out",
@@ -133,7 +133,7 @@ def keep_what_is_there(
     ]
     if any(there["models"][name] != models[name] for name in {*there["models"]} & {*models}):
         less.append("other models")
-    require(
+    check(
         not less,
         f"{out} holds another or a larger result ({'; '.join(less)}); choose another folder with "
         "--out, or delete it first",

@@ -15,7 +15,7 @@ from varsmooth.data import load_dataset
 from varsmooth.data.folders import splits_in
 from varsmooth.data.source import NAMES
 from varsmooth.defaults import BATCH_SIZE
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.attack import attack_dataset
 from varsmooth.evaluation.build import BuiltModel, build, described
 from varsmooth.evaluation.certify import certify_dataset
@@ -112,7 +112,7 @@ class Need:
     @classmethod
     def fixed(cls, sigma_a: float, selector: bool = False) -> "Need":
         """The model of a classifier that was trained at one level."""
-        require(round(sigma_a, 2) == sigma_a, f"σ_a has two digits, as in 0.25, not {sigma_a:g}")
+        check(round(sigma_a, 2) == sigma_a, f"σ_a has two digits, as in 0.25, not {sigma_a:g}")
         return cls(f"{sigma_a:.2f}", selector)
 
     @classmethod
@@ -234,7 +234,7 @@ def _read(key: str, text: str, scale: Scale) -> Any:
     except ValueError:
         good = False
     words = f"{_words(key, kind, about)}{', separated by commas' if several else ''}"
-    require(good, f"--{key.replace('_', '-')} must be {words}, not {text!r}")
+    check(good, f"--{key.replace('_', '-')} must be {words}, not {text!r}")
     if not several:
         return values[0]
     return tuple(dict.fromkeys(values if kind is str else sorted(values)))  # smallest first, once
@@ -307,7 +307,7 @@ class Evidence:
     def of(self, kind: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
         """What is known under a name; computed if it is not known yet."""
         if name not in kind:
-            require(not self.complete, f"the records hold no {name!r}; run the experiment again")
+            check(not self.complete, f"the records hold no {name!r}; run the experiment again")
             kind[name] = make()
         return kind[name]
 
@@ -483,7 +483,7 @@ class Context:
             train_selector,
         )
 
-        require(self.models is not None, "say where trained models go with --models")
+        check(self.models is not None, "say where trained models go with --models")
         assert self.models is not None
         overrides: dict[str, Any] = {"root": None if self.root is None else str(self.root)}
         folder = self.models / f"f-{need.level}"
@@ -512,7 +512,7 @@ class Context:
 
     def require_val(self, data: str) -> None:
         """Refuse data without a val, which may be a part of train, but not of test."""
-        require(
+        check(
             data in NAMES or bool({"train", "val"} & {*splits_in(Path(data))}),
             f"{data} has no val of its own, whose images choose λ and σ_s; name a folder with test "
             "and val, or leave the choice out with --choice 0",
@@ -528,8 +528,8 @@ class Context:
         """`count` images of a split, evenly spaced."""
         images = load_dataset(data, split, self.root)
         have = len(images)
-        require(images.labels is not None, f"{data} {split} has no labels; experiments need them")
-        require(count <= have, f"{data} {split} has {have} images, not {count}")
+        check(images.labels is not None, f"{data} {split} has no labels; experiments need them")
+        check(count <= have, f"{data} {split} has {have} images, not {count}")
         step = have // count
         subset = None if count == have else f"0:{step * count}:{step}"
         return DataOptions(data=data, split=split, subset=subset, root=self.root)

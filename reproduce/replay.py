@@ -29,7 +29,7 @@ from varsmooth.evaluation.build import load_images
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.report.outcomes import Outcomes
-from varsmooth.evaluation.vote_cache import RememberingClassifier
+from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
 from varsmooth.methods import METHODS
 from varsmooth.sampling import Sampler
@@ -48,7 +48,7 @@ class VotesOnDemand:
     at that level; few of a grid's levels matter to an image. They are kept in the vote cache.
     """
 
-    g: RememberingClassifier
+    g: CachedSmoothedClassifier
     images: ImageDataset
     settings: CertifyOptions
     batch_size: int
@@ -416,7 +416,7 @@ class Certified:
         """The votes of f."""
         context, need = self.context, Need.fixed(self.sigma_a)
         built = context.build(ModelOptions(context.model(need), sigma=self.sigma_a))
-        g = RememberingClassifier(built.g, context.votes)
+        g = CachedSmoothedClassifier(built.g, context.votes)
         images = load_images(self._images, built)
         return VotesOnDemand(g, images, self.scale.settings, context.batch_size)
 

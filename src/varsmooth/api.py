@@ -20,7 +20,7 @@ from varsmooth.certificates import (
     Predictions,
 )
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_MAX, N_SELECT, N
-from varsmooth.errors import check_counts, require
+from varsmooth.errors import check, check_counts
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods import method_for, predicting_method
 from varsmooth.methods.base import Bound, Draws, Kind, Method, Selection
@@ -121,7 +121,7 @@ def certify_as_paper(
     Returns:
         One `Certificate` per image.
     """
-    require(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
+    check(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
     draws = Draws(n0, n_select, alpha_select, False, "cohen", distance, every_index)
     sampler = _sampler(g, x, seed, ids, batch_size)
     rule = method_for(g.selector, "paper")
@@ -221,7 +221,7 @@ def certify_until(
     Returns:
         One `Certificate` per image.
     """
-    require(0 < tolerance < 1, f"tolerance must lie between 0 and 1, not {tolerance}")
+    check(0 < tolerance < 1, f"tolerance must lie between 0 and 1, not {tolerance}")
     radii = (0.0, *_check_radii(at))
     _check_kind(method)
     draws = Draws(n0, n_select, alpha_select, band, bound)
@@ -290,7 +290,7 @@ def predict(
 
 
 def _check_kind(method: str) -> None:
-    require(
+    check(
         method in ("sound", "conditional"),
         f"method must be 'sound' or 'conditional', not {method!r}; "
         "the paper's certificate is certify_as_paper",
@@ -335,7 +335,7 @@ def _certify(
     """Select, vote, and derive each image's certificate from its evidence."""
     check_counts(n=n)
     fewest = bounds.fewest_votes_to_certify(ledger.alpha_class)
-    require(
+    check(
         n >= fewest,
         f"at alpha={ledger.alpha:g} even n={n} unanimous votes certify nothing; use n ≥ {fewest}",
     )
@@ -408,12 +408,12 @@ def _begin_voting(
     rule = method_for(selector, kind)
     ledger = replace(_divide(rule, sampler, alpha, draws), anytime=True)
     check_counts(n_max=n_max)
-    require(
+    check(
         bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(ledger.alpha_class)),
         f"at alpha={ledger.alpha:g} even n_max={n_max} unanimous votes certify nothing; raise it",
     )
     largest = rule.largest_radius(selector, ledger, n_max)
-    require(
+    check(
         smallest <= largest,
         f"at alpha={ledger.alpha:g} the largest radius that n_max={n_max} votes can certify "
         f"is {rounded(largest)}, not {smallest:g}; raise n_max, or ask for a smaller radius",
@@ -431,8 +431,8 @@ def _check_radii(radius: Any) -> tuple[float, ...]:
     """The radii in ascending order, none twice."""
     several = isinstance(radius, Iterable) and not isinstance(radius, str)
     listed = list(radius) if several else [radius]
-    require(len(listed) > 0, "give at least one radius")
+    check(len(listed) > 0, "give at least one radius")
     for r in listed:
         number = hasattr(r, "__float__")
-        require(number and 0 <= r < math.inf, f"radius must be ≥ 0 and finite, not {r!r}")
+        check(number and 0 <= r < math.inf, f"radius must be ≥ 0 and finite, not {r!r}")
     return tuple(sorted({float(r) for r in listed}))

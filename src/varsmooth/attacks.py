@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from varsmooth.errors import check_counts, check_ids, check_images, require
+from varsmooth.errors import check, check_counts, check_ids, check_images
 from varsmooth.noise import NoiseStream
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
@@ -56,14 +56,14 @@ def pgd(
     """
     check_images(x)
     eps, step_size = _check_budget(x, eps, steps, step_size)
-    require(norm in ("l2", "linf"), f"norm must be 'l2' or 'linf', not {norm!r}")
+    check(norm in ("l2", "linf"), f"norm must be 'l2' or 'linf', not {norm!r}")
     check_counts(restarts=restarts, samples=samples)
-    require(
+    check(
         isinstance(y, Tensor) and y.shape == x.shape[:1] and not y.is_floating_point(),
         f"y must be a tensor of {len(x)} class indices, one for each image",
     )
     check_ids(ids, len(x))
-    require(
+    check(
         not getattr(model, "conditional", False),
         "this classifier takes σ as an input; attack the SmoothedClassifier around it, or fix a "
         "level, as in pgd(lambda z: g.logits(z, torch.full((len(z),), 0.25)), ...)",
@@ -104,7 +104,7 @@ def _loss(
             scores = getattr(output, "logits", output)
         classes = scores.shape[1]
         known = bool(((y >= 0) & (y < classes)).all())
-        require(known, f"the classes in y must be numbers from 0 to {classes - 1}")
+        check(known, f"the classes in y must be numbers from 0 to {classes - 1}")
         draws.append(scores.log_softmax(dim=1))
     mean = torch.stack(draws).logsumexp(dim=0) - math.log(samples)
     return -mean.gather(1, y[:, None])[:, 0]
@@ -142,11 +142,11 @@ def _check_budget(
 ) -> tuple[Tensor, Tensor]:
     check_counts(steps=steps)
     budget = torch.as_tensor(eps, dtype=x.dtype, device=x.device)
-    require(
+    check(
         budget.ndim == 0 or budget.shape == x.shape[:1],
         f"eps must be a number or one per image ({len(x)}), not shape {tuple(budget.shape)}",
     )
-    require(bool(((budget >= 0) & budget.isfinite()).all()), "eps must be ≥ 0 and finite")
+    check(bool(((budget >= 0) & budget.isfinite()).all()), "eps must be ≥ 0 and finite")
     size = 2.5 * budget / steps if step_size is None else torch.as_tensor(step_size).to(budget)
     return budget.expand(len(x)), size.expand(len(x))
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from varsmooth.errors import VarsmoothError, check_sigma, require
+from varsmooth.errors import VarsmoothError, check, check_sigma
 from varsmooth.noise import NoiseStream
 from varsmooth.selectors import Scores
 from varsmooth.types import Positive, Probability
@@ -67,34 +67,34 @@ class CascadeSelector(nn.Module):
     ) -> None:
         super().__init__()
         for name, values in (("levels", levels), ("thresholds", thresholds)):
-            require(
+            check(
                 values is None or (isinstance(values, Iterable) and not isinstance(values, str)),
                 f"{name} must be a list of numbers, one for each stage, not {values!r}",
             )
-        require(
+        check(
             gate is None or (callable(gate) and not isinstance(gate, type)),
             f"the gate must be a function (z, logits, sigma) → scores, not {gate!r}; "
             "SoftmaxGate(0.3) counts the votes with a softmax of at least 0.3",
         )
         rounded = tuple(float(np.float32(check_sigma("a level", s))) for s in levels)
         taus = tuple(float(t) for t in ([0.5] * len(rounded) if thresholds is None else thresholds))
-        require(len(rounded) > 0, "a cascade needs at least one level")
-        require(
+        check(len(rounded) > 0, "a cascade needs at least one level")
+        check(
             all(high > low for high, low in pairwise(rounded)),
             f"levels must fall, the largest noise first, not {list(levels)}",
         )
-        require(
+        check(
             len(taus) == len(rounded),
             f"a cascade of {len(rounded)} levels needs as many thresholds, not {len(taus)}",
         )
-        require(
+        check(
             all(0.5 <= tau < 1 for tau in taus),
             f"thresholds must lie in [0.5, 1), not {list(taus)}",
         )
         by_level = gate.confidence if isinstance(gate, SoftmaxGate) else None
         if isinstance(by_level, dict):
             unknown = [s for s in by_level if s not in rounded]
-            require(not unknown, f"the gate names the levels {unknown}, which are not stages")
+            check(not unknown, f"the gate names the levels {unknown}, which are not stages")
         self.stages = Stages(rounded, taus)
         self.gate = gate
 
@@ -158,7 +158,7 @@ class SoftmaxGate(nn.Module):
     def __init__(self, confidence: float | dict[float, float]) -> None:
         super().__init__()
         every = confidence.values() if isinstance(confidence, dict) else [confidence]
-        require(all(0 <= c < 1 for c in every), f"confidence must lie in [0, 1), not {confidence}")
+        check(all(0 <= c < 1 for c in every), f"confidence must lie in [0, 1), not {confidence}")
         if isinstance(confidence, dict):
             confidence = {float(np.float32(s)): c for s, c in confidence.items()}
         self.confidence = confidence

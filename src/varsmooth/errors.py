@@ -16,21 +16,21 @@ class VarsmoothError(ValueError):
     """What the caller gave cannot work; the message is one sentence and says what to do."""
 
 
-def require(condition: bool, sentence: str) -> None:
-    """Raise `VarsmoothError(sentence)` unless the condition holds."""
+def check(condition: bool, message: str) -> None:
+    """Raise `VarsmoothError(message)` unless the condition holds."""
     if not condition:
-        raise VarsmoothError(sentence)
+        raise VarsmoothError(message)
 
 
 @contextmanager
-def explained(
-    kinds: type[E] | tuple[type[E], ...], sentence: str | Callable[[E], str]
+def wrap_errors(
+    kinds: type[E] | tuple[type[E], ...], message: str | Callable[[E], str]
 ) -> Iterator[None]:
     """What raises one of these errors inside becomes one sentence, which may quote the error."""
     try:
         yield
     except kinds as error:
-        raise VarsmoothError(sentence if isinstance(sentence, str) else sentence(error)) from error
+        raise VarsmoothError(message if isinstance(message, str) else message(error)) from error
 
 
 def reason(error: Exception) -> str:
@@ -50,7 +50,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
 def check_counts(**counts: Any) -> None:
     """Numbers of draws are whole and at least 1."""
     for name, value in counts.items():
-        require(
+        check(
             hasattr(value, "__index__") and value >= 1,
             f"{name} must be a whole number of at least 1, not {value!r}",
         )
@@ -58,7 +58,7 @@ def check_counts(**counts: Any) -> None:
 
 def check_images(x: "Tensor") -> None:
     """Images are a float tensor (B,C,H,W), not empty, finite, in [0,1]."""
-    require(
+    check(
         hasattr(x, "is_floating_point"),
         "images must be a torch tensor of shape (batch, channels, height, width), "
         f"not {type(x).__name__}; "
@@ -68,20 +68,20 @@ def check_images(x: "Tensor") -> None:
             else "convert them, as with torch.from_numpy"
         ),
     )
-    require(
+    check(
         x.ndim == 4,
         f"images must have the shape (batch, channels, height, width), not {tuple(x.shape)}; "
         "add a batch dimension with x[None]",
     )
-    require(x.numel() > 0, "the batch of images is empty; give at least one image")
-    require(
+    check(x.numel() > 0, "the batch of images is empty; give at least one image")
+    check(
         str(x.dtype) in ("torch.float32", "torch.float64"),
         f"images must be float32 (or float64), not {x.dtype}; "
         + ("convert them with x.float()" if x.is_floating_point() else "divide bytes by 255 first"),
     )
-    require(bool(x.isfinite().all()), "the images contain NaN or infinity; remove those images")
+    check(bool(x.isfinite().all()), "the images contain NaN or infinity; remove those images")
     low, high = x.detach().min().item(), x.detach().max().item()
-    require(
+    check(
         low >= 0 and high <= 1,
         f"pixels must lie in [0, 1], these go from {low:g} to {high:g}; "
         "scale the images, and put normalisation inside the classifier",
@@ -92,10 +92,10 @@ def check_ids(ids: "Sequence[int] | Tensor | None", batch: int) -> None:
     """Image ids name the noise streams, so there is one for every image and none twice."""
     if ids is None:
         return
-    with explained(TypeError, "ids must be whole numbers, one for each image"):
+    with wrap_errors(TypeError, "ids must be whole numbers, one for each image"):
         listed = [index(i) for i in ids]
-    require(len(listed) == batch, f"there are {batch} images but {len(listed)} ids; give one each")
-    require(
+    check(len(listed) == batch, f"there are {batch} images but {len(listed)} ids; give one each")
+    check(
         len(set(listed)) == batch,
         "two images have the same id and would share their noise; give each its own",
     )
@@ -103,15 +103,15 @@ def check_ids(ids: "Sequence[int] | Tensor | None", batch: int) -> None:
 
 def check_sigma(name: str, sigma: float) -> float:
     """A noise level is one positive finite number."""
-    require(not isinstance(sigma, str), f"{name} must be a number, not the text {sigma!r}")
+    check(not isinstance(sigma, str), f"{name} must be a number, not the text {sigma!r}")
     misfits = (RuntimeError, TypeError, ValueError)
-    with explained(misfits, f"{name} must be one positive number, not {sigma!r}"):
+    with wrap_errors(misfits, f"{name} must be one positive number, not {sigma!r}"):
         value = float(sigma)
-    require(0 < value < float("inf"), f"{name} must be positive and finite, not {sigma}")
+    check(0 < value < float("inf"), f"{name} must be positive and finite, not {sigma}")
     return value
 
 
-def answer(name: str, function: Callable[..., Any], x: "Tensor", *more: Any) -> Any:
+def call_user_model(name: str, function: Callable[..., Any], x: "Tensor", *more: Any) -> Any:
     """What a function of the user's returns for images x; what it raises becomes one sentence."""
     try:
         return function(x, *more)

@@ -7,7 +7,7 @@ import numpy as np
 
 from varsmooth import bounds
 from varsmooth.cascade import Stages
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.selectors import Grid
 from varsmooth.types import Distance, NonNegative, Positive, Probability, Share
 
@@ -40,7 +40,7 @@ class Ledger:
 
 def check_probability(name: str, value: float) -> None:
     """A failure probability lies strictly between 0 and 1."""
-    require(
+    check(
         isinstance(value, int | float) and 0 < value < 1,
         f"{name} must be a number between 0 and 1, not {value}",
     )

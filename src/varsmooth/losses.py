@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, special
 from torch.nn import functional
 
-from varsmooth.errors import require
+from varsmooth.errors import check
 
 Reduction = Literal["mean", "sum"]
 
@@ -54,7 +54,7 @@ def variational_loss(
             paper's formula, which at d = 3072 outweighs the cross-entropy for any λ > 0.01 and
             forces σ_s = σ_t.
     """
-    require(reduction in ("mean", "sum"), f"reduction must be 'mean' or 'sum', not {reduction!r}")
+    check(reduction in ("mean", "sum"), f"reduction must be 'mean' or 'sum', not {reduction!r}")
     cross_entropy = -scores.gather(1, y[:, None])[:, 0]  # (B,)
     divergence = gaussian_kl(sigma_s, sigma_t, d if reduction == "sum" else 1)
     return (1 - lam) * cross_entropy + lam * divergence

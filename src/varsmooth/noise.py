@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from varsmooth.defaults import BATCH_SIZE
-from varsmooth.errors import require
+from varsmooth.errors import check
 
 CHUNK = 16
 """Draws that come from one key. Constant: it is part of what a seed means."""
@@ -90,7 +90,7 @@ class NoiseStream:
             ids = ids.tolist()
         ids = tuple(int(i) for i in ids)
         seed = secrets.randbits(63) if seed is None else seed
-        require(hasattr(seed, "__index__"), f"seed must be a whole number, not {seed!r}")
+        check(hasattr(seed, "__index__"), f"seed must be a whole number, not {seed!r}")
         return cls(int(seed), ids, lattice)
 
     def scoped(self, name: str) -> "NoiseStream":
@@ -117,7 +117,7 @@ class NoiseStream:
             (rows, epsilon): epsilon (M,C,H,W) in channels-last memory, and rows (M,), the image
                 that each draw belongs to.
         """
-        require(
+        check(
             batch_size is None or batch_size >= 1,
             f"batch_size must be at least 1, not {batch_size}",
         )

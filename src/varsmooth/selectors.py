@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.defaults import N_SELECT
-from varsmooth.errors import answer, check_sigma, require
+from varsmooth.errors import call_user_model, check, check_sigma
 from varsmooth.noise import NoiseStream
 
 Scores = Callable[[Tensor], Tensor]
@@ -82,7 +82,7 @@ class NoiseSelector(nn.Module, ABC):
         found = [self.respond(noise.perturb(x[rows], level[rows], e)) for rows, e in batches]
         raw = torch.cat(found).view(len(x), n)
         # One NaN is the median of any sample, wherever the others lie: no bound would hold.
-        require(not bool(raw.isnan().any()), "the selector returned NaN; check its network")
+        check(not bool(raw.isnan().any()), "the selector returned NaN; check its network")
         return raw
 
 
@@ -126,13 +126,15 @@ class LearnedSelector(NoiseSelector):
         if name == "sigma_a":
             value = check_sigma(name, value)
         if name == "lam":
-            require(0 <= value <= 1, f"lam must lie in [0, 1], not {value}")
+            check(0 <= value <= 1, f"lam must lie in [0, 1], not {value}")
             value = float(value)
         super().__setattr__(name, value)
 
     def respond(self, x: Tensor) -> Tensor:
         sigma_a, lam = (x.new_full((len(x),), knob) for knob in (self.sigma_a, self.lam))
-        return check_raw(answer("network (x, sigma_a, lam) → σ", self.network, x, sigma_a, lam), x)
+        return check_raw(
+            call_user_model("network (x, sigma_a, lam) → σ", self.network, x, sigma_a, lam), x
+        )
 
     def _level(self, x: Tensor, noise: NoiseStream, batch_size: int | None) -> Tensor:
         return self.samples(x, self.sigma_a, 1, noise, batch_size=batch_size)[:, 0]
@@ -149,7 +151,7 @@ class FunctionSelector(NoiseSelector):
         self.function = function
 
     def respond(self, x: Tensor) -> Tensor:
-        return check_raw(answer("selector", self.function, x), x)
+        return check_raw(call_user_model("selector", self.function, x), x)
 
     def describe(self) -> dict[str, Any]:
         name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
@@ -182,11 +184,11 @@ class MedianSelector(NoiseSelector):
         levels: int | Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        require(
+        check(
             not isinstance(selector, MedianSelector),
             "a MedianSelector inside a MedianSelector loses its settings; wrap what it wraps",
         )
-        require(
+        check(
             callable(selector) and not isinstance(selector, type),
             "a MedianSelector protects a selector or a function of images, given first, not "
             f"{selector!r}; one σ for all images is FixedSelector(0.25)",
@@ -195,7 +197,7 @@ class MedianSelector(NoiseSelector):
             selector if isinstance(selector, NoiseSelector) else FunctionSelector(selector)
         )
         self.sigma_m = check_sigma("sigma_m", sigma_m)
-        require(
+        check(
             n >= 1 and n % 2 == 1,
             f"a median needs an odd number of samples, not n={n}; try n={n + 1}",
         )
@@ -271,13 +273,13 @@ class Grid:
     @classmethod
     def make(cls, levels: int | Sequence[float], clip: tuple[float, float] | None) -> "Grid":
         if isinstance(levels, int):
-            require(clip is not None, "a number of levels needs clip=(low, high) to spread over")
+            check(clip is not None, "a number of levels needs clip=(low, high) to spread over")
             assert clip is not None
-            require(levels >= 2, f"a grid over a clip range needs at least 2 levels, not {levels}")
+            check(levels >= 2, f"a grid over a clip range needs at least 2 levels, not {levels}")
             levels = [float(s) for s in np.geomspace(*clip, levels)]
         rounded = tuple(float(np.float32(check_sigma("a level", s))) for s in levels)
-        require(len(rounded) > 0, "the grid of levels is empty; give at least one level")
-        require(
+        check(len(rounded) > 0, "the grid of levels is empty; give at least one level")
+        check(
             all(a < b for a, b in itertools.pairwise(rounded)),
             f"levels must ascend, not {list(rounded)}",
         )
@@ -307,9 +309,9 @@ def check_clip(clip: tuple[float, float] | None) -> tuple[float, float] | None:
     """A clip range is (low, high) with 0 < low < high."""
     if clip is None:
         return None
-    require(len(clip) == 2, f"clip must be a pair (low, high), not {clip}")
+    check(len(clip) == 2, f"clip must be a pair (low, high), not {clip}")
     low, high = (check_sigma("an end of clip", end) for end in clip)
-    require(low < high, f"clip must be (low, high) with low < high, not {clip}")
+    check(low < high, f"clip must be (low, high) with low < high, not {clip}")
     return low, high
 
 
@@ -318,7 +320,7 @@ def check_raw(raw: Tensor, x: Tensor) -> Tensor:
 
     In h's own precision, which may be half, the level used would not be the level certified.
     """
-    require(
+    check(
         isinstance(raw, Tensor) and raw.numel() == len(x),
         f"the selector must return one level per image, shape ({len(x)},), "
         f"not {tuple(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__}",
@@ -328,7 +330,7 @@ def check_raw(raw: Tensor, x: Tensor) -> Tensor:
 
 def check_levels(sigma: Tensor) -> Tensor:
     """Levels that are to be used as noise are positive and finite."""
-    require(
+    check(
         bool(((sigma > 0) & sigma.isfinite()).all()),
         "the selector returned a level that is not positive and finite; "
         "check its network, or protect it with MedianSelector(..., clip=(low, high))",

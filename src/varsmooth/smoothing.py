@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.cascade import SOFTNESS, CascadeSelector, Gate
-from varsmooth.errors import answer, check_counts, check_ids, check_images, require
+from varsmooth.errors import call_user_model, check, check_counts, check_ids, check_images
 from varsmooth.noise import CHUNK, NoiseStream
 from varsmooth.selectors import NoiseSelector, check_levels
 
@@ -46,18 +46,18 @@ class SmoothedClassifier(nn.Module):
     ) -> None:
         super().__init__()
         check_counts(samples=samples)
-        require(temperature > 0, f"temperature must be positive, not {temperature}")
-        require(
+        check(temperature > 0, f"temperature must be positive, not {temperature}")
+        check(
             isinstance(selector, Selector),
             "selector must be a FixedSelector, LearnedSelector, MedianSelector or "
             f"CascadeSelector, not {type(selector).__name__}; one σ for all images is "
             "FixedSelector(0.25), a function of yours goes into MedianSelector(function, sigma_m)",
         )
-        require(
+        check(
             not isinstance(classifier, SmoothedClassifier),
             "this classifier is smoothed already; give the network inside it, g.classifier",
         )
-        require(
+        check(
             isinstance(classifier, nn.Module),
             "classifier must be an nn.Module, so that its weights identify it, not a "
             f"{type(classifier).__name__}; call a function in the forward of one, and make an "
@@ -80,7 +80,7 @@ class SmoothedClassifier(nn.Module):
         """Refuse images this classifier cannot serve, with a sentence that says why."""
         check_images(x)
         off_lattice = self.lattice and float((255 * x - (255 * x).round()).abs().max()) > 1e-3
-        require(
+        check(
             not off_lattice,
             "lattice noise needs 8-bit images divided by 255; round them first, "
             "and add √d/510 to the perturbation that the certificate must cover",
@@ -99,10 +99,12 @@ class SmoothedClassifier(nn.Module):
     def logits(self, z: Tensor, sigma: Tensor) -> Tensor:
         """f at noisy images z (M,C,H,W) whose noise has the levels sigma (M,) → (M, classes)."""
         conditional = getattr(self.classifier, "conditional", False)
-        output = answer("classifier", self.classifier, z, *([sigma] if conditional else []))
+        output = call_user_model(
+            "classifier", self.classifier, z, *([sigma] if conditional else [])
+        )
         logits: Tensor = getattr(output, "logits", output)
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        require(
+        check(
             len(shape) == 2 and shape[0] == len(z) and shape[1] >= 2,
             f"the classifier must return one tensor of scores ({len(z)}, classes) for two or more "
             f"classes, not {shape}",
@@ -112,9 +114,11 @@ class SmoothedClassifier(nn.Module):
     def gate_scores(self, z: Tensor, logits: Tensor, sigma: Tensor) -> Tensor:
         """The gate's scores (M,): a vote counts where its score is ≥ 0."""
         assert self.gate is not None
-        stay: Tensor = answer("gate (z, logits, sigma) → scores", self.gate, z, logits, sigma)
+        stay: Tensor = call_user_model(
+            "gate (z, logits, sigma) → scores", self.gate, z, logits, sigma
+        )
         kind = f"{stay.dtype} {tuple(stay.shape)}" if isinstance(stay, Tensor) else repr(stay)
-        require(  # (M, 1) would count every vote M times; of a bool, False is 0 and counts
+        check(  # (M, 1) would count every vote M times; of a bool, False is 0 and counts
             isinstance(stay, Tensor) and stay.is_floating_point() and stay.shape == (len(z),),
             f"the gate must return scores, floats of shape ({len(z)},), not {kind}; a vote counts "
             "where its score is ≥ 0",
@@ -171,8 +175,8 @@ class SmoothedClassifier(nn.Module):
             batch_size: Noisy images per forward pass, which bounds memory.
         """
         self.check(x)
-        require(n >= 1, f"the number of votes must be at least 1, not {n}")
-        require(
+        check(n >= 1, f"the number of votes must be at least 1, not {n}")
+        check(
             start % CHUNK == 0 and 0 <= start < n,
             f"start must be a multiple of {CHUNK} below n={n}, not {start}; "
             "other draws would be counted twice",
@@ -195,13 +199,13 @@ class SmoothedClassifier(nn.Module):
                 if counts.numel() == 0:
                     counts = torch.zeros(len(x), columns, dtype=torch.int64, device=logits.device)
                 counts.index_put_((rows, vote), torch.ones_like(rows), accumulate=True)
-        require(not bool(unclear), RETURNED_NAN)
+        check(not bool(unclear), RETURNED_NAN)
         return counts
 
 
 def check_smoothed(g: SmoothedClassifier, x: Tensor) -> None:
     """Refuse anything but a smoothed classifier and images that it can serve."""
-    require(
+    check(
         isinstance(g, SmoothedClassifier),
         f"the first argument must be a SmoothedClassifier, not {type(g).__name__}; "
         "wrap a network as SmoothedClassifier(network, FixedSelector(0.25))",

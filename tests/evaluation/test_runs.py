@@ -486,7 +486,7 @@ def test_an_interruption_says_what_is_saved(
         return original(*given, **asked)
 
     monkeypatch.setattr(certify_module, "certify_at", certify_at)
-    monkeypatch.setattr(certify_module, "TOGETHER", 4)
+    monkeypatch.setattr(certify_module, "BLOCK_SIZE", 4)
     words = f"certify --model {model} --sigma 0.25 --at 0 --n-max 64 --subset :8 --out"
     assert run(words, tmp_path / "r") == 130
     assert "saved: 4 of 8 images; those in work will be done again" in capsys.readouterr().err

@@ -31,14 +31,14 @@ def curve(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nine images at four radii, in blocks of four."""
     folder = tmp_path_factory.mktemp("runs") / "curve"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(certify_module, "TOGETHER", 4)
+        patch.setattr(certify_module, "BLOCK_SIZE", 4)
         assert run(AT, model, "--out", folder) == 0
     return folder
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certify_module, "TOGETHER", 4)
+    monkeypatch.setattr(certify_module, "BLOCK_SIZE", 4)
 
 
 def test_rows_are_what_certify_at_says(curve: Path, model: Path) -> None:

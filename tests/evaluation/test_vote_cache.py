@@ -12,7 +12,7 @@ from varsmooth._util.fingerprints import earlier_fingerprint
 from varsmooth.cascade import CascadeSelector, SoftmaxGate
 from varsmooth.certificates import Certificates
 from varsmooth.errors import VarsmoothError
-from varsmooth.evaluation.vote_cache import RememberingClassifier
+from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 
 
 class Tally:
@@ -53,18 +53,18 @@ def test_the_same_certificates_with_less_work(tmp_path: Path) -> None:
     plain, other = certified(dual(f)), certified(dual(f, center=0.5))
     without = f.seen.images
     f.seen.images = 0
-    assert certified(RememberingClassifier(dual(f), tmp_path)).items == plain.items
+    assert certified(CachedSmoothedClassifier(dual(f), tmp_path)).items == plain.items
     first = f.seen.images
-    again = RememberingClassifier(dual(f), tmp_path)  # another process would start like this
+    again = CachedSmoothedClassifier(dual(f), tmp_path)  # another process would start like this
     assert certified(again).items == plain.items
     assert f.seen.images == first, "f was asked again"
-    assert certified(RememberingClassifier(dual(f, center=0.5), tmp_path)).items == other.items
+    assert certified(CachedSmoothedClassifier(dual(f, center=0.5), tmp_path)).items == other.items
     assert f.seen.images < without, "levels in common were paid twice"
 
 
 def test_votes_are_never_mistaken_for_others(tmp_path: Path) -> None:
     f = Counting()
-    g = RememberingClassifier(SmoothedClassifier(f, FixedSelector(0.25)), tmp_path)
+    g = CachedSmoothedClassifier(SmoothedClassifier(f, FixedSelector(0.25)), tmp_path)
     noise, sigma = g.noise(4, 5, [3, 1, 7, 9]), torch.full((4,), 0.25)
     g.votes(IMAGES, 50, sigma=sigma, noise=noise)
     f.seen.images = 0
@@ -91,27 +91,27 @@ def test_votes_are_never_mistaken_for_others(tmp_path: Path) -> None:
 
 
 def test_other_weights_have_other_votes(tmp_path: Path) -> None:
-    certified(RememberingClassifier(dual(Counting()), tmp_path))
+    certified(CachedSmoothedClassifier(dual(Counting()), tmp_path))
     other = Counting(-1.0)
-    found = certified(RememberingClassifier(dual(other), tmp_path))
+    found = certified(CachedSmoothedClassifier(dual(other), tmp_path))
     assert other.seen.images > 0
     assert found.items == certified(dual(other)).items
 
 
 def test_a_torn_line_costs_one_count_and_nothing_else(tmp_path: Path) -> None:
     f = Counting()
-    plain = certified(RememberingClassifier(dual(f), tmp_path))
+    plain = certified(CachedSmoothedClassifier(dual(f), tmp_path))
     (file,) = tmp_path.rglob("votes-*.jsonl")
     odd = b'[]\n{}\n["x",0,0,"votes",1,[],"",[1]]\n["x",0,0,"votes",0,1,"",["a"]]\n'
     file.write_bytes(odd + b"[" * 100_000 + b"\n" + file.read_bytes()[:-9])
     f.seen.images = 0
-    assert certified(RememberingClassifier(dual(f), tmp_path)).items == plain.items
+    assert certified(CachedSmoothedClassifier(dual(f), tmp_path)).items == plain.items
     assert f.seen.images == 50
 
 
 def test_a_batch_that_is_stored_in_part(tmp_path: Path) -> None:
     f = Counting()
-    g = RememberingClassifier(SmoothedClassifier(f, FixedSelector(0.25)), tmp_path)
+    g = CachedSmoothedClassifier(SmoothedClassifier(f, FixedSelector(0.25)), tmp_path)
     noise, sigma = g.noise(4, 5, [3, 1, 7, 9]), torch.full((4,), 0.25)
     g.votes(IMAGES[1:3], 50, sigma=sigma[1:3], noise=noise.rows([1, 2]))
     f.seen.images = 0
@@ -124,8 +124,8 @@ def test_a_batch_that_is_stored_in_part(tmp_path: Path) -> None:
 def test_options_that_leave_no_trace_in_the_weights_have_other_votes(tmp_path: Path) -> None:
     one, other = Counting(), Counting()
     other.sign = -1
-    certified(RememberingClassifier(dual(one), tmp_path))
-    found = certified(RememberingClassifier(dual(other), tmp_path))
+    certified(CachedSmoothedClassifier(dual(one), tmp_path))
+    found = certified(CachedSmoothedClassifier(dual(other), tmp_path))
     assert found.items == certified(dual(other)).items != certified(dual(one)).items
 
 
@@ -135,30 +135,30 @@ def test_gated_votes_are_kept_apart(tmp_path: Path) -> None:
     selectors.append(CascadeSelector([0.5, 0.25], gate=SoftmaxGate(0.7)))
     for selector in selectors:
         g = SmoothedClassifier(Counting(), selector)
-        assert certified(RememberingClassifier(g, tmp_path)).items == certified(g).items
+        assert certified(CachedSmoothedClassifier(g, tmp_path)).items == certified(g).items
 
 
 def test_votes_under_an_earlier_fingerprint_are_named_and_not_used(tmp_path: Path) -> None:
     f = Counting()
-    certified(RememberingClassifier(dual(f), tmp_path))
+    certified(CachedSmoothedClassifier(dual(f), tmp_path))
     (folder,) = tmp_path.iterdir()
     folder.rename(tmp_path / earlier_fingerprint(f)[:32])
     first = f.seen.images
     with pytest.warns(UserWarning, match=r"older varsmooth.* rename it to"):
-        certified(RememberingClassifier(dual(f), tmp_path))
+        certified(CachedSmoothedClassifier(dual(f), tmp_path))
     assert f.seen.images == 2 * first
 
 
 @pytest.mark.parametrize("damage", [b"7\n", b"[]\n", b"null\n", b"[[],1]\n", b"\xff\n"])
 def test_a_line_that_holds_no_votes_is_skipped(tmp_path: Path, damage: bytes) -> None:
     f = Counting()
-    plain = certified(RememberingClassifier(dual(f), tmp_path))
+    plain = certified(CachedSmoothedClassifier(dual(f), tmp_path))
     (file,) = tmp_path.rglob("votes-*.jsonl")
     lost = file.read_bytes().splitlines(keepends=True)
     fewer = lost[0].replace(b"[50, 0]", b"[49, 0]").replace(b"[0, 50]", b"[0, 49]")
     file.write_bytes(damage + fewer + b"".join(lost[1:]))
     before = f.seen.images
-    assert certified(RememberingClassifier(dual(f), tmp_path)).items == plain.items
+    assert certified(CachedSmoothedClassifier(dual(f), tmp_path)).items == plain.items
     assert f.seen.images - before in (0, 20, 50)
 
 
@@ -167,4 +167,4 @@ def test_a_smoothed_classifier_of_ones_own_is_refused(tmp_path: Path) -> None:
         pass
 
     with pytest.raises(VarsmoothError, match="of your own"):
-        RememberingClassifier(Own(Counting(), FixedSelector(0.25)), tmp_path)
+        CachedSmoothedClassifier(Own(Counting(), FixedSelector(0.25)), tmp_path)

@@ -23,7 +23,7 @@ def files_of_an_image(words: str) -> set[str]:
         nonlocal walking
         code, path = frame.f_code, Path(frame.f_code.co_filename)
         if event == "call" and code.co_name == "batch" and frame.f_back is not None:
-            walking = walking or frame.f_back.f_code.co_name == "_share"
+            walking = walking or frame.f_back.f_code.co_name == "_run_rank"
         if event == "return" and code is Run.append.__code__:
             walking = False
         if walking and event == "call" and path.is_relative_to(PACKAGE):

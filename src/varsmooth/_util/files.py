@@ -10,7 +10,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import IO
 
-from varsmooth.errors import VarsmoothError, explained, require
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 
 LOCK = ".lock"
 
@@ -52,10 +52,10 @@ def append_lines(path: Path, lines: bytes) -> None:
 
 def check_unused(folder: Path, *own: str) -> None:
     """A folder for results holds no files but hidden ones, and those whose name has an `own`."""
-    require(not folder.is_file(), f"{folder} is a file; name a folder")
+    check(not folder.is_file(), f"{folder} is a file; name a folder")
     names = sorted(path.name for path in folder.glob("[!.]*"))
     others = [name for name in names if not any(word in name for word in own)]
-    require(
+    check(
         not others,
         f"{folder} holds other files ({', '.join(others[:3])}); choose a new folder for --out",
     )
@@ -64,7 +64,7 @@ def check_unused(folder: Path, *own: str) -> None:
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it; they are on the disk when this returns."""
     if not folder.is_dir():
-        require(not folder.is_file(), f"{folder} is a file; name a folder")
+        check(not folder.is_file(), f"{folder} is a file; name a folder")
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
@@ -156,4 +156,4 @@ def _sync(file: IO[bytes]) -> None:
 def _writing(path: Path) -> AbstractContextManager[None]:
     """What the operating system refuses, as one sentence."""
     how = "make room there or choose another folder, then rerun the command"
-    return explained(OSError, lambda e: f"{path} cannot be written ({e.strerror or e}); {how}")
+    return wrap_errors(OSError, lambda e: f"{path} cannot be written ({e.strerror or e}); {how}")

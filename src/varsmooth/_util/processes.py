@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.multiprocessing.spawn import ProcessException
 
 from varsmooth._util.files import only_writer
-from varsmooth.errors import VarsmoothError, explained, require
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 
 Result = TypeVar("Result")
 
@@ -57,7 +57,7 @@ def launch(
         return function(Engine(choose_device(accelerator)))
     several = "several processes (devices above 1, or torchrun)"
     how = "install it with: pip install lightning-fabric"
-    with explained(ImportError, f"{several} need Lightning Fabric; {how}"):
+    with wrap_errors(ImportError, f"{several} need Lightning Fabric; {how}"):
         from lightning_fabric import Fabric
     if under_torchrun:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -98,7 +98,5 @@ def writing_to(folder: Path) -> AbstractContextManager[None]:
 def choose_device(accelerator: str = "auto") -> torch.device:
     """The device that one process computes on: auto, cpu or cuda."""
     available = torch.cuda.is_available()
-    require(
-        available or accelerator != "cuda", "torch sees no CUDA device here; choose device='cpu'"
-    )
+    check(available or accelerator != "cuda", "torch sees no CUDA device here; choose device='cpu'")
     return torch.device("cuda" if available and accelerator != "cpu" else "cpu")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from varsmooth._util.typed import OptionError, fit
-from varsmooth.errors import explained, require
+from varsmooth.errors import check, wrap_errors
 
 LIMITS = {
     "PIXELS": 50_000_000,  # of one image; a small file may claim to be a huge picture
@@ -28,20 +28,20 @@ def limit_of(name: str) -> int:
     """The limit of this name, as it is or as the user raised it."""
     variable = f"VARSMOOTH_MAX_{name}"
     text = os.environ.get(variable)
-    with explained(ValueError, f"{variable} must be an integer, not {text!r}"):
+    with wrap_errors(ValueError, f"{variable} must be an integer, not {text!r}"):
         return LIMITS[name] if text is None else int(text)
 
 
 def check_limit(name: str, value: int, what: str) -> None:
     """Refuse `value` above the limit of this name; `what` begins the sentence and has a verb."""
     limit, variable = limit_of(name), f"VARSMOOTH_MAX_{name}"
-    require(value <= limit, f"{what}, above the limit of {limit:,}; raise it with {variable}")
+    check(value <= limit, f"{what}, above the limit of {limit:,}; raise it with {variable}")
 
 
 def check_regular(path: Path, limit: str = "BYTES") -> None:
     """Refuse pipes, sockets and devices, which may never end, and files larger than the limit."""
     status = path.stat()
-    require(
+    check(
         stat.S_ISREG(status.st_mode),
         f"{path} is a folder, a pipe, a socket or a device; give a regular file",
     )
@@ -68,14 +68,14 @@ def read_object(path: Path, hint: Any, number: int, what: str) -> Any:
     """What a JSON file of format `number` holds, which may be a stranger's; else one sentence."""
     check_regular(path, "TEXT")
     content = path.read_bytes()
-    with explained(ValueError, lambda e: f"{path} is not readable as JSON ({e}); copy it again"):
+    with wrap_errors(ValueError, lambda e: f"{path} is not readable as JSON ({e}); copy it again"):
         values = parse_json(content)
     ours = isinstance(values, dict) and "format" in values
     odd = f"{path} does not describe a {what}"
-    require(ours, f"{odd}; name another file")
-    require(
+    check(ours, f"{odd}; name another file")
+    check(
         values["format"] == number,
         f"{path} has format {values['format']!r}, this varsmooth reads {number}; update varsmooth",
     )
-    with explained(OptionError, lambda error: f"{odd}: {error}; copy it again"):
+    with wrap_errors(OptionError, lambda error: f"{odd}: {error}; copy it again"):
         return fit(hint, values)

@@ -19,13 +19,13 @@ from varsmooth.data.catalog import unseen_split
 from varsmooth.data.fitting import fitted
 from varsmooth.data.source import Source
 from varsmooth.defaults import MODEL
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evaluation.report import pages
 from varsmooth.models.descriptions import Description, describe, released_names
 
 Body = Mapping[str, Any]
 Pieces = dict[str, str]  # of HTML, by the slots of the page
-MANY = 12  # images of the view of several
+GRID_SIZE = 12  # images of the view of several
 THUMBNAIL = 160  # pixels a side, at most
 AGREE = 16  # votes that choose the sample of the first view
 
@@ -85,7 +85,7 @@ class Desk:
 
     def about(self, name: str) -> Description:
         """The description of a model that the page offers."""
-        require(name in self.models, f"{name} was not offered when the page was started")
+        check(name in self.models, f"{name} was not offered when the page was started")
         return describe(name)
 
     def _load(self, name: str) -> Smoothers:
@@ -119,7 +119,7 @@ class Desk:
     def _many(self, name: str) -> ImageDataset:
         """Sample images to stand side by side, evenly from all."""
         samples = self.samples(name)
-        places = np.linspace(0, len(samples) - 1, min(MANY, len(samples)))
+        places = np.linspace(0, len(samples) - 1, min(GRID_SIZE, len(samples)))
         return samples[places.round().astype(int)]
 
     def page(self, name: str) -> str:
@@ -147,7 +147,7 @@ class Desk:
         """A request, read and checked."""
         name, image = str(body.get("model")), body.get("image")
         model = self.model(name)
-        require(isinstance(image, Mapping), "a request needs an image")
+        check(isinstance(image, Mapping), "a request needs an image")
         assert isinstance(image, Mapping)
         picture = decoded(str(image["picture"])) if "picture" in image else None
         chosen = self.image(name, picture, 0 if picture else image.get("sample"))
@@ -241,8 +241,8 @@ class Desk:
 
     def _opened(self, body: Body) -> views.OpenRun:
         named = str(body.get("folder", "")).strip()
-        require(bool(named), "name the folder of a run, as given to --out")
-        require(
+        check(bool(named), "name the folder of a run, as given to --out")
+        check(
             self.any_run or Path(named) == self.run,
             "this page shows only the run that it was started with",
         )
@@ -265,7 +265,7 @@ def few_of_each(images: ImageDataset, most: int = 20) -> ImageDataset:
 
 def whole(name: str, value: Any, end: int) -> int:
     """A whole number 0 ≤ value < end out of a request."""
-    require(
+    check(
         isinstance(value, int) and not isinstance(value, bool) and 0 <= value < end,
         f"{name} must be a whole number below {end}",
     )

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from varsmooth.errors import explained, require
+from varsmooth.errors import check, wrap_errors
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
 from varsmooth.models.descriptions import Description
 from varsmooth.models.loading import smoothed
@@ -56,21 +56,21 @@ class Knobs:
     @classmethod
     def read(cls, values: Any, about: Description) -> "Knobs":
         """From a request, the rest as recommended; refuses what would take too long."""
-        require(isinstance(values, Mapping), "a request needs its knobs")
+        check(isinstance(values, Mapping), "a request needs its knobs")
         numbers: dict[str, Any] = vars(cls.recommended(about)).copy()
         misfits = (TypeError, ValueError, OverflowError)
-        with explained(misfits, "every knob must be a number; reload the page"):
+        with wrap_errors(misfits, "every knob must be a number; reload the page"):
             numbers |= {name: float(values[name]) for name in KNOBS if name in values}
             numbers |= {name: int(numbers[name]) for name in ("n", "n_select", "steps")}
         numbers["n_select"] += 1 - numbers["n_select"] % 2  # a number that was typed may be even
         for name, knob in KNOBS.items():
-            require(
+            check(
                 knob.low <= numbers[name] <= knob.high,
                 f"{knob.symbol} must lie between {knob.low:g} and {knob.high:g}, "
                 f"not {numbers[name]:g}",
             )
         low, high = numbers["low"], numbers["high"]
-        require(
+        check(
             0 < low < high < math.inf,
             f"the smallest σ must lie below the largest, not at {low:g} and {high:g}",
         )
@@ -121,7 +121,7 @@ class Smoothers:
     @classmethod
     def load(cls, name: str, trust: Collection[str] = ()) -> "Smoothers":
         checkpoint = load_checkpoint(name, trust)
-        require(checkpoint.classifier is not None, f"{name} is a selector without its classifier")
+        check(checkpoint.classifier is not None, f"{name} is a selector without its classifier")
         return cls(checkpoint)
 
     @property

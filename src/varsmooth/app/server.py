@@ -24,10 +24,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from varsmooth.app.desk import Desk
 from varsmooth.app.uploads import MAX_BYTES
 from varsmooth.app.worker import Cancelled, Job
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, check
 
 MAX_QUESTION = 2 * 2**20  # bytes: a picture in the model's size, and some numbers
-PATIENCE = 30.0  # seconds that the body of a request may take to arrive
+BODY_TIMEOUT = 30.0  # seconds that the body of a request may take to arrive
 TICK = 0.25  # seconds between two reports of progress
 
 # The browser itself refuses inline scripts, foreign content, and to show the page in a frame.
@@ -95,10 +95,10 @@ async def body_of(request: Request, limit: int) -> bytes:
         content = bytearray()
         async for part in request.stream():
             content += part
-            require(len(content) <= limit, f"a request may have at most {limit >> 20} MB")
+            check(len(content) <= limit, f"a request may have at most {limit >> 20} MB")
         return bytes(content)
 
-    return await asyncio.wait_for(read(), PATIENCE)
+    return await asyncio.wait_for(read(), BODY_TIMEOUT)
 
 
 async def progress(desk: Desk, work: Callable[[Job], dict[str, Any]]) -> AsyncIterator[str]:
@@ -160,12 +160,12 @@ def application(desk: Desk, host: str) -> ASGIApp:
                 content = await body_of(request, MAX_BYTES)
                 named = asked.get("name", "the picture"), asked.get("model", "")
                 return answered(lambda job: desk.upload(content, *named))
-            require(
+            check(
                 request.headers.get("content-type") == "application/json",
                 "a request must be application/json",
             )
             body = json.loads(await body_of(request, MAX_QUESTION))
-            require(isinstance(body, dict), "a request must be a JSON object")
+            check(isinstance(body, dict), "a request must be a JSON object")
             return answered(lambda job: {"html": desk.answers[name](body, job)})
         except (ValueError, RecursionError, TimeoutError, ClientDisconnect) as error:
             return responses.JSONResponse({"error": sentence(error)}, 400)
@@ -215,7 +215,7 @@ def serve(desk: Desk, host: str, port: int, ready: Callable[[str], None]) -> Non
 
 def listen(host: str, port: int) -> socket.socket:
     """The socket of the page; port 0 takes a free one."""
-    require(bool(host.strip()), "--host is empty; leave it out, or name an address such as ::1")
+    check(bool(host.strip()), "--host is empty; leave it out, or name an address such as ::1")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

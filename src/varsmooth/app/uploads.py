@@ -8,7 +8,7 @@ import numpy as np
 
 from varsmooth.data import ImageDataset
 from varsmooth.data.folders import read_image, resized
-from varsmooth.errors import explained, require
+from varsmooth.errors import check, wrap_errors
 
 FORMATS = ("PNG", "JPEG")
 MAX_BYTES = 8 * 2**20
@@ -22,7 +22,7 @@ def open_upload(content: bytes, name: str, shape: tuple[int, int, int]) -> tuple
     """
     channels, side, _ = shape
     too_large = f"{name} has more than {MAX_BYTES // 2**20} MB; choose a smaller picture"
-    require(len(content) <= MAX_BYTES, too_large)
+    check(len(content) <= MAX_BYTES, too_large)
     pixels = read_image(io.BytesIO(content), name, FORMATS, MAX_PIXELS)
     height, width = pixels.shape[:2]
     pixels = np.broadcast_to(pixels, (height, width, 3))
@@ -44,5 +44,5 @@ def open_upload(content: bytes, name: str, shape: tuple[int, int, int]) -> tuple
 
 def decoded(text: str) -> bytes:
     """The bytes of a picture that travels with a request as base64."""
-    with explained(binascii.Error, "the picture is not base64; upload it again"):
+    with wrap_errors(binascii.Error, "the picture is not base64; upload it again"):
         return base64.b64decode(text, validate=True)

@@ -16,9 +16,9 @@ from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.certificates import Certificates
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
-from varsmooth.errors import VarsmoothError, explained, require
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 from varsmooth.evaluation.records import HEADER, Run
-from varsmooth.evaluation.report import figures, pages, statements
+from varsmooth.evaluation.report import figures, pages, summary_text
 from varsmooth.evaluation.report.gallery import images_of
 from varsmooth.evaluation.report.outcomes import Outcomes, outcome
 from varsmooth.evaluation.report.statistics import reach
@@ -50,7 +50,7 @@ templates = pages.templates(
     ABSTAIN=ABSTAIN,
     ALPHA_SELECT=ALPHA_SELECT,
     infinity=float("inf"),
-    meanings=statements.MEANINGS,
+    meanings=summary_text.MEANINGS,
     stage_radii=stage_radii,
     drawings=drawings,
     figures=figures,
@@ -74,13 +74,13 @@ def true_radii(found: Certificates, labels: NDArray[np.int64] | None) -> Floats:
 def open_run(folder: str | Path) -> "OpenRun":
     """The run in a folder, read once for everybody who looks at it, and again when it grew."""
     named, odd = str(folder), (RuntimeError, ValueError)  # nobody's home, a circle, a zero byte
-    with explained(odd, lambda error: f"{named!r} is not the path of a folder: {error}"):
+    with wrap_errors(odd, lambda error: f"{named!r} is not the path of a folder: {error}"):
         folder = Path(folder).expanduser().resolve()
     files = [folder / HEADER, *sorted(folder.glob("rows-*.jsonl"))]
     for path in files:
-        require(not path.exists() or path.is_file(), f"{path} is not a regular file")
+        check(not path.exists() or path.is_file(), f"{path} is not a regular file")
     sizes = tuple(path.stat().st_size for path in files if path.exists())
-    require(
+    check(
         sum(sizes) <= MAX_BYTES,
         f"the records of {folder} take {sum(sizes) >> 20} MB, too much for the page; "
         "make a report instead: varsmooth report",
@@ -113,7 +113,7 @@ class OpenRun:
         """What the run is, the report's figure for its kind, and the outcomes to filter by."""
         outcomes = self.outcomes
         return {
-            "summary": run.summary(outcomes, statements.what_holds([outcomes])),
+            "summary": run.summary(outcomes, summary_text.what_holds([outcomes])),
             "runcurve": run.curve(outcomes),
             "kinds": run.kinds(self.kinds()),
         }
@@ -132,7 +132,7 @@ class OpenRun:
 
     def evidence_html(self, number: int) -> str:
         """The image of a row, and everything that its result follows from."""
-        require(0 <= number < len(self.outcomes), f"the run has no row {number}")
+        check(0 <= number < len(self.outcomes), f"the run has no row {number}")
         row = self.outcomes.rows[number]
         proof = self.run.certificate(row) if row.get("evidence") else None
         return str(run.evidence(row, self.names, self._image(row["id"]), proof))
@@ -141,7 +141,7 @@ class OpenRun:
         """The pixels of an image, if it is still where the run found it, or why not."""
         try:
             places = (self.images.ids == id).nonzero()[0]
-            require(len(places) == 1, f"{self.images.name} has no image {id}")
+            check(len(places) == 1, f"{self.images.name} has no image {id}")
             return {"pixels": self.images[places].batch([0]).images[0]}
         except (VarsmoothError, OSError, TypeError) as error:
             return {"error": str(error)}

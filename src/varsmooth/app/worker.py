@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from varsmooth.errors import require
+from varsmooth.errors import check
 
 WAITING = 16
 """Requests that may be queued."""
@@ -55,7 +55,7 @@ class Worker:
 
     def begin(self, work: Callable[[Job], Any]) -> tuple[Job, "Future[Any]"]:
         """Queue work; the job reports its progress and can cancel it."""
-        require(len(self.jobs) < WAITING, "the page is busy; try again in a moment")
+        check(len(self.jobs) < WAITING, "the page is busy; try again in a moment")
         job = Job()
         future = self._thread.submit(work, job)
         self.jobs[future] = job

@@ -11,7 +11,7 @@ from varsmooth._util.files import check_unused
 from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out, say
 from varsmooth.data.source import Source
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, check
 from varsmooth.models.cards import accuracy_table, plain
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.types import Count, Device, NonNegative, Positive
@@ -63,8 +63,8 @@ def adopt(
     from varsmooth.bounds import fewest_votes_to_certify
 
     fewest = fewest_votes_to_certify(ALPHA - ALPHA_SELECT)
-    require(n >= fewest, f"--n {n} votes certify nothing; at least {fewest} are needed")
-    require(":" in factory, f"{factory} should be an import path package.module:name")
+    check(n >= fewest, f"--n {n} votes certify nothing; at least {fewest} are needed")
+    check(":" in factory, f"{factory} should be an import path package.module:name")
     check_unused(out)
     source = check_here(factory, Source(data=data, root=root, resize=resize))
     announce(
@@ -85,15 +85,15 @@ def adopt(
     from varsmooth.smoothing import SmoothedClassifier
 
     network = _made(factory).to(choose_device(device)).eval()
-    require(
+    check(
         bool(network.state_dict()),
         f"{factory} makes a network without weights, so there is no model to save; certify it as "
         f"it is: varsmooth certify --model {factory} --sigma 0.25 --data {data} --out runs/own",
     )
     g = SmoothedClassifier(network, FixedSelector(levels[0]))
-    require(Path(data).suffix.lower() not in SUFFIXES, f"{data} is one image; {LABELLED}")
+    check(Path(data).suffix.lower() not in SUFFIXES, f"{data} is one image; {LABELLED}")
     unseen, tuned = load_source(source, split), tuned_on(source, split, images)
-    require(unseen.labels is not None, f"{data} has no labels; {LABELLED}")
+    check(unseen.labels is not None, f"{data} has no labels; {LABELLED}")
     names = tuple(getattr(network, "class_names", ())) or unseen.class_names
     shape = getattr(network, "image_shape", None) or unseen.shape
     chosen = fitted(tuned_images(tuned, unseen), g, names, shape)

@@ -6,7 +6,7 @@ from pathlib import Path
 from varsmooth.cli.feedback import announce, check_here
 from varsmooth.data.source import Source
 from varsmooth.defaults import MODEL
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evaluation.records import Run
 from varsmooth.types import Port
 
@@ -37,7 +37,7 @@ def app(
         host: the address to listen at; 0.0.0.0 lets other machines use the page, unprotected
         port: the port to listen at; 0 takes a free one
     """
-    require(
+    check(
         all(find_spec(name) for name in ("matplotlib", "starlette", "uvicorn")),
         "the page needs Starlette, Uvicorn and matplotlib; "
         "install them with: pip install matplotlib starlette uvicorn",

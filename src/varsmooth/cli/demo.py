@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from varsmooth.cli.feedback import announce, check_here, conclude
 from varsmooth.data.source import Source
 from varsmooth.defaults import MODEL
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evaluation import options
 from varsmooth.models.cards import aligned
 from varsmooth.models.descriptions import Description, describe
@@ -51,10 +51,10 @@ def demo(
     from varsmooth.evaluation.certify import certify_dataset
     from varsmooth.evaluation.predict import predict_dataset
     from varsmooth.evaluation.report import open_runs, write_report
-    from varsmooth.evaluation.report.statements import verdict
+    from varsmooth.evaluation.report.summary_text import verdict
 
     about = describe(model)
-    require(
+    check(
         about.selector is None or about.recommended.get("levels") is not None,
         f"{model} has no grid of levels; choose one with: varsmooth tune {model}",
     )

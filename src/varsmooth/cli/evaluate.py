@@ -9,7 +9,7 @@ from varsmooth._util.typed import as_option
 from varsmooth.cli.feedback import announce, check_here, command, conclude, say
 from varsmooth.cli.parser import WrongUsage, as_typed
 from varsmooth.defaults import BATCH_SIZE
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.options import (
     AttackOptions,
     CertifyOptions,
@@ -66,7 +66,7 @@ def predict(
         _print_predictions(model, chosen, settings, batch_size, device)
         return
     from varsmooth.evaluation.predict import predict_dataset
-    from varsmooth.evaluation.report.statements import next_command, result
+    from varsmooth.evaluation.report.summary_text import next_command, result
 
     options = RunOptions(out, name, batch_size, device, devices)
     found = predict_dataset(model, chosen[0], settings, options)
@@ -119,7 +119,7 @@ def certify(
     asked = {name: getattr(settings, name) for name in (*names, "alpha")}
     _announce("certify", model, [data], run.device, run.out, **asked)
     from varsmooth.evaluation.certify import certify_dataset
-    from varsmooth.evaluation.report.statements import next_command, result
+    from varsmooth.evaluation.report.summary_text import next_command, result
 
     found = certify_dataset(model, data, settings, run)
     named = model.model if callers_own(model.model) else None
@@ -158,7 +158,7 @@ def attack(
     asked = {name: getattr(settings, name) for name in ("eps", "kind", "steps")}
     _announce("attack", model, [data], run.device, run.out, **asked)
     from varsmooth.evaluation.attack import attack_dataset
-    from varsmooth.evaluation.report.statements import next_command, result
+    from varsmooth.evaluation.report.summary_text import next_command, result
 
     found = attack_dataset(model, data, settings, run)
     conclude(result(found), next_command(found))
@@ -174,7 +174,7 @@ def _search(
     Run.open(against)
     announce(f"attack the certificates of {against}", run.device, steps=settings.steps, out=run.out)
     from varsmooth.evaluation.attack import search_run
-    from varsmooth.evaluation.report.statements import result
+    from varsmooth.evaluation.report.summary_text import result
 
     found = search_run(against, settings, run, model.model, model.trust)
     conclude(result(found), f"varsmooth report {against}")
@@ -205,7 +205,7 @@ def verify(run: Path, /, *, settings: VerifyOptions) -> None:
     asked = {name: getattr(settings, name) or None for name in ("model", "replay", "resample")}
     announce(f"verify {run}", settings.device, **asked)
     from varsmooth.cli import VERBS
-    from varsmooth.evaluation.report.statements import next_command
+    from varsmooth.evaluation.report.summary_text import next_command
     from varsmooth.evaluation.verify import FALSE_ALARM, verify_run
 
     found = verify_run(run, **vars(settings))
@@ -264,7 +264,7 @@ def _level(model: ModelOptions) -> str:
         tune = command(f"tune {model.model} --goal cascade", trust=model.trust)
         stages = "name its stages, as in --cascade 0.5,0.25,0.12"
         sentence = f"{model.model} has no tuned cascade; choose one with: {tune}, or {stages}"
-        require(len(about.cascades) > 0, sentence)
+        check(len(about.cascades) > 0, sentence)
         lam = 1.0 if model.lam is None else model.lam
         tuned = stages_for(about.cascades, lam)
         return f"by cascade tuned for λ = {lam:g}: {replace(tuned, gate=model.gate or tuned.gate)}"

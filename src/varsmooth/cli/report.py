@@ -7,7 +7,7 @@ from typing import Literal
 from varsmooth._util.files import check_unused, make_folder
 from varsmooth.cli.feedback import announce, command, conclude, say
 from varsmooth.cli.parser import WrongUsage
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evaluation.options import ImportOptions
 from varsmooth.evaluation.records import Run
 from varsmooth.types import Probability, Weight
@@ -57,7 +57,7 @@ def make(
     from varsmooth.evaluation.report import Envelope, open_runs, write_report
     from varsmooth.evaluation.report.figures import MISSING, have_matplotlib
     from varsmooth.evaluation.report.outcomes import on_common_images
-    from varsmooth.evaluation.report.statements import cautions, verdict
+    from varsmooth.evaluation.report.summary_text import cautions, verdict
 
     if not have_matplotlib():
         say(f"note: {MISSING}", sys.stderr)
@@ -113,7 +113,7 @@ def import_tsv(file: Path, /, *, out: Path | None = None, settings: ImportOption
         file: the tab-separated file
         out: the folder of the new run (default: beside the file)
     """
-    require(file.is_file(), f"there is no file {file}")
+    check(file.is_file(), f"there is no file {file}")
     from varsmooth.evaluation.report import import_tsv
 
     made = import_tsv(file, out, **vars(settings))
@@ -137,7 +137,7 @@ def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> N
     """
     Run.open(run)
     from varsmooth.evaluation.report import recompute
-    from varsmooth.evaluation.report.statements import next_command
+    from varsmooth.evaluation.report.summary_text import next_command
 
     made = recompute(run, alpha, out)
     found = f"{len(made.rows())} radii at alpha {alpha:g} in {made.folder}"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import check_code
 from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
@@ -96,7 +96,7 @@ def _announce(doing: str, config: AnyConfig, model: str | None) -> None:
     if ":" in config.network:
         check_code(config.network)
     if model is not None and model.endswith(".safetensors"):
-        require(Path(model).is_file(), f"there is no file {model}")
+        check(Path(model).is_file(), f"there is no file {model}")
         model = None
     source = check_here(model, config, trained=True)
     announce(

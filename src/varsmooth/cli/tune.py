@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from varsmooth._util.files import check_unused
 from varsmooth.cli.feedback import announce, check_here, command, conclude
 from varsmooth.data.source import Source, Tuned
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evaluation.options import TuneOptions
 from varsmooth.models.cards import CARD, card, has_card, plain, write_card
 from varsmooth.models.descriptions import (
@@ -104,7 +104,7 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
     Args:
         model: folder or released name of a classifier, with its selector; a cascade needs none
     """
-    require(
+    check(
         images.split != "test",
         "settings chosen on test images would flatter the results there; use another --split",
     )
@@ -112,7 +112,7 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
     if settings.goal == "cascade":
         _tune_cascade(model, settings, images)
         return
-    require(
+    check(
         describe(model).selector is not None,
         f"{model} has no selector to tune; train one, or tune a cascade with --goal cascade",
     )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from varsmooth._util.untrusted import check_limit
 from varsmooth.data.dataset import ImageDataset, split_off
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, check
 
 
 def load_arrays(path: Path, split: str) -> ImageDataset:
@@ -45,14 +45,14 @@ def load_arrays(path: Path, split: str) -> ImageDataset:
 
 def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """The arrays of a zip archive, each held against what the archive says of its size."""
-    require(
+    check(
         is_zipfile(path),
         f"{path} cannot be read as plain arrays: it is not an archive; write the two arrays "
         "images and labels with numpy.savez, not one array",
     )
     with np.load(path, allow_pickle=False) as archive:
         names = set(archive.files)
-        require(
+        check(
             "images" in names and names <= {"images", "labels"},
             f"{path} should hold the arrays images and labels, not {', '.join(archive.files)}",
         )
@@ -72,7 +72,7 @@ def _channels_last(path: Path, images: NDArray[Any]) -> NDArray[np.uint8]:
         )
     if images.ndim == 3 and images.shape[2] not in (1, 3):  # grey; else one image without its N
         images = images[..., None]
-    require(
+    check(
         images.ndim == 4 and (images.shape[3] in (1, 3) or images.shape[1] in (1, 3)),
         f"the images of {path} have the shape {images.shape}; it should be "
         "(N, height, width, channels) or (N, channels, height, width) with 1 or 3 channels, "
@@ -83,7 +83,7 @@ def _channels_last(path: Path, images: NDArray[Any]) -> NDArray[np.uint8]:
 
 def _check_labels(path: Path, labels: NDArray[Any]) -> int:
     """The number of classes, one more than the largest label."""
-    require(
+    check(
         labels.ndim == 1 and labels.dtype.kind in "iu" and labels.size > 0,
         f"the labels of {path} should be integers of shape (N,), not {labels.dtype} {labels.shape}",
     )

@@ -11,7 +11,7 @@ from varsmooth.data.cifar10 import found_cifar10, load_cifar10, load_sample
 from varsmooth.data.dataset import ImageDataset
 from varsmooth.data.folders import SUFFIXES, load_folder, load_image, resized, splits_in
 from varsmooth.data.source import NAMES, Source, Tuned, path_of
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.types import Count
 
 
@@ -57,7 +57,7 @@ def load_dataset(
         images = load_arrays(path, split)
     else:
         known = ", ".join(sorted(SUFFIXES))
-        require(
+        check(
             suffix in SUFFIXES,
             f"{path} is not of a known kind; use a folder of images, .npz, .npy or one of {known}",
         )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from varsmooth.data.dataset import ImageDataset
-from varsmooth.errors import VarsmoothError, explained, require
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 
 CITATION = (
     "Alex Krizhevsky, Learning Multiple Layers of Features from Tiny Images, "
@@ -64,7 +64,7 @@ def load_cifar10(root: Path, split: str) -> ImageDataset:
 
     An id is the image's place in the training set (`train`, `val`) or the test set (`test`).
     """
-    require(split in SPLITS, f"CIFAR-10 has no split {split!r}; choose train, val or test")
+    check(split in SPLITS, f"CIFAR-10 has no split {split!r}; choose train, val or test")
     folder = found_cifar10(root)
     first, held_out = 0, BATCH_SIZE // 2
     if split == "test":
@@ -92,7 +92,7 @@ def load_sample(split: str) -> ImageDataset:
     Each split is one lossless PNG sheet (images side by side, row after row) and a JSON file with
     ids and labels; `tools/make_sample.py` writes both.
     """
-    require(
+    check(
         split in SAMPLE_SPLITS,
         f"the embedded sample has no split {split!r}; choose test or val, "
         "or get all of CIFAR-10 with: varsmooth data fetch cifar10",
@@ -119,14 +119,14 @@ def read_batch(folder: Path, name: str) -> Records:
     binary, records = folder.name == BINARY, np.empty((0, 3073), np.uint8)
     path = folder / f"{name}.bin" if binary else folder / name
     missing = f"{path} is missing; delete {folder} and run: varsmooth data fetch cifar10"
-    with explained(FileNotFoundError, missing):
+    with wrap_errors(FileNotFoundError, missing):
         content: Any = np.fromfile(path, dtype=np.uint8) if binary else load_plain_pickle(path)
     with suppress(KeyError, TypeError, ValueError, OverflowError):  # this is no batch at all
         if binary:
             records = content.reshape(-1, 3073)
         else:
             records = np.column_stack([np.array(content["labels"], np.uint8), content["data"]])
-    require(
+    check(
         records.dtype == np.uint8
         and records.shape == (BATCH_SIZE, 3073)
         and int(records[:, 0].max()) < 10,
@@ -144,7 +144,7 @@ def verify_cifar10(folder: Path) -> None:
     """
     digests = {n: hashlib.sha256(read_batch(folder, n).tobytes()).hexdigest() for n in BATCHES}
     altered = [name for name in BATCHES if digests[name] != SHA256[name]]
-    require(
+    check(
         not altered,
         f"the checksum of {', '.join(altered)} in {folder} is not that of the official files",
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from varsmooth.errors import VarsmoothError, explained, require
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,25 +59,25 @@ class ImageDataset:
 
     def __post_init__(self) -> None:
         n = len(self.images)
-        require(n > 0, f"{self.name} holds no image; choose at least one")
-        require(
+        check(n > 0, f"{self.name} holds no image; choose at least one")
+        check(
             self.images.dtype == np.uint8 and self.images.ndim == 4,
             f"{self.name} must hold uint8 images of shape (N, height, width, channels), "
             f"not {self.images.dtype} {self.images.shape}",
         )
-        require(
+        check(
             self.ids.shape == (n,) and len(np.unique(self.ids)) == n,
             f"{self.name} needs one id for each image and none twice, "
             "because images with the same id would share their noise",
         )
         if self.labels is not None:
-            require(
+            check(
                 self.labels.shape == (n,),
                 f"{self.name} has {n} images but labels of shape {self.labels.shape}; give one "
                 "label for each image",
             )
             low, high = int(self.labels.min()), int(self.labels.max())
-            require(
+            check(
                 low >= 0 and high < len(self.class_names),
                 f"the labels of {self.name} go from {low} to {high}; number its "
                 f"{len(self.class_names)} classes from 0 to {len(self.class_names) - 1}",
@@ -145,8 +145,8 @@ class ImageDataset:
         """Several images are chosen, and all of them are there."""
         how = "with a slice or a list such as [0, 1]; .batches(100) goes through all"
         sentence = f"choose among the {len(self):,} images of {self.name} {how}"
-        with explained(IndexError, sentence):
-            require(self.ids[indices].ndim == 1, sentence)
+        with wrap_errors(IndexError, sentence):
+            check(self.ids[indices].ndim == 1, sentence)
 
 
 def split_off(data: ImageDataset, split: str) -> ImageDataset:
@@ -175,7 +175,7 @@ def split_off(data: ImageDataset, split: str) -> ImageDataset:
         mine = order[labels[order] == label]
         held_out[mine[: -(-len(mine) // HELD_OUT)]] = True
     chosen = np.flatnonzero(held_out == (split == "val"))
-    require(
+    check(
         len(chosen) > 0,
         f"{data.name} has one image of each class, too few for a split {split!r}; add images",
     )

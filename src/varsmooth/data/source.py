@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from varsmooth._util.typed import Typed
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.types import Count
 
 NAMES = ("cifar10", "cifar10-sample")
@@ -20,7 +20,7 @@ def path_of(data: str | Path) -> Path:
     names = ", ".join(NAMES)
     here = path.is_file() or path.is_dir()
     unknown = f"{data} is neither a file, a folder nor one of the data sets {names}"
-    require(here, f"{unknown}; check the path, or see varsmooth data list")
+    check(here, f"{unknown}; check the path, or see varsmooth data list")
     return path
 
 
@@ -42,7 +42,7 @@ class Source(Typed):
         data, root = self.data, self.root
         if data is None:
             data, root = own.data, root or own.root
-            require(
+            check(
                 data is None or data in NAMES or Path(data).expanduser().exists(),
                 f"the model was trained on {data}, which is not here; name its images with data=…",
             )

@@ -14,7 +14,7 @@ from varsmooth.api import predict
 from varsmooth.attacks import pgd
 from varsmooth.certificates import Prediction, Predictions
 from varsmooth.data import Batch
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evaluation.build import stored_model
 from varsmooth.evaluation.options import (
     AttackOptions,
@@ -39,7 +39,7 @@ def attack_dataset(
     that it gets wrong, or abstains on, without any attack are left as they are: no attack can
     make them count for less.
     """
-    require(settings.eps is not None, "an attack needs a budget: --eps 0.25,0.5")
+    check(settings.eps is not None, "an attack needs a budget: --eps 0.25,0.5")
     return run(Attacking(settings), model, data, options)
 
 
@@ -195,17 +195,17 @@ def search_run(
     total error of 1e-6 is the row marked `violated`. `model` and `trust` are as for
     `verify_run`: code is never taken from the run.
     """
-    require(settings.eps is None, "the search takes its budgets from the radii; leave out --eps")
+    check(settings.eps is None, "the search takes its budgets from the radii; leave out --eps")
     certified = Run.open(against)
-    require(
+    check(
         certified.header["verb"] == "certify",
         f"{against} is a run of {certified.header['verb']}, not of certify; it has no radii",
     )
     config = certified.header["config"]
     named, data = stored_model(config, model, trust), recorded(DataOptions, config)
     balls = {row["id"]: row for row in certified.rows() if row["radius"] > 0}
-    require(bool(balls), f"{against} has no certified image yet; there is nothing to search")
-    require(
+    check(bool(balls), f"{against} has no certified image yet; there is nothing to search")
+    check(
         all(row["evidence"] for row in balls.values()),
         f"{against} has rows without evidence, so its certificates cannot be searched",
     )
@@ -227,9 +227,9 @@ class Searching(Attacking):
     def keys(self, image: int) -> Iterable[Key]:
         return [(image, self.balls[image]["radius"] * SHRINK)] if image in self.balls else []
 
-    def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
+    def wrap_model(self, g: SmoothedClassifier) -> SmoothedClassifier:
         different = other_model(self.header, g)
-        require(not different, f"this is not the model of {self.against}: {'; '.join(different)}")
+        check(not different, f"this is not the model of {self.against}: {'; '.join(different)}")
         return g
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:

@@ -13,7 +13,7 @@ from varsmooth.methods import METHODS, Method
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-def mistakes(
+def audit_row(
     run: Run, row: Row, labels: dict[int, int | None] | None, classes: int
 ) -> Iterator[str]:
     """What is wrong with one row of a run of `certify`.

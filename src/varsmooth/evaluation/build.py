@@ -15,7 +15,7 @@ from varsmooth.data.catalog import tuned_images
 from varsmooth.data.fitting import fitted, renumbered
 from varsmooth.data.folders import splits_in
 from varsmooth.data.source import NAMES, SAMPLE, Source
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.options import DataOptions, ModelOptions, recorded
 from varsmooth.evaluation.records import SEEN
 from varsmooth.models.adapters import in_precision
@@ -69,7 +69,7 @@ def stored_model(
     and models to fetch only the caller names, by `model` and `trust`.
     """
     named = recorded(ModelOptions, config)
-    require(
+    check(
         model is not None or not callers_own(named.model),
         f"this run was made with {named.model}, which only you may start or fetch; if you "
         f"trust it, add --model {named.model}",
@@ -85,11 +85,11 @@ def _own(options: ModelOptions, path: str) -> BuiltModel:
     if isinstance(found, SmoothedClassifier):
         given = {"sigma": options.sigma, "cascade": options.cascade, "lattice": options.lattice}
         used += [as_option(name) for name, value in given.items() if value]
-        require(not used, f"{path} comes with its own selector; leave out {', '.join(used)}")
+        check(not used, f"{path} comes with its own selector; leave out {', '.join(used)}")
         found.classifier = in_precision(found.classifier, options.precision)
         return BuiltModel(found, names)
-    require(not used, f"{path} has no selector; leave out {', '.join(used)} and give --sigma")
-    require(
+    check(not used, f"{path} has no selector; leave out {', '.join(used)} and give --sigma")
+    check(
         (options.sigma is None) != (options.cascade is None),
         f"{path} has no selector; choose a fixed noise level with --sigma, or --cascade",
     )
@@ -105,7 +105,7 @@ def load_images(
     images = load_source(options, options.split)
     if options.subset is not None:
         chosen = slice(*(int(part) if part else None for part in options.subset.split(":")))
-        require(
+        check(
             len(range(len(images))[chosen]) > 0,
             f"--subset {options.subset} selects none of the {len(images)} images of "
             f"{images.name} {images.split}",

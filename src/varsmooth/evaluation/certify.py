@@ -11,8 +11,8 @@ from varsmooth.data import Batch
 from varsmooth.defaults import ABSTAIN
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.evaluation.records import Row, Run
-from varsmooth.evaluation.runner import TOGETHER, Evaluation, Setup, labels_of, run
-from varsmooth.evaluation.vote_cache import RememberingClassifier
+from varsmooth.evaluation.runner import BLOCK_SIZE, Evaluation, Setup, labels_of, run
+from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 from varsmooth.methods import METHODS
 from varsmooth.smoothing import Selector, SmoothedClassifier
 
@@ -36,11 +36,11 @@ class Certifying(Evaluation):
         return asdict(self.settings) | {"vote_cache": cache and str(cache.resolve())}
 
     def block(self, batch_size: int) -> int:
-        return super().block(batch_size) if self.settings.n_max is None else TOGETHER
+        return super().block(batch_size) if self.settings.n_max is None else BLOCK_SIZE
 
-    def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
+    def wrap_model(self, g: SmoothedClassifier) -> SmoothedClassifier:
         cache = self.settings.vote_cache
-        return g if cache is None else RememberingClassifier(g, cache)
+        return g if cache is None else CachedSmoothedClassifier(g, cache)
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
         found = self._certify(setup, batch)

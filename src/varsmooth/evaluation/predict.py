@@ -9,12 +9,12 @@ from pathlib import Path
 from varsmooth.api import predict
 from varsmooth.certificates import Prediction
 from varsmooth.data import Batch
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evaluation.build import BuiltModel, load_images
 from varsmooth.evaluation.options import DataOptions, ModelOptions, PredictOptions, RunOptions
 from varsmooth.evaluation.records import HEADER, Row, Run
 from varsmooth.evaluation.runner import (
-    TOGETHER,
+    BLOCK_SIZE,
     Evaluation,
     Setup,
     images_per_block,
@@ -31,7 +31,7 @@ def predict_dataset(
     Without a seed the run takes fresh entropy once and records it, so that it can be continued.
     """
     if settings.seed is None:
-        require(
+        check(
             "TORCHELASTIC_RUN_ID" not in os.environ,
             "processes that torchrun starts must agree on their noise; choose it with --seed",
         )
@@ -71,7 +71,7 @@ class Predicting(Evaluation):
     verb = "predict"
 
     def block(self, batch_size: int) -> int:
-        return super().block(batch_size) if self.settings.alpha is not None else TOGETHER
+        return super().block(batch_size) if self.settings.alpha is not None else BLOCK_SIZE
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
         found = predict(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from varsmooth._util.files import append_lines, check_unused, replace_file
 from varsmooth._util.typed import OptionError, as_option, fit
 from varsmooth._util.untrusted import check_limit, check_regular, limit_of, parse_json, read_object
-from varsmooth.errors import VarsmoothError, explained, require
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 from varsmooth.types import (
     Class,
     Count,
@@ -168,13 +168,13 @@ class Run:
             different = other_settings(run.header, wanted)
             if not different:
                 return run
-            require(
+            check(
                 not run.done(),  # before its first row a run is only an intention
                 f"{folder} holds a run with other settings ({'; '.join(different)}); "
                 "choose another --out, or give the same settings to resume it",
             )
         else:
-            require(
+            check(
                 not any(folder.glob("rows-*.jsonl")),
                 f"{folder} has rows but no {HEADER}; choose another folder, or restore that file",
             )
@@ -186,7 +186,7 @@ class Run:
     def open(cls, folder: str | Path, rank: int = 0) -> "Run":
         """The run in a folder."""
         missing = f"{folder} does not hold a run: it has no {HEADER}"
-        with explained(
+        with wrap_errors(
             (FileNotFoundError, NotADirectoryError), f"{missing}; name a folder written by --out"
         ):
             header = read_object(Path(folder) / HEADER, _Header, FORMAT, "run")
@@ -234,10 +234,10 @@ class Run:
     def _row(self, line: bytes, where: str) -> Row:
         """The row of one complete line; lines of older runs have no checksum."""
         again = f"remove that line and rerun the {self.header['verb']} command of this run"
-        text, check, code = line.rpartition(_CHECK)
-        text = text + b"}" if check else line
-        require(
-            not check or code == b'%08x"}\n' % zlib.crc32(text),
+        text, mark, code = line.rpartition(_CHECK)
+        text = text + b"}" if mark else line
+        check(
+            not mark or code == b'%08x"}\n' % zlib.crc32(text),
             f"{where} is damaged: its checksum is wrong; {again}",
         )
         try:

@@ -75,7 +75,7 @@ class Evaluation(ABC):
         """The keys of the rows that the image with this id gets."""
         return (image,)
 
-    def equip(self, g: SmoothedClassifier) -> SmoothedClassifier:
+    def wrap_model(self, g: SmoothedClassifier) -> SmoothedClassifier:
         """The smoothed classifier to work with."""
         return g
 
@@ -85,7 +85,7 @@ def images_per_block(n: int, batch_size: int) -> int:
     return max(1, -(-8 * batch_size // n))
 
 
-TOGETHER = 32
+BLOCK_SIZE = 32
 """Images of a block whose votes decide when to stop: as some finish, the others still fill the
 forward passes, and an interruption loses little. Not a function of the batch size, so that a replay
 finds the same blocks."""
@@ -104,7 +104,7 @@ def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options:
         try:
             if options.devices > 1:  # what is wrong is said once, before any process starts
                 prepared(torch.device("cpu"))
-            launch(partial(_share, evaluation, prepared, label), options.device, options.devices)
+            launch(partial(_run_rank, evaluation, prepared, label), options.device, options.devices)
         except VarsmoothError:
             if new and [path.name for path in options.out.glob("[!.]*")] == [HEADER]:
                 (options.out / HEADER).unlink()  # a refused command leaves nothing
@@ -137,11 +137,11 @@ def prepare(
         **identity(g),
     }
     return Setup(
-        evaluation.equip(g), images, Run.create(options.out, header, rank), options.batch_size
+        evaluation.wrap_model(g), images, Run.create(options.out, header, rank), options.batch_size
     )
 
 
-def _share(
+def _run_rank(
     evaluation: Evaluation, prepared: Callable[..., Setup], label: str, engine: Engine
 ) -> None:
     """This process's blocks."""

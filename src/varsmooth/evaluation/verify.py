@@ -20,8 +20,8 @@ from varsmooth.certificates import Certificate
 from varsmooth.data import ImageDataset
 from varsmooth.data.fitting import outputs_on
 from varsmooth.defaults import BATCH_SIZE
-from varsmooth.errors import VarsmoothError, require
-from varsmooth.evaluation.audit import mistakes
+from varsmooth.errors import VarsmoothError, check
+from varsmooth.evaluation.audit import audit_row
 from varsmooth.evaluation.build import BuiltModel, build, described, load_images, stored_model
 from varsmooth.evaluation.certify import Certifying
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, VerifyOptions, recorded
@@ -76,8 +76,8 @@ def verify_run(folder: str | Path, **settings: Any) -> Verification:
     """
     asked, run = VerifyOptions(**settings), Run.open(folder)
     verb = run.header["verb"]
-    require(verb == "certify", f"{folder} is a run of {verb}; only certificates can be verified")
-    require(
+    check(verb == "certify", f"{folder} is a run of {verb}; only certificates can be verified")
+    check(
         all(row["evidence"] is not None for row in run.rows()),
         f"{folder} was imported without evidence, so there is nothing to verify",
     )
@@ -93,7 +93,7 @@ def verify_run(folder: str | Path, **settings: Any) -> Verification:
     classes = _classes(rows, built, images)
     with Progress(len(rows), "check rows", unit="rows") as progress:
         for row in rows:
-            wrong = mistakes(run, row, labels, classes)
+            wrong = audit_row(run, row, labels, classes)
             found.problems += [f"image {row['id']}: {text}" for text in wrong]
             progress.add(1)
     if found.problems or not (asked.replay or asked.resample):
@@ -104,7 +104,7 @@ def verify_run(folder: str | Path, **settings: Any) -> Verification:
     fresh = secrets.randbits(63) if asked.seed is None else asked.seed
     again = _Again(run, built, images, rows, asked.batch_size, fresh)
     again.replay(found, len(rows) if asked.replay == "all" else asked.replay)
-    again.resample(found, again.some(asked.resample))
+    again.resample(found, again.sample_rows(asked.resample))
     found.problems += [
         f"{what}: p-value {p:.2g} is below {found.threshold:.2g}"
         for what, p in found.p_values.items()
@@ -119,7 +119,7 @@ def _model(run: Run, found: Verification, asked: VerifyOptions) -> BuiltModel | 
     try:
         built = build(stored_model(run.header["config"], asked.model, asked.trust), device)
     except VarsmoothError as error:
-        require(asked.model is None, str(error))
+        check(asked.model is None, str(error))
         found.unchecked.append(f"the model ({error})")
         return None
     found.problems += other_model(run.header, built.g)
@@ -187,7 +187,7 @@ class _Again:
             raise VarsmoothError(f"seed {self.seed} is the run's own; fresh noise needs another")
         self.chosen = np.random.default_rng(self.seed)
 
-    def some(self, count: int) -> list[Row]:
+    def sample_rows(self, count: int) -> list[Row]:
         """So many random rows, in order."""
         return [self.rows[i] for i in sorted(self.chosen.permutation(len(self.rows))[:count])]
 

@@ -22,7 +22,7 @@ from varsmooth._util.fingerprints import earlier_fingerprint, fingerprint
 from varsmooth._util.typed import fit
 from varsmooth._util.untrusted import parse_json
 from varsmooth.cascade import describe_gate
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.noise import NoiseStream
 from varsmooth.smoothing import SmoothedClassifier
 from varsmooth.types import NonNegative
@@ -74,7 +74,7 @@ class VoteStore:
         append_lines(self.file, lines.encode())
 
 
-class RememberingClassifier(SmoothedClassifier):
+class CachedSmoothedClassifier(SmoothedClassifier):
     """A smoothed classifier that asks f only for votes that the store does not have.
 
     f is known by its fingerprint: architecture and weights. If the answers of your own f depend on
@@ -82,7 +82,7 @@ class RememberingClassifier(SmoothedClassifier):
     """
 
     def __init__(self, g: SmoothedClassifier, folder: str | Path) -> None:
-        require(
+        check(
             type(g) is SmoothedClassifier,
             f"votes can be stored for a SmoothedClassifier, not for a {type(g).__name__} of "
             "your own, whose votes may depend on more than the store knows",

@@ -3,7 +3,7 @@
 To add a method, write a subclass of `Method` in a file of its own and add it to the table.
 """
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, check
 from varsmooth.methods.base import Kind, Method
 from varsmooth.methods.cascade import Cascade
 from varsmooth.methods.conditional import Conditional
@@ -27,7 +27,7 @@ def method_for(selector: Selector, kind: Kind = "sound") -> Method:
             method.check(selector)
             return method
     own = predicting_method(selector)
-    require(
+    check(
         isinstance(own, Conditional),
         f"{own.subject} has a sound certificate, certify, and no {kind} one",
     )

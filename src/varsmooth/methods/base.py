@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from varsmooth import bounds
 from varsmooth.cascade import Stages
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, N0, N_SELECT, Guarantee
-from varsmooth.errors import check_counts, require
+from varsmooth.errors import check, check_counts
 from varsmooth.evidence import (
     Evidence,
     Ledger,
@@ -50,7 +50,7 @@ class Draws:
 
     def check(self) -> None:
         check_counts(n0=self.n0, n_select=self.n_select)
-        require(
+        check(
             self.bound in ("best", "cohen"), f"bound must be 'best' or 'cohen', not {self.bound!r}"
         )
 
@@ -176,7 +176,7 @@ class Method(ABC):
         """
         if ledger is not None:
             fewest = bounds.fewest_votes_to_predict(ledger.alpha_class)
-            require(
+            check(
                 n >= fewest,
                 f"at alpha={ledger.alpha:g} even {n} unanimous votes abstain; use n ≥ {fewest}",
             )
@@ -219,11 +219,11 @@ class Method(ABC):
 
     def recomputed(self, ledger: Ledger, alpha: float, alpha_select: float | None) -> Ledger:
         """The ledger of the same evidence at another α."""
-        require(
+        check(
             alpha_select is None,
             "alpha_select can be changed afterwards only for method='sound'; certify again",
         )
-        require(0 < alpha < 1, f"alpha must lie between alpha_select=0 and 1, not {alpha}")
+        check(0 < alpha < 1, f"alpha must lie between alpha_select=0 and 1, not {alpha}")
         return replace(ledger, alpha=alpha, alpha_class=alpha)
 
     def largest_radius(self, selector: Selector, ledger: Ledger, n: int) -> float:

@@ -12,7 +12,7 @@ from varsmooth import bounds
 from varsmooth.bounds import Floats
 from varsmooth.cascade import CascadeSelector, Stages
 from varsmooth.defaults import ABSTAIN
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods.base import Answer, Bound, Draws, Method, Selection, with_share
 from varsmooth.noise import CHUNK
@@ -122,7 +122,7 @@ class Cascade(Method):
         a = None if ledger is None else ledger.alpha_class / (2 * len(stages) + 1)
         if a is not None:
             reached = bounds.clopper_pearson_lower(n, n, a) >= max(stages.thresholds)
-            require(
+            check(
                 bool(reached) and n >= bounds.fewest_votes_to_predict(a),
                 f"even {n} unanimous votes do not reach the threshold {max(stages.thresholds):g} "
                 "of this cascade at such a small alpha; raise n",

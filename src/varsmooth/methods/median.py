@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from varsmooth.defaults import ALPHA_SELECT
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evidence import Evidence, Ledger, SelectorEvidence, check_probability
 from varsmooth.methods.base import Draws, Method, Selection, with_share
 from varsmooth.sampling import Sampler, Stream
@@ -43,7 +43,7 @@ class Median(Method):
         return isinstance(selector, MedianSelector)
 
     def check(self, selector: Selector) -> None:
-        require(
+        check(
             isinstance(selector, MedianSelector) and selector.grid is not None,
             "the sound certificate looks at every level the selector can choose, so it needs a "
             "grid: give clip=(0.12, 0.5) and levels=8, or what varsmooth tune finds for the model",
@@ -53,7 +53,7 @@ class Median(Method):
         """α − α_h for the votes, α_h for the selector, n_deploy draws in the deployed median."""
         check_probability("alpha", alpha)
         check_probability("alpha_select", alpha_select)
-        require(
+        check(
             alpha_select < alpha,
             f"alpha_select={alpha_select:g} is part of alpha={alpha:g} and must be smaller",
         )
@@ -132,8 +132,8 @@ class Median(Method):
 
     def recomputed(self, ledger: Ledger, alpha: float, alpha_select: float | None) -> Ledger:
         select = ledger.alpha_select if alpha_select is None else alpha_select
-        require(0 <= select < 1, f"alpha_select must lie between 0 and 1, not {select}")
-        require(
+        check(0 <= select < 1, f"alpha_select must lie between 0 and 1, not {select}")
+        check(
             select < alpha < 1, f"alpha must lie between alpha_select={select:g} and 1, not {alpha}"
         )
         return replace(ledger, alpha=alpha, alpha_class=alpha - select, alpha_select=select)

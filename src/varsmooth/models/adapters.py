@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from varsmooth._util.untrusted import check_regular
-from varsmooth.errors import VarsmoothError, explained, reason, require
+from varsmooth.errors import VarsmoothError, check, reason, wrap_errors
 from varsmooth.models.settings import Precision
 
 
@@ -88,7 +88,7 @@ def from_transformers(model: nn.Module, processor: Any) -> NormalisedClassifier:
         model: What `AutoModelForImageClassification.from_pretrained(name)` returns.
         processor: What `AutoImageProcessor.from_pretrained(name)` returns.
     """
-    require(hasattr(model, "config"), "give the model first: from_transformers(model, processor)")
+    check(hasattr(model, "config"), "give the model first: from_transformers(model, processor)")
     channels = int(getattr(model.config, "num_channels", 3))
     normalise = bool(getattr(processor, "do_normalize", False))
     mean = processor.image_mean if normalise else [0.0] * channels
@@ -129,7 +129,7 @@ class CifarResNet(nn.Module):
 
     def __init__(self, depth: int = 110, classes: int = 10) -> None:
         super().__init__()
-        require(depth % 6 == 2 and 8 <= depth <= 1202, f"depth must be 6n + 2, not {depth}")
+        check(depth % 6 == 2 and 8 <= depth <= 1202, f"depth must be 6n + 2, not {depth}")
         blocks = (depth - 2) // 6
         self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
@@ -180,10 +180,10 @@ def from_locuslab(path: str | Path) -> CifarResNet:
     `varsmooth.models.checkpoints.save` under the network name `cifar-resnet`.
     """
     path = Path(path)
-    require(path.is_file(), f"there is no file {path}")
+    check(path.is_file(), f"there is no file {path}")
     check_regular(path)
     foreign = f"{path} is not a CIFAR-10 checkpoint in the layout of Cohen et al."
-    with explained(Exception, lambda error: f"{foreign}: {reason(error)}"):  # torch, zip, layout
+    with wrap_errors(Exception, lambda error: f"{foreign}: {reason(error)}"):  # torch, zip, layout
         state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
         weights = {key.removeprefix("1.").removeprefix("module."): state[key] for key in state}
         weights = {key: weights[key] for key in weights if not key.startswith("0.")}

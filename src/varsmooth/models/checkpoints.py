@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from varsmooth._util.files import replace_file
 from varsmooth._util.fingerprints import fingerprint, matches
 from varsmooth._util.untrusted import check_regular
-from varsmooth.errors import explained, require
+from varsmooth.errors import check, wrap_errors
 from varsmooth.models.descriptions import CONFIG, WEIGHTS, Description, Part, describe, find, write
 from varsmooth.models.names import NETWORKS
 from varsmooth.models.networks import ReadsClassifier, build
@@ -49,7 +49,7 @@ def save(
     parts: dict[str, Part] = {}
     for name, module in (("classifier", classifier), ("selector", selector)):
         part = getattr(description, name)
-        require((module is None) == (part is None), f"the {name} needs a network and a description")
+        check((module is None) == (part is None), f"the {name} needs a network and a description")
         if module is None:
             continue
         loaded: dict[str, Tensor] = {}
@@ -59,7 +59,7 @@ def save(
                 stored = stored.half()
             tensors[f"{name}.{key}"], loaded[key] = stored, stored.to(value.dtype)
         parts[name] = replace(part, fingerprint=fingerprint(module, loaded))
-    require(bool(tensors), "a model needs a classifier, a selector or both")
+    check(bool(tensors), "a model needs a classifier, a selector or both")
     about = replace(description, **parts)  # type: ignore[arg-type]
     replace_file(Path(folder) / WEIGHTS, serialise_tensors(tensors))
     write(Path(folder), about)
@@ -88,11 +88,11 @@ def load_weights(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file by name; its header is held against its size."""
     path = Path(path)
     missing = f"there is no file {path}; a model is {CONFIG} and {WEIGHTS}"
-    with explained(FileNotFoundError, missing):
+    with wrap_errors(FileNotFoundError, missing):
         check_regular(path)
         content = path.read_bytes()
     damaged = f"{path} is truncated or not a safetensors file; copy it again"
-    with explained(Exception, damaged):  # torch has many kinds: an unknown dtype is a KeyError
+    with wrap_errors(Exception, damaged):  # torch has many kinds: an unknown dtype is a KeyError
         return parse_tensors(content)
 
 
@@ -106,7 +106,7 @@ def _module(
     """The network of one part with its weights, or None if the model has no such part."""
     if part is None:
         return None
-    require(
+    check(
         ":" not in part.network or part.network in trust,
         f"{folder} asks to import {part.network}; if you trust that code, "
         f"load it with trust=[{part.network!r}]",
@@ -117,12 +117,12 @@ def _module(
     if part.network in NETWORKS:  # compare before memory is spent on what the options ask for
         with torch.device("meta"):
             planned = build(part.network, part.options).state_dict()
-        require(_shapes(planned) == _shapes(found), misfit)
+        check(_shapes(planned) == _shapes(found), misfit)
     module = build(part.network, part.options)
     wanted = module.state_dict()
-    require(_shapes(wanted) == _shapes(found), misfit)
+    check(_shapes(wanted) == _shapes(found), misfit)
     module.load_state_dict({key: found[key].to(wanted[key].dtype) for key in wanted})
-    require(
+    check(
         matches(part.fingerprint, module),
         f"the {name} in {folder} is not the one its {CONFIG} describes (the fingerprints differ); "
         "copy both files from one place",

@@ -15,7 +15,7 @@ from varsmooth._util.files import replace_file
 from varsmooth._util.typed import OptionError, Typed, read
 from varsmooth._util.untrusted import check_limit, read_object
 from varsmooth.data.source import SAMPLE, Source, Tuned
-from varsmooth.errors import VarsmoothError, explained, nearest, require
+from varsmooth.errors import VarsmoothError, check, nearest, wrap_errors
 from varsmooth.models.names import PREFIX, fetch
 from varsmooth.models.settings import Settings, TunedStages
 from varsmooth.types import Positive
@@ -154,7 +154,7 @@ def describe(name_or_path: str | Path) -> Description:
     about: Description = read_object(path, Description, FORMAT, "model")
     given = {entry.name for entry in fields(Settings)} & about.recommended.keys()
     impossible = f"{path} recommends impossible settings"
-    with explained(OptionError, lambda error: f"{impossible}: {error}; copy it again"):
+    with wrap_errors(OptionError, lambda error: f"{impossible}: {error}; copy it again"):
         Settings(**{name: about.recommended[name] for name in given})
     count = len(about.class_names)
     check_limit("CLASSES", count, f"{path} names {count:,} classes")
@@ -169,7 +169,7 @@ def recommend(folder: str | Path, settings: Mapping[str, Any]) -> Description:
 def rewrite(folder: str | Path, description: Description) -> Description:
     """Replace the description of a model in one step; its weights stay as they are."""
     folder = find(folder)
-    require(
+    check(
         not is_released(folder),
         f"{folder.name} is a released model and is never changed; write to a copy of it",
     )
@@ -189,7 +189,7 @@ def place_of(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
 def own_copy(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
     """The same folder, with the model copied into it."""
     source, out = find(name_or_path), place_of(name_or_path, out, suffix)
-    require(not is_released(out), f"{out} belongs to the package; choose another folder")
+    check(not is_released(out), f"{out} belongs to the package; choose another folder")
     if out.resolve() != source.resolve():
         replace_file(out / WEIGHTS, (source / WEIGHTS).read_bytes())
         replace_file(out / CONFIG, (source / CONFIG).read_bytes())

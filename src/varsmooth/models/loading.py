@@ -7,7 +7,7 @@ from typing import Any
 
 from varsmooth.cascade import CascadeSelector, SoftmaxGate
 from varsmooth.defaults import N_SELECT
-from varsmooth.errors import VarsmoothError, nearest, require
+from varsmooth.errors import VarsmoothError, check, nearest
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
 from varsmooth.models.settings import Settings, read_stages, stages_for
@@ -38,7 +38,7 @@ def load(
     """
     known = [*(field.name for field in fields(Settings)), "trust"]
     for name in settings:
-        require(name in known, f"load has no setting {name!r}{nearest(name, known)}")
+        check(name in known, f"load has no setting {name!r}{nearest(name, known)}")
     if isinstance(levels := settings.get("cascade"), list | tuple):
         settings["cascade"] = ",".join(map(str, levels))
     return smoothed(load_checkpoint(name_or_path, trust), Settings(**settings))
@@ -57,7 +57,7 @@ def selector_of(model: Checkpoint, settings: Settings) -> Selector:
     """Who chooses the level: these settings first, then what the description recommends."""
     about, given = model.description, settings.of_selector()
     if settings.cascade == "tuned":
-        require(
+        check(
             len(about.cascades) > 0,
             "this model has no tuned cascade; run varsmooth tune MODEL --goal cascade",
         )
@@ -70,7 +70,7 @@ def selector_of(model: Checkpoint, settings: Settings) -> Selector:
         return FixedSelector(settings.sigma)
     if model.selector is None:
         tuned = about.cascades and [*given] == ["lam"]
-        require(
+        check(
             not given and settings.protect,
             f"{[*given, 'protect'][0]} steers a selector, but this model has none; "
             + ("give cascade='tuned' too" if tuned else "leave it out"),
@@ -80,7 +80,7 @@ def selector_of(model: Checkpoint, settings: Settings) -> Selector:
     learned = LearnedSelector(model.selector, chosen["sigma_a"], chosen["lam"])
     if not settings.protect:
         unused = given.keys() - {"lam", "sigma_a"}
-        require(
+        check(
             not unused,
             f"{', '.join(sorted(unused))} belongs to the protected selector; "
             "leave it out, or leave out protect=False",
@@ -98,7 +98,7 @@ def selector_of(model: Checkpoint, settings: Settings) -> Selector:
 
 def named_cascade(settings: Settings) -> CascadeSelector:
     """The cascade whose stages were named."""
-    require(settings.cascade != "tuned", "only a tuned model has a tuned cascade; name its stages")
+    check(settings.cascade != "tuned", "only a tuned model has a tuned cascade; name its stages")
     return CascadeSelector(*read_stages(settings.cascade or ""), _gate(settings.gate))
 
 

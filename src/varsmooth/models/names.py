@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
-from varsmooth.errors import VarsmoothError, explained, nearest, reason, require
+from varsmooth.errors import VarsmoothError, check, nearest, reason, wrap_errors
 
 PREFIX = "hf://"
 """Begins the address of a model on the Hugging Face Hub."""
@@ -33,7 +33,7 @@ NETWORKS = CLASSIFIERS | SELECTORS
 def check_network(name: str, known: Collection[str] = NETWORKS) -> None:
     """A network is a registered name or an import path."""
     words = [*known, "package.module:Class"]
-    require(":" in name or name in known, f"there is no network {name!r}{nearest(name, words)}")
+    check(":" in name or name in known, f"there is no network {name!r}{nearest(name, words)}")
 
 
 def check_code(path: str) -> None:
@@ -45,7 +45,7 @@ def check_code(path: str) -> None:
     package = module.partition(".")[0] or "?"
     found = package in sys.modules or find_spec(package)
     found = found or PathFinder.find_spec(package, [os.getcwd()])
-    require(
+    check(
         bool(found),
         f"{path} cannot be imported: No module named {package!r} in {os.getcwd()} or on Python's "
         "path; change to its folder, or install it",
@@ -60,7 +60,7 @@ def imported(path: str) -> Any:
     check_code(path)
     if os.getcwd() not in sys.path:  # as `python -m` does
         sys.path.insert(0, os.getcwd())
-    with explained(Exception, lambda error: f"{path} cannot be imported: {_why(error)}"):
+    with wrap_errors(Exception, lambda error: f"{path} cannot be imported: {_why(error)}"):
         return resolve_name(path)
 
 
@@ -98,14 +98,12 @@ def fetch(address: str) -> Path:
     them runs no code of the repository.
     """
     name, _, revision = address.removeprefix(PREFIX).partition("@")
-    require(
-        name.count("/") == 1, f"{address} should be hf://owner/name or hf://owner/name@revision"
-    )
+    check(name.count("/") == 1, f"{address} should be hf://owner/name or hf://owner/name@revision")
     missing = f"{address} needs huggingface_hub; install it with: pip install huggingface_hub"
-    with explained(ImportError, missing):
+    with wrap_errors(ImportError, missing):
         from huggingface_hub import snapshot_download
     files = ["config.json", "model.safetensors", "README.md"]
     how = "check the name and the connection, or name the folder of a copy on this machine"
     unreachable = f"{address} cannot be fetched"
-    with explained(Exception, lambda error: f"{unreachable} ({reason(error)}); {how}"):
+    with wrap_errors(Exception, lambda error: f"{unreachable} ({reason(error)}); {how}"):
         return Path(snapshot_download(name, revision=revision or None, allow_patterns=files))

@@ -7,7 +7,7 @@ from math import inf
 from typing import Annotated, Any, Literal
 
 from varsmooth._util.typed import OptionError, Typed
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.types import Odd, Positive, Probability, Rule, Share
 
 SELECTOR_SETTINGS = ("lam", "sigma_a", "sigma_m", "clip", "levels", "n_median")
@@ -126,7 +126,7 @@ class TunedStages(Typed):
 
 def stages_for(family: Sequence[TunedStages], lam: float) -> TunedStages:
     """The member of a tuned family for λ: the last whose own λ is not larger."""
-    require(0 <= lam <= 1, f"lam must lie in [0, 1], not {lam}")
+    check(0 <= lam <= 1, f"lam must lie in [0, 1], not {lam}")
     found = [member for member in family if member.lam <= lam]
-    require(bool(found), f"no tuned stages are for lam={lam}; run varsmooth tune again")
+    check(bool(found), f"no tuned stages are for lam={lam}; run varsmooth tune again")
     return found[-1]

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from varsmooth._util.typed import OptionError
 from varsmooth.data.source import Source
-from varsmooth.errors import explained, nearest, require
+from varsmooth.errors import check, nearest, wrap_errors
 from varsmooth.models.names import CLASSIFIERS, SELECTORS, check_network
 from varsmooth.models.settings import Precision
 from varsmooth.types import (
@@ -218,7 +218,7 @@ def read_config(
         values[key] = {**values.get(key, {}), **value} if isinstance(value, dict) else value
     known = [option.name for option in fields(kind)]
     for key in values:
-        require(key in known, f"there is no option {key!r}{nearest(str(key), known)}")
+        check(key in known, f"there is no option {key!r}{nearest(str(key), known)}")
     for name in ("out", "sigma", "classifier"):
         if name in known and name not in values:
             raise OptionError(name, "must be given")
@@ -231,14 +231,14 @@ def read_preset(name: str) -> dict[str, Any]:
 
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
-        require(path.is_file(), f"there is no configuration file {name}")
+        check(path.is_file(), f"there is no configuration file {name}")
     else:
         known = preset_names()
-        require(name in known, f"there is no preset {name!r}{nearest(name, known)}")
+        check(name in known, f"there is no preset {name!r}{nearest(name, known)}")
         path = PRESETS / f"{name}.yaml"
-    with explained(yaml.YAMLError, lambda error: f"{name} is not readable as YAML: {error}"):
+    with wrap_errors(yaml.YAMLError, lambda error: f"{name} is not readable as YAML: {error}"):
         values = yaml.safe_load(path.read_text())
-    require(isinstance(values, dict), f"{name} must hold `key: value` lines")
+    check(isinstance(values, dict), f"{name} must hold `key: value` lines")
     return renamed(values)
 
 

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from varsmooth._util.processes import Engine
 from varsmooth.data import ImageDataset
-from varsmooth.errors import explained, require
+from varsmooth.errors import check, wrap_errors
 from varsmooth.noise import keyed_generator
 from varsmooth.training.configuration import TrainingConfig
 from varsmooth.training.optimizers import optimizers
@@ -98,7 +98,7 @@ def fit(
 def suited(config: TrainingConfig, images: int, engine: Engine) -> TrainingConfig:
     """The configuration with batches that leave out little of a short epoch."""
     most = min(images, config.images or images, config.images_per_epoch or images)
-    require(most >= config.devices, f"{most} images are too few for {config.devices} processes")
+    check(most >= config.devices, f"{most} images are too few for {config.devices} processes")
     steps = -(-most // config.batch_size)
     size = most // steps // config.devices * config.devices
     if steps >= 10 or size == config.batch_size:
@@ -160,7 +160,7 @@ class _Run:
                     group["lr"] = optimizer.defaults["lr"] * one_cycle(share, config.warmup)
             key = (epoch, step, self.engine.rank)
             loss, batch_report = self.task.loss(images, labels, ids, key)
-            require(
+            check(
                 math.isfinite(loss.item()),
                 f"the loss became {loss.item()} in epoch {epoch + 1}, step {step + 1}; "
                 "try a lower learning_rate",
@@ -239,7 +239,7 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, crop: int, flip: b
 
 def evenly_spaced(data: ImageDataset, count: int) -> ImageDataset:
     """`count` images of a data set, the same ones whenever it is asked."""
-    require(count <= len(data), f"{data.name} has {len(data)} images, so images cannot be {count}")
+    check(count <= len(data), f"{data.name} has {len(data)} images, so images cannot be {count}")
     step = len(data) // count
     return data[: step * count : step]
 
@@ -271,7 +271,7 @@ def _say_epoch(epochs: int, entry: Entry) -> None:
 def tensorboard(folder: Path) -> Logger:
     """TensorBoard logs in the folder."""
     missing = "TensorBoard logs need tensorboard; install it with: pip install tensorboard"
-    with explained(ImportError, missing):
+    with wrap_errors(ImportError, missing):
         from torch.utils.tensorboard import SummaryWriter
     writer: Any = SummaryWriter(str(folder))
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.models.networks.classifiers import ConvolutionalClassifier
 
 
@@ -21,7 +21,7 @@ def drop_pass(network: nn.Module) -> None:
 
 
 def _last(network: nn.Module) -> nn.Linear:
-    require(
+    check(
         isinstance(network, ConvolutionalClassifier),
         f'{type(network).__name__} cannot be trained with "pass", which replaces the last layer of '
         "a network of ours; leave out `passing`",

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from varsmooth._util.files import check_unused, replace_file
-from varsmooth.errors import explained, require
+from varsmooth.errors import check, wrap_errors
 from varsmooth.evaluation.measure import Metrics
 from varsmooth.models.descriptions import CONFIG, Part, describe
 from varsmooth.models.networks import build
@@ -59,7 +59,7 @@ def already_trained(config: TrainingConfig, network: Literal["classifier", "sele
     part: Part | None = getattr(describe(config.out), network)
     if config.resume and part is not None and part.training == identity(config):
         return True
-    require(
+    check(
         (config.out / STATE).is_file(),
         f"{config.out} holds a model that this command did not train; choose another output folder",
     )
@@ -73,7 +73,7 @@ def restore_state(
     if not path.is_file():
         return Position()
     unreadable = f"{path} is not a training state; delete it, or start anew with resume=False"
-    with explained(Exception, unreadable):  # torch and zip raise many kinds
+    with wrap_errors(Exception, unreadable):  # torch and zip raise many kinds
         state = torch.load(path, map_location=device, weights_only=True)
         then, now = renamed(json.loads(state["config"])), identity(config)
         position, saved = Position(**json.loads(state["progress"])), state["parts"]
@@ -82,7 +82,7 @@ def restore_state(
         for key in now
         if key in then and then[key] != now[key]
     ]
-    require(
+    check(
         not different,
         f"{path} belongs to a run with other settings ({'; '.join(different)}); "
         "choose another output folder, or start anew with resume=False",

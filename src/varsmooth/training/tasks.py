@@ -17,7 +17,7 @@ from varsmooth._util.processes import Engine, launch, writing_to
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.fitting import fitted
 from varsmooth.data.source import Tuned
-from varsmooth.errors import VarsmoothError, explained, require
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 from varsmooth.evaluation.measure import (
     LAMBDAS,
     measure_classifier,
@@ -159,14 +159,14 @@ def _train_classifier(
         implied = {"classifier": part.network, "classifier_options": part.options}
         g = SmoothedClassifier(behind.classifier, FixedSelector(config.sigma))
         data, held_out = (fitted(d, g, *behind.description.trained_on) for d in (data, held_out))
-    require(
+    check(
         len(np.unique(data.known_labels)) > 1,
         f"{data.name} has one class; a classifier needs two or more (in a folder of images, a "
         "subfolder for each)",
     )
     options = _network_options(config, data, **implied)
     module = seeded(config.network, options, config.seed)
-    require(
+    check(
         not config.universal or getattr(module, "conditional", False),
         "a universal classifier takes σ as an input: its network must be called as "
         "network(x, sigma) and say conditional = True",
@@ -253,7 +253,7 @@ def _initialise(module: nn.Module, source: str, trust: list[str]) -> None:
             raise VarsmoothError(f"{source} holds no classifier to start from")
         weights = classifier.state_dict()
     misfit = f"the weights in {source} do not fit the network {type(module).__name__}"
-    with explained(RuntimeError, f"{misfit}; start from one with the same options"):
+    with wrap_errors(RuntimeError, f"{misfit}; start from one with the same options"):
         module.load_state_dict(weights)
 
 

@@ -17,7 +17,7 @@ from varsmooth.evaluation.report.document import command_of
 from varsmooth.evaluation.report.gallery import SIDE, gallery
 from varsmooth.evaluation.report.outcomes import outcome
 from varsmooth.evaluation.report.pages import picture
-from varsmooth.evaluation.report.statements import verdict
+from varsmooth.evaluation.report.summary_text import verdict
 
 CHOSEN = {"selector": "median", "sigma_m": 0.25}
 

@@ -21,13 +21,13 @@ from varsmooth.evaluation.report.figures import (
     plot_sigma_distribution,
 )
 from varsmooth.evaluation.report.outcomes import shared_images
-from varsmooth.evaluation.report.statements import cautions, result, what_holds
 from varsmooth.evaluation.report.summaries import (
     difference_table,
     regret_table,
     round_radii,
     summary_table,
 )
+from varsmooth.evaluation.report.summary_text import cautions, result, what_holds
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import numpy as np
 from varsmooth._util.files import make_folder, shown
 from varsmooth._util.typed import as_option
 from varsmooth.bounds import Floats
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evaluation import options
 from varsmooth.evaluation.records import EXECUTION, PLACES
-from varsmooth.evaluation.report import figures, statements, summaries
+from varsmooth.evaluation.report import figures, summaries, summary_text
 from varsmooth.evaluation.report.figures import MISSING, Picture, draw, have_matplotlib
 from varsmooth.evaluation.report.gallery import Gallery, gallery
 from varsmooth.evaluation.report.outcomes import Envelope, Outcomes
@@ -61,7 +61,7 @@ def write_report(
     Returns:
         The page.
     """
-    require(len(runs) > 0, "a report needs at least one run")
+    check(len(runs) > 0, "a report needs at least one run")
     runs = [replace(run, header=_public(run.header)) for run in runs]
     sections = report_sections(runs, envelopes, radii)
     environment = templates("varsmooth.evaluation.report")
@@ -70,7 +70,7 @@ def write_report(
         "selector_text": summaries.selector_text,
         "json": partial(json.dumps, indent=1, ensure_ascii=False),
     }
-    subject, verdict = statements.subject_of(runs), statements.verdict(runs)
+    subject, verdict = summary_text.subject_of(runs), summary_text.verdict(runs)
     page = environment.get_template(PAGE).render(
         verdict=verdict, header=subject.header, sections=sections, runs=runs
     )
@@ -92,13 +92,13 @@ def report_sections(
 ) -> list[Section]:
     """The report in reading order: certificates, images, attacks, predictions, meaning."""
     certify, predict, attack = ([run for run in runs if run.verb == verb] for verb in OPTIONS)
-    require(bool(certify) or not envelopes, "an envelope needs a certify run beside it")
-    require(bool(certify) or radii is None, "radii belong to certify runs, and none is given")
+    check(bool(certify) or not envelopes, "an envelope needs a certify run beside it")
+    check(bool(certify) or radii is None, "radii belong to certify runs, and none is given")
     for best in envelopes:
         best.check()
-    subject = statements.subject_of(runs)
+    subject = summary_text.subject_of(runs)
     images = gallery(subject, [*certify, *attack, *predict])
-    caught = [*statements.cautions(runs, envelopes), *([] if have_matplotlib() else [MISSING])]
+    caught = [*summary_text.cautions(runs, envelopes), *([] if have_matplotlib() else [MISSING])]
     sections = [Section("Before you compare", caught)] if caught else []
     if certify:
         sections += _certify(certify, envelopes, radii)
@@ -114,11 +114,11 @@ def report_sections(
             summaries.robust_accuracy_table(attack),
             summaries.difference_table(attack, attack[0]),
         ]
-        sections.append(Section("Attacks", statements.attacked(attack), curves, tables))
+        sections.append(Section("Attacks", summary_text.attacked(attack), curves, tables))
     if predict:
         tables = [summaries.summary_table(predict), summaries.difference_table(predict, predict[0])]
-        sections.append(Section("Predictions", statements.predicted(predict), (), tables))
-    meaning = [*statements.what_holds(runs), statements.INTERVALS]
+        sections.append(Section("Predictions", summary_text.predicted(predict), (), tables))
+    meaning = [*summary_text.what_holds(runs), summary_text.INTERVALS]
     return [*sections, Section("What the numbers mean", meaning)]
 
 
@@ -127,7 +127,7 @@ def _certify(
 ) -> list[Section]:
     usual = summaries.round_radii([*runs, *envelopes])
     at: Floats = usual if radii is None else np.array(sorted(radii))
-    require(bool((at >= 0).all()), "radii are distances and cannot be negative")
+    check(bool((at >= 0).all()), "radii are distances and cannot be negative")
     curves = draw(
         "certified-accuracy",
         "Share of images certified as their true class against every perturbation shorter than r. "
@@ -150,7 +150,7 @@ def _certify(
             lambda axes: figures.plot_differences(axes, runs, baseline),
             legend="best",
         )
-        said = statements.chosen_baseline(runs, baseline)
+        said = summary_text.chosen_baseline(runs, baseline)
         what = "the best single σ" if said else baseline.name
         sections.append(Section(f"Compared with {what}", said, gaps, [differences]))
     return sections + _noise_levels(runs)

@@ -22,7 +22,7 @@ from scipy.stats import norm
 from varsmooth._util.files import shown
 from varsmooth._util.untrusted import check_regular
 from varsmooth.defaults import ABSTAIN
-from varsmooth.errors import explained, require
+from varsmooth.errors import check, wrap_errors
 from varsmooth.evaluation.options import ImportOptions
 from varsmooth.evaluation.records import HEADER, Row, Run
 from varsmooth.rounding import rounded
@@ -45,7 +45,7 @@ def export(folder: Path, to: Literal["csv", "parquet", "tsv"], out: Path | None 
         _write_csv([_columns(row) for row in rows], out)
     else:
         missing = "Parquet needs polars; install it with: pip install polars, or export to csv"
-        with explained(ImportError, missing):
+        with wrap_errors(ImportError, missing):
             import polars
         table = polars.DataFrame([_columns(row) for row in rows], infer_schema_length=None)
         table.write_parquet(out)
@@ -60,13 +60,13 @@ def beside(folder: Path, end: str) -> Path:
 
 def check_new(out: Path) -> None:
     """A run made of another must not be added to one that is there."""
-    require(not (out / HEADER).exists(), f"{out} is a run already; choose another --out")
+    check(not (out / HEADER).exists(), f"{out} is a run already; choose another --out")
 
 
 def _opened(folder: Path) -> tuple[Run, list[Row]]:
     run = Run.open(folder)
     rows, name = run.rows(), run.header["name"]
-    require(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
+    check(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
     return run, rows
 
 
@@ -91,8 +91,8 @@ def _write_csv(rows: Sequence[Row], out: Path, delimiter: str = ",") -> None:
 
 def _community_rows(run: Run, rows: Sequence[Row]) -> list[Row]:
     verb, name = run.header["verb"], run.header["name"]
-    require(verb == "certify", f"the tab-separated format is for radii; {name} is a {verb} run")
-    require(
+    check(verb == "certify", f"the tab-separated format is for radii; {name} is a {verb} run")
+    check(
         all(row["label"] is not None for row in rows),
         f"the tab-separated format needs labels, and run {name} has images without; export to csv",
     )
@@ -118,8 +118,8 @@ def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
     """
     run, rows = _opened(folder)
     name, verb = run.header["name"], run.header["verb"]
-    require(verb == "certify", f"only certificates depend on alpha; {name} is a {verb} run")
-    require(
+    check(verb == "certify", f"only certificates depend on alpha; {name} is a {verb} run")
+    check(
         all(row.get("evidence") for row in rows),
         f"run {name} was imported without evidence, so its radii cannot be recomputed",
     )
@@ -152,7 +152,7 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
     out = out or (file.with_suffix("") if plain else file.with_name(f"{file.name}-run"))
     check_new(out)
     rows = _read(file, given.rounded)
-    require(len({row["id"] for row in rows}) == len(rows), f"{file} has an idx twice")
+    check(len({row["id"] for row in rows}) == len(rows), f"{file} has an idx twice")
     constant = {"guarantee": given.guarantee or "sound", "samples": n, "selector_samples": None}
     level = {} if sigma is None else {"sigma": sigma}
     rows = [{**row, **constant, "evidence": None, **level} for row in rows]
@@ -161,7 +161,7 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
         slack = 1.0 if sigma is not None else 1.005  # σ of a column has three digits
         most = slack * float(norm.ppf(alpha ** (1 / n)))
         above = [row for row in rows if row["sigma"] and row["radius"] > row["sigma"] * most]
-        require(
+        check(
             not above,
             f"{len(above)} of {len(rows)} radii of {file} are above σΦ⁻¹(α^(1/n)), the largest "
             f"that alpha {alpha:g} and n {n} can give; state the alpha and n that were used",
@@ -220,17 +220,17 @@ def lower_ends(printed: Sequence[Decimal]) -> list[float]:
 def _read(file: Path, rounded: str) -> list[Row]:
     """The rows of a file; the first line that is not one is quoted."""
     unreadable = (OSError, UnicodeDecodeError)
-    with explained(unreadable, lambda error: f"{file} cannot be read as text: {error}"):
+    with wrap_errors(unreadable, lambda error: f"{file} cannot be read as text: {error}"):
         check_regular(file, "TEXT")
         lines = file.read_text(encoding="utf-8").rstrip().splitlines()
     columns = lines[0].split("\t") if lines else []
     missing = [column for column in COLUMNS if column not in columns]
-    require(not missing, f"{file} has no column {', '.join(missing)}; is it tab-separated?")
-    require(len(lines) > 1, f"{file} has no rows")
+    check(not missing, f"{file} has no column {', '.join(missing)}; is it tab-separated?")
+    check(len(lines) > 1, f"{file} has no rows")
     rows, odd = [], (ValueError, InvalidOperation)
     for number, line in enumerate(lines[1:], start=2):
         quoted = line if len(line) <= 80 else line[:80] + "…"
-        with explained(odd, f"line {number} of {file} is not a result: {quoted!r}"):
+        with wrap_errors(odd, f"line {number} of {file} is not a result: {quoted!r}"):
             rows.append(_row(dict(zip(columns, line.split("\t"), strict=True))))
     printed = [row["radius"] for row in rows]
     radii = lower_ends(printed) if rounded == "nearest" else map(float, printed)

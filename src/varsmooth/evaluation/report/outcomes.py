@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.defaults import ABSTAIN, Guarantee
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.records import Row, Run, key_of
 from varsmooth.evaluation.report import statistics
 
@@ -80,13 +80,13 @@ class Outcomes:
     ) -> "Outcomes":
         """From the header and the rows of a run; accuracy needs rows and labels."""
         name = header["name"]
-        require(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
-        require(
+        check(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
+        check(
             "violated" not in rows[0],
             f"run {name} searched for false certificates; its result is the line that "
             "varsmooth attack --against printed, and a report has nothing to add",
         )
-        require(
+        check(
             all(row["label"] is not None for row in rows),
             f"run {name} has images without labels, so accuracy is not defined; "
             f"look at its rows with: varsmooth report export {folder}",
@@ -110,16 +110,16 @@ class Outcomes:
         if self.verb != "certify":
             return None
         word, *others = words = sorted({str(row["guarantee"]) for row in self.rows})
-        require(not others, f"run {self.name} mixes the guarantees {', '.join(words)}")
+        check(not others, f"run {self.name} mixes the guarantees {', '.join(words)}")
         known = word in get_args(Guarantee)
-        require(known, f"run {self.name} has the unknown guarantee {word!r}")
+        check(known, f"run {self.name} has the unknown guarantee {word!r}")
         return word  # type: ignore[return-value]
 
     @cached_property
     def alpha(self) -> float | None:
         """The α of every image: from the evidence, else from the configuration, else unknown."""
         found = {row["evidence"]["ledger"]["alpha"] for row in self.rows if row.get("evidence")}
-        require(len(found) <= 1, f"run {self.name} mixes several alpha: {sorted(found)}")
+        check(len(found) <= 1, f"run {self.name} mixes several alpha: {sorted(found)}")
         alpha: float | None = found.pop() if found else self.header["config"].get("alpha")
         return alpha
 
@@ -216,7 +216,7 @@ class Envelope:
     def parse(cls, text: str) -> "Envelope":
         """From "label=run1,run2,..."; a run may be a pattern such as runs/fixed-*."""
         label, equals, listed = (part.strip() for part in text.partition("="))
-        require(
+        check(
             bool(label and equals and listed),
             f'an envelope is written "label=run1,run2,...", not {text!r}',
         )
@@ -226,14 +226,14 @@ class Envelope:
 
     def check(self) -> None:
         """Only curves over the same images have a meaningful maximum."""
-        require(
+        check(
             all(run.verb == "certify" for run in self.runs),
             f"envelope {self.label}: only certify runs have a certified accuracy",
         )
         first, *others = self.runs
         for run in others:
             pair = shared_images(first, run)
-            require(
+            check(
                 pair is not None and len(pair[0]) == len(first) == len(run),
                 f"envelope {self.label}: {run.name} and {first.name} are not runs over the same "
                 "images; finish them, certify the same subset, or add --common true to keep the "
@@ -258,7 +258,7 @@ def on_common_images(
     """All certify runs on the images that every one of them has; other runs as they are."""
     every = [*runs, *(run for best in envelopes for run in best.runs)]
     certify = [run for run in every if run.verb == "certify"]
-    require(len(certify) > 0, "only certify runs can be kept to their common images")
+    check(len(certify) > 0, "only certify runs can be kept to their common images")
     common = certify[0]
     for run in certify[1:]:
         if (pair := shared_images(common, run)) is None:

@@ -18,7 +18,7 @@ from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.cascade import Stages
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, N0
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.evaluation.tune.selector import Integers
 from varsmooth.methods.cascade import (
     Quantiles,
@@ -129,7 +129,7 @@ def tabulate(
                 level = torch.full((len(x),), sigma, device=device)
                 for rows, epsilon in noise.batches(x, purpose, draws, batch_size):
                     logits = g.logits(noise.perturb(x[rows], level[rows], epsilon), level[rows])
-                    require(not bool(logits.isnan().any()), RETURNED_NAN)
+                    check(not bool(logits.isnan().any()), RETURNED_NAN)
                     sure, vote = logits.softmax(dim=1).max(dim=1)
                     if len(table) == 0:  # levels and purposes in turn
                         shape = (len(x), 2 * len(levels), logits.shape[1], len(needed))
@@ -167,7 +167,7 @@ def choose(found: Sequence[Rule], lams: Sequence[float] = LAMBDAS) -> list[tuple
     """
     plain = [r for r in found if set(r.thresholds) == {0.5} and r.gate == 0]
     top = max(plain, key=lambda r: (r.radius, r.accuracy))
-    require(
+    check(
         top.radius > 0,
         "no image can be certified with these votes at any level; raise n, or train the classifier "
         "under noise first",

@@ -17,7 +17,7 @@ from varsmooth import bounds
 from varsmooth._util.progress import Progress
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N_SELECT
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.options import TuneOptions
 from varsmooth.selectors import Grid, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
@@ -101,7 +101,7 @@ def tune(
         raise VarsmoothError(
             "tune needs a classifier with a learned selector; load the pair with protect=False"
         )
-    require(len(lams) > 0 and levels >= 2, "tune needs at least one lam and two levels")
+    check(len(lams) > 0 and levels >= 2, "tune needs at least one lam and two levels")
     sigma_a = learned.sigma_a
     ladder = Grid.make(levels, (sigma_a / 4, 2 * sigma_a)).levels
     table = tabulate_votes(g, data, ladder, asked.n, seed, batch_size)
@@ -116,7 +116,7 @@ def tune(
                 if ((grid[0] <= median) & (median <= grid[-1])).mean() >= asked.unclipped:
                     score = score_setting(table, raw, sigma_m, columns, goal, radius)
                     found.append(Setting(lam, sigma_m, grid, score))
-    require(
+    check(
         bool(found),
         f"no grid between {ladder[0]:.3g} and {ladder[-1]:.3g} holds the levels of "
         f"{100 * asked.unclipped:g} % of the images; try other lams, or a smaller unclipped",

@@ -7,7 +7,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional
 
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.models.networks.layers import (
     EMBEDDING,
     NoiseEmbedding,
@@ -68,7 +68,7 @@ class Conv4(ConvolutionalClassifier):
         conditional: bool = False,
     ) -> None:
         super().__init__(conditional)
-        require(len(widths) == 4, f"conv4 has four widths, not {len(widths)}")
+        check(len(widths) == 4, f"conv4 has four widths, not {len(widths)}")
         self.layers = nn.ModuleList(
             NormalisedConvolution(inputs, outputs, norm, conditional)
             for inputs, outputs in pairwise([channels, *widths])
@@ -118,7 +118,7 @@ class ResNet20(ConvolutionalClassifier):
         conditional: bool = False,
     ) -> None:
         super().__init__(conditional)
-        require(1 <= blocks <= 200, f"blocks must lie between 1 and 200, not {blocks}")
+        check(1 <= blocks <= 200, f"blocks must lie between 1 and 200, not {blocks}")
         self.stem = NormalisedConvolution(channels, width, norm, conditional)
         self.blocks = nn.ModuleList()
         inputs = width
@@ -158,7 +158,7 @@ class ResNet9(ConvolutionalClassifier):
         blocks: int = 1,
     ) -> None:
         super().__init__(conditional)
-        require(1 <= blocks <= 200, f"blocks must lie between 1 and 200, not {blocks}")
+        check(1 <= blocks <= 200, f"blocks must lie between 1 and 200, not {blocks}")
         self.stem = NormalisedConvolution(channels, widths[0], norm, conditional, 5, stride=2)
         self.halvings = nn.ModuleList(
             NormalisedConvolution(inputs, outputs, norm, conditional)

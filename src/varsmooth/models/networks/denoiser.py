@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from varsmooth.errors import require
+from varsmooth.errors import check
 from varsmooth.models.names import CLASSIFIERS
 from varsmooth.models.networks.classifiers import ResidualBlock
 from varsmooth.models.networks.layers import (
@@ -90,7 +90,7 @@ def denoised(
     from varsmooth.models.networks.registry import build
 
     known = [name for name in CLASSIFIERS if name != "denoised"]
-    require(  # a description may come from a stranger: no import path may stand here
+    check(  # a description may come from a stranger: no import path may stand here
         classifier in known,
         f"the classifier behind a denoiser must be one of {', '.join(known)}; before a network of "
         "your own, use DenoisedClassifier in Python",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from varsmooth.errors import require
+from varsmooth.errors import check
 
 EMBEDDING = 32
 """Size of the embedding of σ that a conditional network shares among its layers."""
@@ -86,7 +86,7 @@ class NormalisedConvolution(nn.Module):
         stride: int = 1,
     ) -> None:
         super().__init__()
-        require(norm in NORMS, f"norm must be one of {', '.join(NORMS)}, not {norm!r}")
+        check(norm in NORMS, f"norm must be one of {', '.join(NORMS)}, not {norm!r}")
         shape = (inputs, outputs, kernel_size, stride, kernel_size // 2)
         self.convolution: nn.Conv2d = (
             StandardisedConv2d(*shape)

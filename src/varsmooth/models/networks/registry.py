@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from varsmooth._util.untrusted import check_limit
-from varsmooth.errors import VarsmoothError, nearest, reason, require
+from varsmooth.errors import VarsmoothError, check, nearest, reason
 from varsmooth.models.names import maker_of
 
 
@@ -24,12 +24,12 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     """
     options = dict(options or {})
     maker: Callable[..., Any] = maker_of(network)
-    require(callable(maker), f"{network} is not a class or function that makes a network")
+    check(callable(maker), f"{network} is not a class or function that makes a network")
     parameters = inspect.signature(maker).parameters
     if all(p.kind != p.VAR_KEYWORD for p in parameters.values()):  # no **kwargs that take any
         for name in options:
             close = nearest(name, [*parameters])
-            require(name in parameters, f"{network} has no option {name!r}{close}")
+            check(name in parameters, f"{network} has no option {name!r}{close}")
     try:
         _check_sizes(network, options)
         made = maker(**options)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from varsmooth.errors import VarsmoothError, require
+from varsmooth.errors import VarsmoothError, check
 from varsmooth.models.networks.layers import SinusoidalEncoding
 
 RANGE = 2.5
@@ -37,7 +37,7 @@ class AttentionSelector(nn.Module):
 
     def __init__(self, channels: int = 3, width: int = 32, heads: int = 4) -> None:
         super().__init__()
-        require(width % (2 * heads) == 0, f"width {width} must be a multiple of {2 * heads}")
+        check(width % (2 * heads) == 0, f"width {width} must be a multiple of {2 * heads}")
         self.stem = nn.Conv2d(channels, width, 3, stride=2, padding=1)
         self.encoding = SinusoidalEncoding(width)
         self.before = nn.LayerNorm(width)
@@ -120,8 +120,8 @@ class ConfidenceSelector(ReadsClassifier):
 
     def __init__(self, classes: int = 10, width: int = 64, highest: float | None = None) -> None:
         super().__init__()
-        require(width % 4 == 0, f"width {width} must be a multiple of 4")
-        require(highest is None or highest > 1, f"highest must be above 1, not {highest}")
+        check(width % 4 == 0, f"width {width} must be a multiple of 4")
+        check(highest is None or highest > 1, f"highest must be above 1, not {highest}")
         self.above = RANGE if highest is None else math.log(highest)
         self.encoding = SinusoidalEncoding(width // 2)
         self.stem = nn.Linear(2 * classes, width)
