@@ -146,5 +146,5 @@ def compare(
 
 def _certify_as_before(g: SmoothedClassifier, x: Tensor, n: int) -> None:
     """Our own certificate with kernels standardised anew in every forward pass."""
-    with mock.patch("varsmooth.smoothing.constant_weights", nullcontext):
+    with mock.patch("varsmooth.smoothing.constant_part", nullcontext):
         certify(g, x, n0=N0, n=n, alpha=ALPHA)

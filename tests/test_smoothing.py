@@ -1,5 +1,6 @@
 """Selectors and the one smoothed classifier: contracts, gradients, independence of batching."""
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -7,8 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from tests.oracles import Linear, LinearSelector, WrongAbove, point
-from varsmooth import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
+from varsmooth import (
+    FixedSelector,
+    LearnedSelector,
+    MedianSelector,
+    NoiseSelector,
+    certify,
+    predict,
+)
 from varsmooth.errors import VarsmoothError
+from varsmooth.models.networks.layers import StandardisedConv2d
 from varsmooth.noise import NoiseStream
 from varsmooth.selectors import Grid
 from varsmooth.smoothing import SmoothedClassifier
@@ -264,3 +273,29 @@ def test_lattice_votes_see_only_8_bit_images() -> None:
     assert (pixels - pixels.round()).abs().max() < 1e-4
     with pytest.raises(VarsmoothError, match="8-bit"):
         g.votes(point(0.5, 0.1), 32)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "mixed"])
+def test_threads_share_a_classifier_and_leave_it_as_it_was(x: Tensor, mode: str) -> None:
+    """Batch statistics and standardised kernels are one thread's while another one uses them."""
+    network = nn.Sequential(StandardisedConv2d(3, 3, 3, padding=1), small_network())
+    network(x)  # the lazy layer takes its shape
+    network.train(mode == "train")
+    if mode == "mixed":
+        network[1].train()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    modes = [part.training for part in network.modules()]
+    shared = [SmoothedClassifier(network, FixedSelector(s)) for s in (0.1, 0.25)]
+
+    def call(seed: int) -> object:
+        g = shared[seed % 2]
+        if seed % 4 < 2:
+            return predict(g, x[:2], n=32, seed=seed).counts.tolist()
+        return certify(g, x[:2], n=32, n0=10, seed=seed).radius.tolist()
+
+    seeds = range(160)
+    expected = [call(seed) for seed in seeds]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(call, seeds)) == expected
+    assert [part.training for part in network.modules()] == modes
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())

@@ -1,8 +1,10 @@
 """The one smoothed classifier: hard votes for guarantees, soft scores for gradients."""
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -213,6 +215,20 @@ def check_smoothed(g: SmoothedClassifier, x: Tensor) -> None:
     g.check(x)
 
 
+@dataclass
+class _Held:
+    """A part of a module that is in use: by how many callers, and how to leave it as it was."""
+
+    part: nn.Module
+    training: bool
+    weights: AbstractContextManager[None]
+    users: int = 0
+
+
+_HELD: dict[int, _Held] = {}  # by the identity of the part, while it is in use
+_LOCK = threading.RLock()
+
+
 @contextmanager
 def constant_weights(module: nn.Module) -> Iterator[None]:
     """Inside, no weight of `module` may change: what follows from weights is computed once.
@@ -221,19 +237,49 @@ def constant_weights(module: nn.Module) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for part in module.modules():
-            if callable(enter := getattr(part, "constant_weights", None)):
-                stack.enter_context(enter())
+            stack.enter_context(constant_part(part))
         yield
+
+
+def constant_part(part: nn.Module) -> AbstractContextManager[None]:
+    """The same for one module without its submodules."""
+    context: AbstractContextManager[None] = getattr(part, "constant_weights", nullcontext)()
+    return context
 
 
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Every submodule in eval mode with constant weights inside, afterwards in its own mode."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
+    """Every submodule in eval mode with constant weights inside, afterwards in its own mode.
+
+    Threads may share modules, or parts of them: a part is changed by the first caller that enters
+    and left as it was by the last one that leaves.
+    """
+    parts = list(module.modules())
+    with _LOCK:
+        held = [_hold(part) for part in parts]
+        if any(part.training for part in parts):
+            module.eval()
     try:
-        with constant_weights(module):
-            yield
+        yield
     finally:
-        for part in training:
-            part.training = True
+        with _LOCK:
+            for one in held:
+                _release(one)
+
+
+def _hold(part: nn.Module) -> _Held:
+    if id(part) not in _HELD:
+        weights = constant_part(part)
+        weights.__enter__()
+        _HELD[id(part)] = _Held(part, part.training, weights)
+    held = _HELD[id(part)]
+    held.users += 1
+    return held
+
+
+def _release(held: _Held) -> None:
+    held.users -= 1
+    if held.users == 0:
+        del _HELD[id(held.part)]
+        held.weights.__exit__(None, None, None)
+        held.part.training = held.training

@@ -76,14 +76,15 @@ def test_a_model_of_transformers_sees_what_its_processor_makes() -> None:
         image_size=32, patch_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=16, id2label={0: "cat", 1: "dog", 2: "owl"},
     )  # fmt: skip
-    model = transformers.ViTForImageClassification(config).eval()
+    model = transformers.ViTForImageClassification(config).train()
     processor = transformers.ViTImageProcessor(
         size={"height": 32, "width": 32},
         rescale_factor=1 / 127.5,
         image_mean=[0.5, 0.4, 0.3],
         image_std=[0.2, 0.3, 0.4],
     )
-    f = from_transformers(model, processor).eval()
+    f = from_transformers(model, processor)
+    assert not any(part.training for part in f.modules())
     with torch.no_grad():
         theirs = model(**processor(list(PIXELS), return_tensors="pt")).logits
         torch.testing.assert_close(f(IMAGES), theirs, rtol=1e-3, atol=1e-4)
@@ -97,6 +98,7 @@ def test_a_model_of_timm_is_normalised_as_its_configuration_says() -> None:
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
     network.pretrained_cfg = {"mean": mean, "std": std, "input_size": (3, 32, 32)}  # type: ignore[assignment]
     f = from_timm(network)
+    assert not any(part.training for part in f.modules())
     shifted = torch.stack([(IMAGES[:, c] - mean[c]) / std[c] for c in range(3)], dim=1)
     torch.testing.assert_close(f(IMAGES), network(shifted))
     assert f.image_shape == (3, 32, 32)

@@ -84,6 +84,8 @@ class NormalisedClassifier(nn.Module):
 def from_transformers(model: nn.Module, processor: Any) -> NormalisedClassifier:
     """An image classifier of `transformers` with the pixel range and scale of its processor.
 
+    It comes back in evaluation mode, and the model inside it too.
+
     Args:
         model: What `AutoModelForImageClassification.from_pretrained(name)` returns.
         processor: What `AutoImageProcessor.from_pretrained(name)` returns.
@@ -101,20 +103,19 @@ def from_transformers(model: nn.Module, processor: Any) -> NormalisedClassifier:
     names = [str(labels[key]) for key in sorted(labels, key=int)]
     if all(name == f"LABEL_{i}" for i, name in enumerate(names)):  # placeholders say nothing
         names = []
-    return NormalisedClassifier(model, mean, std, scale, names, shape)
+    return NormalisedClassifier(model, mean, std, scale, names, shape).eval()
 
 
 def from_timm(model: nn.Module) -> NormalisedClassifier:
-    """A classifier of timm, normalised as its `pretrained_cfg` says."""
-    found = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
-    if found is None:
+    """A classifier of timm in evaluation mode, normalised as its `pretrained_cfg` says."""
+    config = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
+    if config is None:
         raise VarsmoothError("this model has no pretrained_cfg; wrap it in NormalisedClassifier")
-    config = found if isinstance(found, dict) else vars(found)
+    config = config if isinstance(config, dict) else vars(config)
     channels, height, width = config["input_size"]
     names = config.get("label_names") or ()
-    return NormalisedClassifier(
-        model, config["mean"], config["std"], 1.0, names, (channels, height, width)
-    )
+    shape = (channels, height, width)
+    return NormalisedClassifier(model, config["mean"], config["std"], 1.0, names, shape).eval()
 
 
 class CifarResNet(nn.Module):
