@@ -16,6 +16,7 @@ from reproduce.clipping import CLIPPING
 from reproduce.committed import has_claims, result_in, results_in, run_experiment, write_again
 from reproduce.conditioning import CONDITIONING
 from reproduce.harness import Context, Experiment, shown, sizes_in_use, variant_of
+from reproduce.matched import MATCHED
 from reproduce.memorisation import LONG_RUN, MEMORISATION
 from reproduce.pages import PAGE, is_page_of_others, write_pages
 from reproduce.robustness import ATTACK_CONVERGENCE, STRONG_ATTACK, WEAK_ATTACK
@@ -44,6 +45,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         CLIPPING,
         UNIVERSAL,
         UNIVERSAL_EXTENDED,
+        MATCHED,
         CONDITIONING,
         ABLATION,
         CASCADE,

@@ -589,7 +589,11 @@ class Context:
             "recommended": _in_use(about.recommended, model) if steered else {},
             "model": asdict(replace(self._precise(model), model=None, trust=model.trust or [])),
             "data": asdict(replace(data, root=None)) | self.content(data.data, data.split),
-            "settings": {k: v for k, v in asdict(settings).items() if k != "vote_cache"},
+            "settings": {
+                k: v
+                for k, v in asdict(settings).items()
+                if k != "vote_cache" and (k, v) != ("bound", "cohen")  # the only one, once
+            },
         }
         return f"{verb}-{_digest(values)}"
 
