@@ -69,7 +69,7 @@ UNIVERSAL = ModelOptions("cifar10-universal-1.00", precision="bfloat16")
 CASES = (
     Case(ModelOptions("cifar10-0.25", sigma=0.25, precision="bfloat16")),
     Case(replace(UNIVERSAL, sigma=0.5), images=None),
-    Case(replace(UNIVERSAL, cascade="tuned"), fixed={1000: 1000, 10_000: 100}),
+    Case(replace(UNIVERSAL, selector="cascade"), fixed={1000: 1000, 10_000: 100}),
 )
 QUICK = (
     Case(

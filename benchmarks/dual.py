@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.fixed import images
 from benchmarks.timing import Ratio, interleave
 from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, certify, load
-from varsmooth.models.descriptions import released_names
+from varsmooth.models.descriptions import describe, released_names
 from varsmooth.noise import NoiseStream
 
 
@@ -31,7 +31,7 @@ def pairs() -> list[str]:
     return [
         name
         for name in released_names()
-        if isinstance(selector := load(name).selector, MedianSelector) and selector.grid
+        if describe(name).selector is not None and describe(name).recommended.get("levels")
     ]
 
 
@@ -40,7 +40,7 @@ def run(size: Size, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
 
 def _compare(name: str, size: Size) -> dict[str, Any]:
-    g, x = load(name).eval(), images(size.images)
+    g, x = load(name, selector="median"), images(size.images)
     selector = g.selector
     assert isinstance(selector, MedianSelector)
     fixed = SmoothedClassifier(g.classifier, FixedSelector(selector.sigma_m))

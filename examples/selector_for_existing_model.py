@@ -53,7 +53,7 @@ def main(folder: str) -> None:
     )
     held_out = load_dataset("cifar10-sample", "val")[:40]
     choice = tune(
-        load(pair, protect=False),
+        load(pair, selector="learned"),
         held_out,
         "radius",
         lams=(0.0, 0.5),

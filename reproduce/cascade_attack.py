@@ -22,7 +22,7 @@ from varsmooth._util.files import replace_file
 from varsmooth.data import load_dataset
 from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.models.loading import load
-from varsmooth.models.settings import stages_for
+from varsmooth.models.options import stages_for
 
 SURE = 1e-6
 """Probability that the deployed rule errs on a point that is called wrong, at most."""
@@ -112,7 +112,7 @@ def attack_block(
     if path.is_file():
         kept: list[dict[str, Any]] = json.loads(path.read_text())
         return kept
-    tuned = load(name, cascade="tuned", lam=scale.lam)
+    tuned = load(name, selector="cascade", lam=scale.lam)
     g = SmoothedClassifier(tuned.classifier, tuned.selector, samples=scale.samples)
     data = load_dataset(scale.data, "test", context.root)
     x, _, _ = data.batch([target.image for target in some])

@@ -32,7 +32,7 @@ from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.evaluation.tune import cascade as cascades
 from varsmooth.evaluation.tune.cascade import ConfidentVotes, Rule
 from varsmooth.methods.cascade import Quantiles, cascade_radii
-from varsmooth.models.settings import TunedStages
+from varsmooth.models.options import TunedStages
 from varsmooth.rounding import rounded
 
 RADII = (0.0, 0.12, 0.25, 0.37, 0.5, 0.75, 1.0)
@@ -278,7 +278,8 @@ def selector_runs(context: Context, scale: CascadeScale) -> dict[str, Outcomes]:
     settings = CertifyOptions(n=scale.n, seed=scale.seed)
 
     def make(name: str, variant: str | None) -> Outcomes:
-        model = ModelOptions(replace(context, variant=variant).model(scale.need))
+        named = replace(context, variant=variant).model(scale.need)
+        model = ModelOptions(named, selector="median")
         return outcomes(context.certify(name, model, data, settings))
 
     return {

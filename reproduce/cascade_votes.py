@@ -25,7 +25,7 @@ from varsmooth.evaluation.tune.selector import Integers
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods.cascade import can_improve, make_plan
 from varsmooth.models.loading import load
-from varsmooth.models.settings import TunedStages
+from varsmooth.models.options import TunedStages
 
 CONFIDENCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 BLOCK = 20

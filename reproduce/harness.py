@@ -33,7 +33,7 @@ from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.tables import Table
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import CONFIG, Description, describe, released_names
-from varsmooth.models.settings import Precision
+from varsmooth.models.options import Precision
 from varsmooth.training import preset_names
 
 if TYPE_CHECKING:
@@ -394,7 +394,7 @@ class Context:
         """g_v: h evaluated once, on x + ε; its own h if there is one."""
         own = self._own(need) if self.has_own(need) else None
         told = self.about(need).sigma_of_selector
-        return ModelOptions(own or self.model(need), lam=lam, sigma_a=told, protect=False)
+        return ModelOptions(own or self.model(need), lam=lam, sigma_a=told, selector="learned")
 
     def has_own(self, need: Need) -> bool:
         """Whether g_v has a selector of its own, trained for the same f."""

@@ -31,7 +31,7 @@ from varsmooth.methods.cascade import stage_radii
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part, describe
 from varsmooth.models.networks import build
-from varsmooth.models.settings import TunedStages
+from varsmooth.models.options import TunedStages
 from varsmooth.rounding import rounded
 
 

@@ -57,7 +57,7 @@ def test_demo_of_a_released_pair(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert re.search(r"fixed σ = 0.5 +sound +2 .* 1100\n", shown)
     assert "g_v*, sound" in shown
     assert "cascade, λ = 1" in shown
-    assert "--cascade tuned --lam" in shown
+    assert "--model cifar10-universal-1.00 --lam 0.5" in shown
 
 
 def test_demo_of_a_classifier_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

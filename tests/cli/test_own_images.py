@@ -87,15 +87,23 @@ def test_photographs_are_scaled_as_the_training_images_were(
     assert proposed(capsys.readouterr().out) == ["report export runs/one"]  # it has no label
 
 
-def test_predict_mentions_a_tuned_cascade_that_it_does_not_use(
+def test_the_plan_says_what_chooses_the_level_and_why(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    note, path = "this model has a tuned cascade; use it with --cascade tuned", tmp_path / "x.png"
+    path = tmp_path / "x.png"
     Image.new("RGB", (32, 32)).save(path)
     words = f"predict {path} --model cifar10-universal-1.00 --n 20 --alpha null"
-    for more, said in (("--n-median 3", True), ("--cascade tuned", False), ("--sigma 1", False)):
+    for more, text in (
+        ("", "σ by cascade 0.707,0.5,0.25,0.125 (tuned for λ = 1, the model's default),"),
+        ("--lam 0.1", "σ by cascade 0.25,0.125 (tuned for λ = 0.1, the model's default),"),
+        ("--n-median 3", "σ by selector at λ = 0.4, σ_a = 0.5, median at σ_m = 1,"),
+        ("--selector median --n-median 3 --lam 0.2", "σ by selector at λ = 0.2,"),
+        ("--selector fixed", "σ 0.5 (the middle of the levels that it was trained for),"),
+        ("--sigma 1", "σ 1, n 20,"),
+        ("--cascade 0.5:0.6,0.1", "σ by cascade 0.5:0.6,0.1, n 20,"),
+    ):
         assert run(f"{words} {more}") == 0
-        assert (note in capsys.readouterr().err) is said
+        assert text in capsys.readouterr().err
 
 
 def test_training_images_are_never_certified_without_a_word(
@@ -126,16 +134,16 @@ def test_settings_are_not_certified_on_the_images_that_chose_them_without_a_word
     assert run("tune runs/mine --goal cascade --n 60 --trust own_nets:tiny") == 0
     assert "certified on 2 images of photos" in capsys.readouterr().out
     words = f"certify --model runs/mine --trust own_nets:tiny --split val{QUICK}"
-    assert run(f"{words} --cascade tuned --out runs/val") == 0
-    assert "warning: the model's settings were chosen on 2 of these 4" in capsys.readouterr().err
-    for i, more in enumerate(("--subset 1::2", "--n 60", "--sigma 0.2", "--cascade 0.2,0.1")):
+    assert run(f"{words} --out runs/val") == 0
+    assert "warning: the model's options were chosen on 2 of these 4" in capsys.readouterr().err
+    for i, more in enumerate(("--subset 1::2", "--sigma 0.2", "--cascade 0.2,0.1")):
         assert run(f"{words} {more} --out runs/unseen-{i}") == 0
         said = capsys.readouterr().err
         assert "warning" not in said
         assert "resuming" not in said
     assert run("report runs/val") == 0
     said = Path("report/val/report.html").read_text()
-    assert "settings were chosen on 2 of its 4 images" in said
+    assert "options were chosen on 2 of its 4 images" in said
 
 
 def test_some_images_of_a_folder_are_of_all_its_classes(

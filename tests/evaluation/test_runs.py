@@ -144,7 +144,7 @@ def test_a_second_certificate_costs_only_the_selector(model: Path, tmp_path: Pat
     ("options", "guarantee", "samples", "selector_samples"),
     [
         ("--sigma 0.25", "sound", 80, 0),
-        ("--protect false --method conditional", "conditional", 80, 1),
+        ("--selector learned --method conditional", "conditional", 80, 1),
         ("--n-median 21 --method conditional", "conditional", 80, 21),
         ("--n-median 21 --method paper --distance 0.1", "heuristic", None, 61),
     ],

@@ -67,14 +67,14 @@ def test_a_selector_without_a_level_of_its_own_gets_the_level_f_was_trained_for(
     tmp_path: Path, universal: bool, level: float
 ) -> None:
     write(tmp_path, selector=True, universal=universal, selector_sigma=None)
-    learned = load(tmp_path, protect=False).selector
+    learned = load(tmp_path, selector="learned").selector
     assert isinstance(learned, LearnedSelector)
     assert learned.sigma_a == level
 
 
-def test_a_misspelled_setting_is_named(tmp_path: Path) -> None:
+def test_a_misspelled_option_is_named(tmp_path: Path) -> None:
     write(tmp_path, selector=True)
-    with pytest.raises(VarsmoothError, match="no setting 'lamda'; did you mean lam"):
+    with pytest.raises(VarsmoothError, match="no option 'lamda'; did you mean lam"):
         load(tmp_path, lamda=0.3)
 
 
@@ -82,7 +82,7 @@ def test_a_cascade_is_a_list_of_levels_or_text(tmp_path: Path) -> None:
     write(tmp_path, selector=False)
     given, text = (load(tmp_path, cascade=stages) for stages in ([0.5, 0.25], "0.5,0.25"))
     assert given.selector.describe() == text.selector.describe()
-    with pytest.raises(VarsmoothError, match="cascade must be tuned, or LEVEL:THRESHOLD"):
+    with pytest.raises(VarsmoothError, match="cascade must be LEVEL:THRESHOLD"):
         load(tmp_path, cascade=[0.25, 0.5])
 
 

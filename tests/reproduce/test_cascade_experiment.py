@@ -13,7 +13,7 @@ from reproduce.committed import result_in, write_again
 from reproduce.harness import Context
 from varsmooth import certify, load, load_dataset
 from varsmooth.evaluation.tune.cascade import ConfidentVotes
-from varsmooth.models.settings import TunedStages
+from varsmooth.models.options import TunedStages
 
 SCALE = CascadeScale(data="cifar10-sample", levels=(0.5, 0.125), images=6, n=128)
 RULE = TunedStages(1.0, (0.5, 0.125), (0.55, 0.5))

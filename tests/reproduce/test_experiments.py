@@ -379,7 +379,7 @@ def test_clean(tmp_path: Path, models: Path, store: Path) -> None:
     words = f"clean {PREDICTED} --lams 0,0.4 --sigmas 0.25"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
     _, (claim,), lines = results(tmp_path)
-    g = load(models / "h-0.25", lam=0.4, protect=False)
+    g = load(models / "h-0.25", lam=0.4, selector="learned")
     from varsmooth.data import load_dataset
 
     data = load_dataset("cifar10-sample")[0:996:166]

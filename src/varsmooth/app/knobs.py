@@ -9,10 +9,15 @@ from varsmooth.errors import check, wrap_errors
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
 from varsmooth.models.descriptions import Description
 from varsmooth.models.loading import smoothed
-from varsmooth.models.settings import Settings
+from varsmooth.models.options import ModelOptions
+from varsmooth.models.selection import LAM, resolve_selector
 from varsmooth.smoothing import SmoothedClassifier
 
 LEVELS = 12  # of the grid between the clip bounds, where a model recommends none
+
+
+NAMES = {"cascade": "cascade", "median": "g_v*", "learned": "g_v", "fixed": "g"}
+"""The smoothed classifiers of the page by their kind of selector."""
 
 
 class Knob(NamedTuple):
@@ -79,16 +84,17 @@ class Knobs:
     @classmethod
     def recommended(cls, about: Description) -> "Knobs":
         """Where the knobs of a model stand at first."""
-        wishes, usual = about.recommended, about.trained_sigma
-        sigma_a = float(wishes.get("sigma_a", about.sigma_of_selector))
-        levels = wishes.get("levels")
+        stored, usual = about.recommended, about.trained_sigma
+        sigma_a = float(stored.get("sigma_a", about.sigma_of_selector))
+        levels = stored.get("levels")
         ends = (levels[0], levels[-1]) if isinstance(levels, list) and len(levels) > 1 else None
-        low, high = wishes.get("clip") or ends or (usual / 2, 2 * usual)
+        low, high = stored.get("clip") or ends or (usual / 2, 2 * usual)
+        cascade = resolve_selector(about, ModelOptions()).kind == "cascade"
         return cls(
             sigma=round(about.default_sigma, 4),
-            lam=float(wishes.get("lam", 0.0)),
+            lam=LAM if cascade else float(stored.get("lam", 0.0)),
             sigma_a=sigma_a,
-            sigma_m=float(wishes.get("sigma_m", sigma_a)),
+            sigma_m=float(stored.get("sigma_m", sigma_a)),
             low=math.floor(1000 * low) / 1000,  # outward: no level is lost
             high=math.ceil(1000 * high) / 1000,
         )
@@ -134,13 +140,13 @@ class Smoothers:
 
     def at(self, sigma: float) -> SmoothedClassifier:
         """g: one level for every image."""
-        return smoothed(self.checkpoint, Settings(sigma=sigma))
+        return smoothed(self.checkpoint, ModelOptions(sigma=sigma))
 
     def each(self, knobs: Knobs) -> dict[str, SmoothedClassifier]:
         """By the paper's names: g, with a selector g_v and g_v*; and the cascade."""
         found = {"g": self.at(knobs.sigma)}
         if self.has_selector:
-            of_h = Settings(lam=knobs.lam, sigma_a=knobs.sigma_a)
+            of_h = ModelOptions(lam=knobs.lam, sigma_a=knobs.sigma_a)
             protected = replace(
                 of_h,
                 sigma_m=knobs.sigma_m,
@@ -148,15 +154,15 @@ class Smoothers:
                 levels=self.about.recommended.get("levels") or LEVELS,
                 n_median=knobs.n_select,
             )
-            found["g_v"] = smoothed(self.checkpoint, replace(of_h, protect=False))
+            found["g_v"] = smoothed(self.checkpoint, replace(of_h, selector="learned"))
             found["g_v*"] = smoothed(self.checkpoint, protected)
         if self.about.cascades:
-            cascade = Settings(cascade="tuned", lam=knobs.lam)
+            cascade = ModelOptions(selector="cascade", lam=knobs.lam)
         else:  # the levels of the grid or around σ, largest first
             levels = levels_of(found["g_v*"]) if self.has_selector else (knobs.sigma,)
             if len(levels) == 1:
                 levels = (levels[0] / 2, levels[0], 2 * levels[0])
-            cascade = Settings(cascade=",".join(f"{level:.9g}" for level in reversed(levels)))
+            cascade = ModelOptions(cascade=",".join(f"{level:.9g}" for level in reversed(levels)))
         return found | {"cascade": smoothed(self.checkpoint, cascade)}
 
     @property
@@ -171,8 +177,8 @@ class Smoothers:
 
     @property
     def in_use(self) -> str:
-        """The protected selector if there is one, then a tuned cascade, then one σ."""
-        return "g_v*" if self.has_selector else "cascade" if self.about.cascades else "g"
+        """The model's default selector, by its name on the page."""
+        return NAMES[resolve_selector(self.about, ModelOptions()).kind]
 
     def deployed(self, knobs: Knobs) -> SmoothedClassifier:
         return self.each(knobs)[self.in_use]

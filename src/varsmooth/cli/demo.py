@@ -60,18 +60,17 @@ def demo(
     )
     data = options.DataOptions(data="cifar10-sample", subset=f":{images}")
     base = options.ModelOptions(model, trust=trust)
-    deployed = replace(base, cascade="tuned", lam=1.0) if about.cascades else base
     run = options.RunOptions(out / "predict")
-    predicted = predict_dataset(deployed, data, options.PredictOptions(seed=0), run)
+    predicted = predict_dataset(base, data, options.PredictOptions(seed=0), run)
     certified = [
         certify_dataset(smoothed, data, settings, options.RunOptions(out / name, title))
         for name, title, smoothed, settings in _ways(base, about, out / "votes")
     ]
     few, run = replace(data, subset=f":{min(images, 6)}"), options.RunOptions(out / "attack")
-    attacked = attack_dataset(deployed, few, ATTACKED, run)
+    attacked = attack_dataset(base, few, ATTACKED, run)
     runs = open_runs([run.folder for run in [*certified, attacked, predicted]])
     page = write_report(runs, out / "report")
-    knob = "--cascade tuned --lam 0.5" if about.cascades else "--sigma 0.5"
+    other = "--lam 0.5" if about.cascades else "--sigma 0.5"
     conclude(
         [
             *aligned([HEAD, *(line for run in runs for line in _lines(run))]),
@@ -80,7 +79,7 @@ def demo(
             *verdict(runs),
             f"report: {page}",
         ],
-        f"varsmooth certify --model {model} {knob} --subset :100 --out runs/turned",
+        f"varsmooth certify --model {model} {other} --subset :100 --out runs/turned",
         f"varsmooth attack --against {certified[0].folder} --out runs/search",
         "varsmooth app",
         "varsmooth data fetch cifar10",
@@ -96,13 +95,13 @@ def _ways(
     """
     settings, sigma = options.CertifyOptions(vote_cache=votes), about.sigma_of_selector
     if about.cascades:
-        tuned = replace(model, cascade="tuned", lam=1.0)
-        yield "cascade", "cascade, λ = 1", tuned, settings
+        yield "cascade", "cascade, λ = 1", model, settings
     yield "fixed", f"fixed σ = {sigma:g}", replace(model, sigma=sigma), settings
     if about.selector is not None:
         paper = replace(settings, method="paper", distance=0.25)
-        yield "sound", "g_v*, sound", model, settings
-        yield "paper", "g_v*, three levels at D = 0.25", model, paper
+        median = replace(model, selector="median")
+        yield "sound", "g_v*, sound", median, settings
+        yield "paper", "g_v*, three levels at D = 0.25", median, paper
 
 
 HEAD = ("what", "guarantee", "images", "right", "radius ≥ 0.25", "average radius", "votes")

@@ -1,6 +1,5 @@
 """`varsmooth predict`, `certify`, `attack` and `verify`: a data set through the library."""
 
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from varsmooth._util.typed import as_option
 from varsmooth.cli.feedback import announce, check_here, command, conclude, say
 from varsmooth.cli.parser import WrongUsage, as_typed
 from varsmooth.defaults import BATCH_SIZE
-from varsmooth.errors import VarsmoothError, check
+from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.options import (
     AttackOptions,
     CertifyOptions,
@@ -22,7 +21,7 @@ from varsmooth.evaluation.options import (
 from varsmooth.evaluation.records import Run
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import callers_own
-from varsmooth.models.settings import stages_for
+from varsmooth.models.selection import resolve_selector
 from varsmooth.types import Count, Device, Few
 
 
@@ -85,8 +84,6 @@ def _print_predictions(
     from varsmooth.evaluation.predict import predict_photos
 
     built = build(model, choose_device(device))
-    if built.about and built.about.has_cascade and model.cascade is None and model.sigma is None:
-        say("note: this model has a tuned cascade; use it with --cascade tuned", sys.stderr)
     for data in chosen:
         for file, answer in predict_photos(built, data, settings, batch_size):
             best = max(answer.counts)
@@ -255,25 +252,10 @@ def _announce(
     announce(f"{verb} {images} with {model.model}", device, **settings, out=out)
 
 
-def _level(model: ModelOptions) -> str:
-    """Who chooses the noise level, in a few words."""
-    if model.sigma is not None:
-        return f"{model.sigma:g}"
-    about = None if callers_own(model.model) else describe(str(model.model))
-    if model.cascade == "tuned" and about:
-        tune = command(f"tune {model.model} --goal cascade", trust=model.trust)
-        stages = "name its stages, as in --cascade 0.5,0.25,0.12"
-        sentence = f"{model.model} has no tuned cascade; choose one with: {tune}, or {stages}"
-        check(len(about.cascades) > 0, sentence)
-        lam = 1.0 if model.lam is None else model.lam
-        tuned = stages_for(about.cascades, lam)
-        return f"by cascade tuned for λ = {lam:g}: {replace(tuned, gate=model.gate or tuned.gate)}"
-    if model.cascade is not None:
-        return f"by cascade {model.cascade}" + (f" gate {model.gate:g}" if model.gate else "")
-    if about is None:
+def _level(options: ModelOptions) -> str:
+    """What chooses the noise level; of code to run and models to fetch only what is typed."""
+    unseen = callers_own(options.model)
+    if unseen and options.sigma is None and options.cascade is None:
         return "by the model"
-    unused = " (or by its tuned cascade: --cascade tuned)" if about.has_cascade else ""
-    if about.selector is None:
-        return f"{about.default_sigma:g}{unused}"
-    chosen = about.recommended.get("lam", 0) if model.lam is None else model.lam
-    return f"by selector at λ = {chosen:g}{unused}"
+    about = None if unseen else describe(str(options.model))
+    return str(resolve_selector(about, options))

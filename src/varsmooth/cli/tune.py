@@ -19,7 +19,7 @@ from varsmooth.models.descriptions import (
     place_of,
     rewrite,
 )
-from varsmooth.models.settings import Settings, TunedStages
+from varsmooth.models.options import ModelOptions, TunedStages
 from varsmooth.types import Count, Device, NonNegative, Odd, Positive
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ class HeldOut(Source):
         announce(doing, self.device, images=images, n=n, out=place_of(model, self.out, suffix))
 
     def fit(
-        self, model: str, settings: Settings, tuned: Tuned | None = None
+        self, model: str, options: ModelOptions, tuned: Tuned | None = None
     ) -> tuple["Checkpoint", "SmoothedClassifier", "ImageDataset"]:
-        """The model, smoothed by these settings on the device, and images in its numbering."""
+        """The model, smoothed by these options on the device, and images in its numbering."""
         from varsmooth._util.processes import choose_device
         from varsmooth.data import load_source
         from varsmooth.data.catalog import tuned_images
@@ -83,7 +83,7 @@ class HeldOut(Source):
 
         loaded = load_checkpoint(model, self.trust or ())
         about = loaded.description
-        g = smoothed(loaded, settings).to(choose_device(self.device))
+        g = smoothed(loaded, options).to(choose_device(self.device))
         images = load_source(self.filled(about.source), self.split)
         chosen = images.few(self.images) if tuned is None else tuned_images(tuned, images)
         return loaded, g, fitted(chosen, g, *about.trained_on)
@@ -119,7 +119,7 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
     from varsmooth.evaluation.tune.selector import tune as choose
 
     tuned = images.tuned(model)
-    _, g, fitting = images.fit(model, Settings(protect=False), tuned)
+    _, g, fitting = images.fit(model, ModelOptions(selector="learned"), tuned)
     chosen = choose(g, fitting, **vars(settings), seed=images.seed)
     best = chosen.best
     source, folder = find(model), own_copy(model, images.out, "tuned")
@@ -147,7 +147,8 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
 def verdict(chosen: "Tuning", model: str, folder: Path, images: HeldOut) -> str:
     """The command that follows from whether a level per image pays."""
     if chosen.fixed_score < chosen.best.score:
-        return images.certify(folder, out=f"runs/{folder.name}-tuned")
+        selector = "median" if describe(folder).cascades else None  # not the model's default
+        return images.certify(folder, selector=selector, out=f"runs/{folder.name}-tuned")
     one = images.certify(
         model, sigma=f"{chosen.fixed_sigma:.4g}", out=f"runs/{Path(model).name}-fixed"
     )
@@ -159,7 +160,7 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
     from varsmooth.evaluation.tune import cascade as cascades
 
     about, tuned = describe(model), images.tuned(model)
-    _, g, data = images.fit(model, Settings(sigma=about.default_sigma), tuned)
+    _, g, data = images.fit(model, ModelOptions(sigma=about.default_sigma), tuned)
     given: dict[str, Any] = {"seed": images.seed, "batch_size": settings.batch_size}
     table = cascades.tabulate(g, data, cascades.ladder(about), settings.n, **given)
     found = list(cascades.rules(table))
@@ -186,8 +187,8 @@ def certify_tuned(
     if not several:
         return [fixed]
     best = several[-1] is members[-1]
-    lam = "1" if best else f"{several[-1].lam:g}"
-    run = images.certify(folder, cascade="tuned", lam=lam, out=f"runs/{folder.name}-cascade")
+    lam = None if best else f"{several[-1].lam:g}"
+    run = images.certify(folder, lam=lam, out=f"runs/{folder.name}-cascade")
     if best:
         return [run, f"{fixed}  # the best single σ, to compare"]
     return [fixed, f"{run}  # more accurate, average radius no larger"]
@@ -221,7 +222,7 @@ def measure(
     images.announce(f"measure {model}", model, n, "measured")
     from varsmooth.evaluation.measure import measure as measure_model
 
-    loaded, g, chosen = images.fit(model, Settings(sigma=describe(model).default_sigma))
+    loaded, g, chosen = images.fit(model, ModelOptions(sigma=describe(model).default_sigma))
     if loaded.selector is not None:
         loaded.selector.to(g.device)
     measured = measure_model(loaded, chosen, n, n_select, images.seed, levels)

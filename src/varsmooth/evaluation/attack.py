@@ -202,7 +202,7 @@ def search_run(
         f"{against} is a run of {certified.header['verb']}, not of certify; it has no radii",
     )
     config = certified.header["config"]
-    named, data = stored_model(config, model, trust), recorded(DataOptions, config)
+    named, data = stored_model(certified.header, model, trust), recorded(DataOptions, config)
     balls = {row["id"]: row for row in certified.rows() if row["radius"] > 0}
     check(bool(balls), f"{against} has no certified image yet; there is nothing to search")
     check(

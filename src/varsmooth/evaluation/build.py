@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -21,10 +21,11 @@ from varsmooth.evaluation.records import SEEN
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import Description
-from varsmooth.models.loading import named_cascade, smoothed
+from varsmooth.models.loading import make_selector, smooth, smoothed
 from varsmooth.models.names import callers_own, is_code
 from varsmooth.models.networks import build as build_network
-from varsmooth.selectors import FixedSelector
+from varsmooth.models.options import SelectorKind
+from varsmooth.models.selection import resolve_selector
 from varsmooth.smoothing import SmoothedClassifier
 
 
@@ -61,14 +62,18 @@ def build(options: ModelOptions, device: torch.device | str = "cpu") -> BuiltMod
 
 
 def stored_model(
-    config: Mapping[str, Any], model: str | None, trust: list[str] | None
+    header: Mapping[str, Any], model: str | None, trust: list[str] | None
 ) -> ModelOptions:
-    """The model that the configuration of a stored run names, or `model` if it was moved.
+    """The model that the header of a stored run names, or `model` if it was moved.
 
-    A run may come from a stranger: it may name a checkpoint on this machine, but code to import
-    and models to fetch only the caller names, by `model` and `trust`.
+    Its kind of selector is the run's, whatever the model's default is now. The header is untrusted
+    input: it may name a checkpoint on this machine, but code to import and models to fetch only
+    the caller names, by `model` and `trust`.
     """
-    named = recorded(ModelOptions, config)
+    named = recorded(ModelOptions, header["config"])
+    kind = header["selector"].get("selector")
+    if not is_code(named.model) and kind in get_args(SelectorKind):
+        named = replace(named, selector=kind)
     check(
         model is not None or not callers_own(named.model),
         f"this run was made with {named.model}, which only you may start or fetch; if you "
@@ -79,23 +84,17 @@ def stored_model(
 
 def _own(options: ModelOptions, path: str) -> BuiltModel:
     """The user's own: what module:factory returns."""
-    found = build_network(path)
-    names = tuple(getattr(found, "class_names", ()))
-    used = [as_option(name) for name in options.of_selector()]
-    if isinstance(found, SmoothedClassifier):
-        given = {"sigma": options.sigma, "cascade": options.cascade, "lattice": options.lattice}
-        used += [as_option(name) for name, value in given.items() if value]
+    model = build_network(path)
+    names = tuple(getattr(model, "class_names", ()))
+    if isinstance(model, SmoothedClassifier):
+        used = [
+            as_option(name) for name in (*options.of_selector(), *["lattice"] * options.lattice)
+        ]
         check(not used, f"{path} comes with its own selector; leave out {', '.join(used)}")
-        found.classifier = in_precision(found.classifier, options.precision)
-        return BuiltModel(found, names)
-    check(not used, f"{path} has no selector; leave out {', '.join(used)} and give --sigma")
-    check(
-        (options.sigma is None) != (options.cascade is None),
-        f"{path} has no selector; choose a fixed noise level with --sigma, or --cascade",
-    )
-    selector = FixedSelector(options.sigma) if options.sigma else named_cascade(options)
-    classifier = in_precision(found, options.precision)
-    return BuiltModel(SmoothedClassifier(classifier, selector, lattice=options.lattice), names)
+        model.classifier = in_precision(model.classifier, options.precision)
+        return BuiltModel(model, names)
+    plan = resolve_selector(None, options)
+    return BuiltModel(smooth(model, make_selector(plan.about), options), names)
 
 
 def load_images(
@@ -119,25 +118,20 @@ def load_images(
 def seen_before(
     images: ImageDataset, data: DataOptions, about: Description | None, options: ModelOptions
 ) -> dict[str, int]:
-    """How many of the images the classifier was trained on, and its settings were chosen on.
+    """How many of the images the classifier was trained on, and its options were chosen on.
 
-    Settings that the options replace do not count.
+    Chosen values that the options replace do not count.
     """
-    found = dict.fromkeys(SEEN, 0)
+    counts = dict.fromkeys(SEEN, 0)
     training = about.classifier.training if about and about.classifier else {}
     if about and "train_split" in training:
         split = str(training["train_split"])
         used = _seen(data, str(about.source.absolute().data), split)
-        found["seen_in_training"] = _shared(images, used)
-    default = options.sigma is None and options.cascade is None
-    if (
-        about
-        and about.tuned
-        and (options.cascade == "tuned" or (default and not about.tuned.cascade_only))
-    ):
+        counts["seen_in_training"] = _shared(images, used)
+    if about and about.tuned and resolve_selector(about, options).tuned:
         used = _seen(data, about.tuned.data, about.tuned.split)
-        found["seen_in_tuning"] = _shared(images, used and tuned_images(about.tuned, used))
-    return found
+        counts["seen_in_tuning"] = _shared(images, used and tuned_images(about.tuned, used))
+    return counts
 
 
 def _seen(data: DataOptions, where: str, split: str) -> ImageDataset | None:

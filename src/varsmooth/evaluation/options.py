@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from varsmooth._util.typed import OptionError, Typed
 from varsmooth.data.source import Source
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, BATCH_SIZE, N0, N_MAX, N_SELECT, N
-from varsmooth.models.settings import Settings
+from varsmooth.models.options import ModelOptions as ModelOptions
 from varsmooth.types import (
     Count,
     Device,
@@ -29,19 +29,6 @@ SLICE = Rule(
 )
 
 Options = TypeVar("Options", bound=Typed)
-
-
-@dataclass(frozen=True)
-class ModelOptions(Settings):
-    """The smoothed classifier: a model, and what chooses its noise level.
-
-    Args:
-        model: a released name (varsmooth models), a checkpoint folder, or module:factory of your
-            own, returning an nn.Module or a SmoothedClassifier
-    """
-
-    model: str | None = None
-    trust: list[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,7 @@ data are compared by their fingerprints instead of by their paths."""
 
 SEEN = {
     "seen_in_training": "the model was trained on {}",
-    "seen_in_tuning": "the model's settings were chosen on {}",
+    "seen_in_tuning": "the model's options were chosen on {}",
 }
 """Entries of a header that count images which the model knew before the run."""
 

@@ -117,7 +117,7 @@ def _model(run: Run, found: Verification, asked: VerifyOptions) -> BuiltModel | 
     """The run's model, if it is here and may be started."""
     device = choose_device(asked.device)
     try:
-        built = build(stored_model(run.header["config"], asked.model, asked.trust), device)
+        built = build(stored_model(run.header, asked.model, asked.trust), device)
     except VarsmoothError as error:
         check(asked.model is None, str(error))
         found.unchecked.append(f"the model ({error})")

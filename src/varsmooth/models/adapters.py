@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from varsmooth._util.untrusted import check_regular
 from varsmooth.errors import VarsmoothError, check, reason, wrap_errors
-from varsmooth.models.settings import Precision
+from varsmooth.models.options import Precision
 
 
 class Bfloat16Classifier(nn.Module):

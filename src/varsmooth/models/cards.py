@@ -56,7 +56,7 @@ def card(name: str, about: Description, released: bool = False, log: bool = True
     ]
     if about.cascades:
         stages = "; ".join(f"from λ = {member.lam:g} {member}" for member in about.cascades)
-        use = "With --cascade tuned --lam λ (1 by default), LEVEL:THRESHOLD,…"
+        use = "The default selector, with --lam λ (1 by default), LEVEL:THRESHOLD,…"
         lines += ["", "## Tuned cascade", "", f"{use}: {stages}."]
     for title, part in (("Classifier f", about.classifier), ("Selector h", about.selector)):
         if part is None:

@@ -6,7 +6,7 @@ is one sentence and never an error further on.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from varsmooth._util.untrusted import check_limit, read_object
 from varsmooth.data.source import SAMPLE, Source, Tuned
 from varsmooth.errors import VarsmoothError, check, nearest, wrap_errors
 from varsmooth.models.names import PREFIX, fetch
-from varsmooth.models.settings import Settings, TunedStages
+from varsmooth.models.options import KINDS, ModelOptions, TunedStages
 from varsmooth.types import Positive
 
 FORMAT = 1
@@ -56,7 +56,7 @@ class Description(Typed):
         selector_sigma: σ_a of h, an input in its training.
         sigma_t: The target level of h.
         lam_range: The λ that h was trained with.
-        recommended: Settings chosen on held-out images, any of sigma, lam, sigma_m, clip, levels.
+        recommended: Options chosen on held-out images, any of sigma, lam, sigma_m, clip, levels.
         cascades: The stages chosen there, by rising λ from 0 on.
         tuned: Which images these were, where `varsmooth tune` has chosen.
         image_shape: (channels, height, width) of the training images.
@@ -107,11 +107,6 @@ class Description(Typed):
         return self.class_names, self.image_shape
 
     @property
-    def has_cascade(self) -> bool:
-        """Whether a tuned rule has several stages; with one it is a single σ."""
-        return any(len(stages.levels) > 1 for stages in self.cascades)
-
-    @property
     def sigma_of_selector(self) -> float:
         """σ_a of h; without an entry of its own, the level f was trained for."""
         return self.selector_sigma or self.trained_sigma
@@ -152,18 +147,18 @@ def describe(name_or_path: str | Path) -> Description:
     """The description of a model, without reading its weights."""
     path = find(name_or_path) / CONFIG
     about: Description = read_object(path, Description, FORMAT, "model")
-    given = {entry.name for entry in fields(Settings)} & about.recommended.keys()
-    impossible = f"{path} recommends impossible settings"
+    impossible = f"{path} recommends impossible options"
     with wrap_errors(OptionError, lambda error: f"{impossible}: {error}; copy it again"):
-        Settings(**{name: about.recommended[name] for name in given})
+        for name in KINDS.keys() & about.recommended.keys():
+            ModelOptions(**{name: about.recommended[name]})
     count = len(about.class_names)
     check_limit("CLASSES", count, f"{path} names {count:,} classes")
     return about
 
 
-def recommend(folder: str | Path, settings: Mapping[str, Any]) -> Description:
-    """Write settings of yours (sigma, lam, sigma_m, clip, levels) into a model's description."""
-    return rewrite(folder, replace(describe(folder), recommended=dict(settings), tuned=None))
+def recommend(folder: str | Path, options: Mapping[str, Any]) -> Description:
+    """Write options of yours (sigma, lam, sigma_m, clip, levels) into a model's description."""
+    return rewrite(folder, replace(describe(folder), recommended=dict(options), tuned=None))
 
 
 def rewrite(folder: str | Path, description: Description) -> Description:

@@ -14,7 +14,7 @@ from varsmooth._util.typed import OptionError
 from varsmooth.data.source import Source
 from varsmooth.errors import check, nearest, wrap_errors
 from varsmooth.models.names import CLASSIFIERS, SELECTORS, check_network
-from varsmooth.models.settings import Precision
+from varsmooth.models.options import Precision
 from varsmooth.types import (
     Count,
     Device,

@@ -232,8 +232,8 @@ def test_the_page_does_not_show_where_the_folders_lie(
 
 def test_the_command_repeats_the_run() -> None:
     config = {"model": "my model", "sigma": 0.25, "clip": [0.1, 0.5], "n": 1000, "alpha": 0.01}
-    config |= {"protect": False, "batch_size": 7, "data": "cifar10-sample", "subset": ":20"}
+    config |= {"selector": "median", "batch_size": 7, "data": "cifar10-sample", "subset": ":20"}
     assert command_of({"verb": "certify", "config": config}) == (
-        "varsmooth certify --sigma 0.25 --clip 0.1,0.5 --protect false --model 'my model' "
+        "varsmooth certify --model 'my model' --selector median --sigma 0.25 --clip 0.1,0.5 "
         "--data cifar10-sample --subset :20 --alpha 0.01 --out RUN"
     )

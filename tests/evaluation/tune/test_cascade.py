@@ -18,7 +18,7 @@ from varsmooth.evaluation.tune.cascade import ConfidentVotes
 from varsmooth.evaluation.verify import verify_run
 from varsmooth.models.cards import card
 from varsmooth.models.descriptions import describe, own_copy, rewrite
-from varsmooth.models.settings import Settings, TunedStages, read_stages, stages_for
+from varsmooth.models.options import ModelOptions, TunedStages, read_stages, stages_for
 
 LEVELS = (0.5, 0.25, 0.125)
 
@@ -78,9 +78,9 @@ def test_more_lambda_is_not_less_radius_nor_more_accuracy(votes: ConfidentVotes)
 
 def test_stages_are_read_and_chosen_by_lambda() -> None:
     assert read_stages("1.0:0.6,0.5") == ([1.0, 0.5], [0.6, 0.5])
-    for wrong in ("1.0;0.5", "", "tund", "1:0.4", "0:0.6", "1:1", "inf", "1,,0.5"):
-        with pytest.raises(VarsmoothError, match="cascade must be tuned, or LEVEL:THRESHOLD"):
-            Settings(cascade=wrong)
+    for wrong in ("1.0;0.5", "", "tuned", "1:0.4", "0:0.6", "1:1", "inf", "1,,0.5"):
+        with pytest.raises(VarsmoothError, match="cascade must be LEVEL:THRESHOLD"):
+            ModelOptions(cascade=wrong)
     family = [TunedStages(0.0, (0.25,), (0.5,)), TunedStages(0.6, (1.0,), (0.5,))]
     assert [stages_for(family, lam).lam for lam in (0, 0.5, 0.6, 1)] == [0.0, 0.0, 0.6, 0.6]
     with pytest.raises(VarsmoothError, match="lam"):
@@ -93,7 +93,7 @@ def test_stages_are_read_and_chosen_by_lambda() -> None:
         (
             [(0.25, 0.1), (0.5, 0.1)],
             [
-                "--cascade tuned --lam 1 --out runs/f-cascade",
+                "--out runs/f-cascade",
                 "--sigma 0.25 --out runs/f-fixed  # the best single σ, to compare",
             ],
         ),
@@ -102,8 +102,7 @@ def test_stages_are_read_and_chosen_by_lambda() -> None:
             [(0.25, 0.1), (0.25,)],
             [
                 "--sigma 0.25 --out runs/f-fixed",
-                "--cascade tuned --lam 0 --out runs/f-cascade  "
-                "# more accurate, average radius no larger",
+                "--lam 0 --out runs/f-cascade  # more accurate, average radius no larger",
             ],
         ),
     ],
@@ -113,25 +112,24 @@ def test_a_cascade_is_proposed_where_there_is_one(
 ) -> None:
     members = tuple(TunedStages(i / 2, s, (0.5,) * len(s)) for i, s in enumerate(levels))
     folder = own_copy("cifar10-0.25", tmp_path / "f", "tuned")
-    about = rewrite(folder, dataclasses.replace(describe(folder), cascades=members))
-    assert about.has_cascade is (len(words) > 1)
-    found = certify_tuned(members, 0.25, folder, HeldOut())
-    assert [line.partition("/f ")[2] for line in found] == words
+    rewrite(folder, dataclasses.replace(describe(folder), cascades=members))
+    commands = certify_tuned(members, 0.25, folder, HeldOut())
+    assert [line.partition("/f ")[2] for line in commands] == words
 
 
 def test_load_takes_stages_and_refuses_what_does_not_fit() -> None:
     g = load("cifar10-universal-1.00", cascade="1.0:0.6,0.5,0.25")
     assert isinstance(g.selector, CascadeSelector)
     assert g.selector.stages.thresholds == (0.6, 0.5, 0.5)
-    for settings, words in (
-        ({"cascade": "0.5", "clip": (0.1, 0.5)}, "clip"),
+    for options, words in (
+        ({"cascade": "0.5", "clip": (0.1, 0.5)}, "clip does not go with `cascade`"),
         ({"cascade": "0.5", "lam": 0.5}, "tuned"),
-        ({"gate": 0.5}, "cascade"),
+        ({"gate": 0.5, "sigma": 0.5}, "gate does not go with `sigma`"),
     ):
         with pytest.raises(VarsmoothError, match=words):
-            load("cifar10-universal-1.00", **settings)
-    with pytest.raises(VarsmoothError, match="tune"):
-        load("cifar10-0.25", cascade="tuned")
+            load("cifar10-universal-1.00", **options)
+    with pytest.raises(VarsmoothError, match=r"varsmooth tune cifar10-0.25 --goal cascade"):
+        load("cifar10-0.25", selector="cascade")
 
 
 def test_from_tune_to_a_verified_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,9 +143,12 @@ def test_from_tune_to_a_verified_run(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert dataclasses.replace(members[-1], lam=0).gate is None
     few = "--n 60 --n0 20 --subset :6"
     capsys.readouterr()
-    assert run(f"certify --model {out} --cascade tuned --lam 0.5 {few} --out {tmp_path / 'a'}") == 0
-    assert f"by cascade tuned for λ = 0.5: {stages_for(members, 0.5)}" in capsys.readouterr().err
-    assert run(f"certify --model {out} --cascade tuned --lam 0.4 {few} --out {tmp_path / 'a'}") == 1
+    assert run(f"certify --model {out} --lam 0.5 {few} --out {tmp_path / 'a'}") == 0
+    assert (
+        f"by cascade {stages_for(members, 0.5)} (tuned for λ = 0.5, the model's default)"
+        in capsys.readouterr().err
+    )
+    assert run(f"certify --model {out} --lam 0.4 {few} --out {tmp_path / 'a'}") == 1
     refusal = capsys.readouterr().err
     assert "--lam 0.5 there, 0.4 now" in refusal
     assert "weights" not in refusal

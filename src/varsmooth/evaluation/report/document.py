@@ -22,6 +22,7 @@ from varsmooth.evaluation.report.gallery import Gallery, gallery
 from varsmooth.evaluation.report.outcomes import Envelope, Outcomes
 from varsmooth.evaluation.report.pages import templates
 from varsmooth.evaluation.report.tables import Table
+from varsmooth.models.selection import selector_text
 
 PAGE = "report.html"
 OPTIONS = {
@@ -67,7 +68,7 @@ def write_report(
     environment = templates("varsmooth.evaluation.report")
     environment.filters |= {
         "command_of": command_of,
-        "selector_text": summaries.selector_text,
+        "selector_text": selector_text,
         "json": partial(json.dumps, indent=1, ensure_ascii=False),
     }
     subject, verdict = summary_text.subject_of(runs), summary_text.verdict(runs)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN
-from typing import Any
 
 import numpy as np
 
@@ -185,25 +184,6 @@ def sigma_table(runs: Sequence[Outcomes]) -> Table:
             for run, group in groups
         ],
     )
-
-
-def selector_text(selector: dict[str, Any]) -> str:
-    """A selector's description in a few words.
-
-    Examples:
-        >>> selector_text({"selector": "fixed", "sigma": 0.25})
-        'fixed, sigma 0.25'
-    """
-    facts = {k: v for k, v in selector.items() if k not in ("selector", "inner") and v is not None}
-    words = [f"{key} {_brief(value)}" for key, value in facts.items()]
-    inner = [f"of: {selector_text(selector['inner'])}"] if "inner" in selector else []
-    return ", ".join([str(selector.get("selector", "unknown")), *words, *inner])
-
-
-def _brief(value: object) -> str:
-    if isinstance(value, list):
-        return f"({', '.join(map(_brief, value))})"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _mean(column: Floats, digits: int) -> Cell:

@@ -28,7 +28,7 @@ from varsmooth.methods.cascade import (
     vote_quantiles,
 )
 from varsmooth.models.descriptions import Description
-from varsmooth.models.settings import TunedStages
+from varsmooth.models.options import TunedStages
 from varsmooth.smoothing import RETURNED_NAN, SmoothedClassifier, evaluation_mode
 
 CONFIDENCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)

@@ -99,7 +99,7 @@ def tune(
     learned = g.selector
     if not isinstance(learned, LearnedSelector):
         raise VarsmoothError(
-            "tune needs a classifier with a learned selector; load the pair with protect=False"
+            "tune needs a classifier with a learned selector; load the pair with selector='learned'"
         )
     check(len(lams) > 0 and levels >= 2, "tune needs at least one lam and two levels")
     sigma_a = learned.sigma_a
