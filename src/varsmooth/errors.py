@@ -111,13 +111,35 @@ def check_sigma(name: str, sigma: float) -> float:
     return value
 
 
+_USER_ERRORS = (
+    AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
+)  # fmt: skip
+
+
+def _needs_range(function: Callable[..., Any], x: "Tensor", *more: Any) -> bool:
+    """Whether a function that fails on x works on the same images with pixels in [0, 1]."""
+    clamped = x.detach().clamp(0, 1)
+    if bool((clamped == x).all()):
+        return False
+    try:
+        function(clamped, *more)
+    except _USER_ERRORS:
+        return False
+    return True
+
+
 def call_user_model(name: str, function: Callable[..., Any], x: "Tensor", *more: Any) -> Any:
     """What a function of the user's returns for images x; what it raises becomes one sentence."""
     try:
         return function(x, *more)
     except VarsmoothError:
         raise
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except _USER_ERRORS as error:
+        if _needs_range(function, x, *more):
+            raise VarsmoothError(
+                f"the {name} refuses pixels outside [0, 1] ({reason(error)}), but noise takes them "
+                "below 0 and above 1; let it accept them, or clamp them inside its forward"
+            ) from error
         channels, height, width = x.shape[1:]
         raise VarsmoothError(
             f"the {name} fails on {x.dtype} images of {width}×{height} pixels with "

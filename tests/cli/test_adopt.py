@@ -33,6 +33,26 @@ class Dazzled(Bright):
     def forward(self, x):
         return super().forward(x) + (x.std() > 0.4) * torch.tensor([100.0, 0.0])
 
+class Normed(nn.Module):
+    # statistics of images without noise: noise of 0.5 looks bright
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+        self.norm.running_mean.fill_(0.5)
+        self.norm.running_var.fill_(0.02)
+        self.last = nn.Linear(3, 2)
+        with torch.no_grad():
+            self.last.weight.copy_(torch.tensor([[9.0] * 3, [-9.0] * 3]))
+            self.last.bias.copy_(torch.tensor([-60.0, 60.0]))
+    def forward(self, x):
+        y = self.norm(x)
+        return self.last((y + y ** 2).mean(dim=(2, 3)))
+
+class Strict(Bright):
+    def forward(self, x):
+        assert x.min() >= 0 and x.max() <= 1, "not an image"
+        return super().forward(x)
+
 def needs(width):
     return nn.Linear(width, 2)
 
@@ -128,13 +148,16 @@ def test_every_command_that_follows_agrees_with_the_others(
     """Noise of 0.5 costs Dazzled half of its accuracy, so it is trained under noise first."""
     words = "adopt zoo_of_nets:Dazzled --data photos --n 50 --levels 0.5 --out mine"
     assert run(words) == 0
-    train, certify, report, tune = proposed(capsys.readouterr().out)
-    assert run(f"{train} --universal true") == 1
-    said = capsys.readouterr()
-    assert "train a classifier for every σ up to 0.5" in said.err
-    assert "must be called as network(x, sigma) and say conditional = True" in said.err
-    assert run(f"{train} --epochs 1 --n 20") == 0
-    again, cascade, _ = proposed(capsys.readouterr().out)
+    said = capsys.readouterr().out
+    assert "train it for every σ up to 0.5, as a cascade needs it: 200 epochs, about 1 min" in said
+    train, certify, report, tune = proposed(said)
+    assert "--sigma 0.5 --universal true --epochs 200 --learning-rate 0.001" in train
+    assert run(f"{train} --n 20") == 0
+    trained = capsys.readouterr()
+    assert "train a classifier for every σ up to 0.5" in trained.err
+    assert "  before  " in trained.out
+    assert describe("mine-noise").universal
+    again, cascade, _ = proposed(trained.out)
     assert (again, cascade) == (certify, tune)  # the same images, left out when σ was chosen
     assert "--subset 1::2" in certify
     assert run(f"{certify} --n 50") == 0
@@ -143,6 +166,8 @@ def test_every_command_that_follows_agrees_with_the_others(
     assert "--trust zoo_of_nets:Dazzled" in capsys.readouterr().out
     assert run("certify photos/dark/0.png --model mine --out x") == 2
     assert "did you mean --data photos/dark/0.png?" in capsys.readouterr().err
+    assert run("certify --model zoo_of_nets.make --out x") == 1
+    assert "did you mean zoo_of_nets:make?" in capsys.readouterr().err
     assert run("certify mine --out x") == 2
     assert "did you mean --model mine?" in capsys.readouterr().err
 
@@ -159,6 +184,7 @@ def test_what_cannot_be_trained_on_is_adopted_whole(
     assert "note: a bare transformers model is not given the normalised images" in said.err
     assert "a fixed fifth" not in said.err
     assert "train classifier" not in said.out
+    assert "of 1 image, which say nothing about it: guesses would do as well" in said.out
     assert describe("mine").class_names == ("bright",)
 
 
@@ -174,6 +200,8 @@ def test_what_cannot_be_trained_on_is_adopted_whole(
         ("zoo_of_nets:needs --data photos", "cannot be built: it raised TypeError: needs()"),
         ("zoo_of_nets:number --data photos", "must return an nn.Module, not int"),
         ("zoo_of_nets --data photos", "package.module:name"),
+        ("zoo_of_nets.make --data photos", "package.module:name; did you mean zoo_of_nets:make?"),
+        ("zoo_of_nets:Strict --data photos", "refuses pixels outside [0, 1] (not an image)"),
         ("zoo_of_nets:make --data photos --n 9", "certify nothing; at least 10 are needed"),
         ("zoo_of_nets:make --data cifar10-sample", "labels from 0 to 9, but the model knows 2"),
     ],
@@ -184,3 +212,19 @@ def test_what_cannot_be_adopted(
     assert run(f"adopt {words} --out mine") == 1
     assert sentence in capsys.readouterr().err
     assert not Path("mine").exists()
+
+
+def test_batch_norm_is_named_and_lost_accuracy_is_warned_of(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "adopt zoo_of_nets:Normed --data photos --n 20 --levels 0.1,0.5 --out mine"
+    assert run(words) == 0
+    text = capsys.readouterr().out
+    assert "noise of σ = 0.5 costs 50 points of accuracy" in text
+    assert "BatchNorm in 1 layer (norm) has the statistics of images without noise" in text
+    assert "20 votes certify at most" in text  # the zeros of the table are not the classifier's
+    train, *_ = proposed(text)
+    wrong = f"{train} --n 20 --universal false --sigma 100 --epochs 30 --learning-rate 0.5"
+    assert run(wrong) == 0
+    text = capsys.readouterr().out
+    assert "warning: accuracy without noise fell by" in text

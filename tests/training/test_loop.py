@@ -117,6 +117,8 @@ def test_universal_classifier_is_conditional(tmp_path: Path) -> None:
 class Watch(torch.nn.Module):
     """Remembers the levels it is called with; its logits favour class 0 by 2."""
 
+    conditional = True
+
     def forward(self, x: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
         self.sigma = sigma
         return torch.tensor([2.0, 0, 0, 0]).expand(len(x), 4)
@@ -490,11 +492,27 @@ def test_diverging_loss_and_small_batches_are_explained(
     assert "training steps in all: 1, which may be too few" in said
 
 
-def test_unsuitable_networks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(VarsmoothError, match="takes σ as an input"):
-        train_classifier(
-            classifier_config(tmp_path, universal=True, network_options={"conditional": False})
-        )
+def test_an_ordinary_network_is_trained_over_the_range(tmp_path: Path) -> None:
+    """f(x) sees noise of σ ~ U(0, σ_a') as a conditional f(x, σ) does, without being given σ."""
+    seen: list[torch.Tensor] = []
+
+    class Plain(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(x.flatten(1).std(dim=1))
+            return x.flatten(1)[:, :4]
+
+    config = classifier_config(tmp_path / "task", universal=True, sigma=1.0)
+    labels = torch.zeros(2000, dtype=torch.long)
+    ClassifierTask(Plain(), config).loss(torch.zeros(2000, 3, 16, 16), labels, labels, (0, 0))
+    assert (seen[0] <= 0.5).float().mean().item() == pytest.approx(0.5, abs=0.04)
+    assert seen[0].max().item() == pytest.approx(1.0, abs=0.1)
+    options = {"widths": (8, 8, 8, 8), "conditional": False}
+    out = train_classifier(
+        classifier_config(tmp_path / "f", universal=True, epochs=1, network_options=options)
+    )
+    model = load_checkpoint(out)
+    assert model.description.universal
+    assert not getattr(model.classifier, "conditional", False)
 
 
 def test_crops_and_flips_only_move_pixels() -> None:

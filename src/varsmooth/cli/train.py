@@ -29,22 +29,18 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
 
     out = train_classifier(config)
     from varsmooth.data.catalog import left_to_certify
+    from varsmooth.training.adoption import gains
 
     about = describe(out)
     part, trust = about.classifier, _trust(config)
-    found = part.metrics[config.held_out_split] if part else {}
-    votes = ", ".join(f"{value:g} % at σ = {s}" for s, value in found["smoothed_accuracy"].items())
+    metrics = part.metrics[config.held_out_split] if part else {}
     left = left_to_certify(about.source, about.tuned)
     augmentation = {
         "crop": None if config.crop == SelectorConfig.crop else config.crop,
         "flip": None if config.flip else "false",
     }
     conclude(
-        [
-            f"accuracy on {found['images']} held-out images: {found['plain_accuracy']:g} % "
-            f"without noise; majority vote {votes}",
-            f"the classifier is in {out}",
-        ],
+        [*gains(metrics), f"the classifier is in {out}"],
         command(f"certify --model {out}", **left, trust=trust, out=f"runs/{out.name}-certified"),
         command(f"tune {out} --goal cascade", trust=trust),
         command(f"train selector --classifier {out}", trust=trust, **augmentation, out=f"{out}-h"),

@@ -165,6 +165,11 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
     table = cascades.tabulate(g, data, cascades.ladder(about), settings.n, **given)
     found = list(cascades.rules(table))
     members, single = cascades.family(cascades.choose(found), table), cascades.best_single(found)
+    reasons = []
+    if len(members[-1].levels) == 1:  # of λ = 1, the largest average radius
+        from varsmooth.evaluation.tune.obstacles import why_one_level
+
+        reasons = [why_one_level(found, table)]
     folder = own_copy(model, images.out, "tuned")
     alone = about.tuned is None or about.tuned.cascade_only
     rewrite(folder, replace(about, cascades=members, tuned=replace(tuned, cascade_only=alone)))
@@ -172,6 +177,7 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
         [
             f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius",
             *(f"  {line}" for line in cascades.summary(found, table)),
+            *reasons,
             f"written into the description of {folder}",
         ],
         *certify_tuned(members, table.levels[single.columns[0]], folder, images),

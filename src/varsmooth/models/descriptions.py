@@ -16,7 +16,7 @@ from varsmooth._util.typed import OptionError, Typed, read
 from varsmooth._util.untrusted import check_limit, read_object
 from varsmooth.data.source import SAMPLE, Source, Tuned
 from varsmooth.errors import VarsmoothError, check, nearest, wrap_errors
-from varsmooth.models.names import PREFIX, fetch
+from varsmooth.models.names import PREFIX, fetch, missing_colon
 from varsmooth.models.options import KINDS, ModelOptions, TunedStages
 from varsmooth.types import Positive
 
@@ -125,7 +125,10 @@ def find(name_or_path: str | Path) -> Path:
     beside = [str(found.parent) for found in path.parent.glob(f"*/{CONFIG}")]
     raise VarsmoothError(
         f"{name_or_path} is neither a folder with a {CONFIG} nor a released model"
-        + nearest(str(name_or_path), [*released_names(), *sorted(beside)])
+        + (
+            missing_colon(str(name_or_path))
+            or nearest(str(name_or_path), [*released_names(), *sorted(beside)])
+        )
     )
 
 

@@ -38,18 +38,31 @@ def check_network(name: str, known: Collection[str] = NETWORKS) -> None:
 
 def check_code(path: str) -> None:
     """`package.module:name` names a package that is there; nothing of it runs."""
-    module, _, name = path.partition(":")
+    module, colon, name = path.partition(":")
+    check(bool(colon), f"{path} should be an import path package.module:name{missing_colon(path)}")
     if module.endswith(".py"):
         dotted = module.removesuffix(".py").replace("/", ".")
         raise VarsmoothError(f"{path} names a file; name its module: {dotted}:{name}")
     package = module.partition(".")[0] or "?"
-    found = package in sys.modules or find_spec(package)
-    found = found or PathFinder.find_spec(package, [os.getcwd()])
     check(
-        bool(found),
+        _is_importable(package),
         f"{path} cannot be imported: No module named {package!r} in {os.getcwd()} or on Python's "
         "path; change to its folder, or install it",
     )
+
+
+def missing_colon(path: str) -> str:
+    """The end of an error sentence where `package.module.name` has a point for the colon."""
+    module, _, name = path.rpartition(".")
+    likely = name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+    if not likely or not _is_importable(module.partition(".")[0]):
+        return ""
+    return f"; did you mean {module}:{name}?"
+
+
+def _is_importable(package: str) -> bool:
+    found = package in sys.modules or find_spec(package)
+    return bool(found or PathFinder.find_spec(package, [os.getcwd()]))
 
 
 def imported(path: str) -> Any:

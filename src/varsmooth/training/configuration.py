@@ -116,7 +116,8 @@ class ClassifierConfig(TrainingConfig):
 
     Args:
         sigma: σ_a, the noise level; with `universal` σ_a', the upper end of its range
-        universal: σ ~ U(0, sigma) for each image, which the classifier takes as an input
+        universal: σ ~ U(0, sigma) for each image; a network of the package takes it as an input,
+            one of yours if it says conditional = True
         sigma_power: with `universal`, σ = sigma · U^power: below 1 more of the large levels, above
             1 more of the small ones
         network: a registered name, or the import path `package.module:Class` of your own

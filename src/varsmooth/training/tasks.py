@@ -44,12 +44,14 @@ SUFFIX = ".safetensors"  # of a file of plain weights, which is no model
 class ClassifierTask:
     """Cross-entropy of f(x + ε), ε ~ N(0, σ² I): σ = σ_a, or σ ~ U(0, σ_a') for each image.
 
+    A conditional module gets σ as an input, any other sees the noisy image alone.
     With m > 1 copies each image is seen under m draws of noise in the same step. With `passing` the
     module has one more output than there are classes, which `consistency` sees too.
     """
 
     def __init__(self, module: nn.Module, config: ClassifierConfig) -> None:
         self.module, self.config = module, config
+        self.conditional = bool(getattr(module, "conditional", False))
 
     def loss(
         self, images: Tensor, labels: Tensor, ids: Tensor, key: tuple[int | str, ...]
@@ -66,7 +68,7 @@ class ClassifierTask:
         repeated = images.repeat(config.copies, 1, 1, 1)
         noisy = torch.addcmul(repeated, sigma.view(-1, 1, 1, 1), epsilon)
         with torch.autocast(device.type, torch.bfloat16, config.precision == "bfloat16"):
-            output = self.module(noisy, sigma) if config.universal else self.module(noisy)
+            output = self.module(noisy, sigma) if self.conditional else self.module(noisy)
         logits: Tensor = getattr(output, "logits", output).float()  # (mB, classes)
         per_copy = logits.view(config.copies, batch, -1)
         target, classes = labels.repeat(config.copies), logits
@@ -166,11 +168,6 @@ def _train_classifier(
     )
     options = _network_options(config, data, **implied)
     module = seeded(config.network, options, config.seed)
-    check(
-        not config.universal or getattr(module, "conditional", False),
-        "a universal classifier takes σ as an input: its network must be called as "
-        "network(x, sigma) and say conditional = True",
-    )
     if config.frozen is not None:
         _initialise(module.get_submodule("classifier"), config.frozen, config.trust)
     if config.initial is not None:
@@ -182,6 +179,9 @@ def _train_classifier(
     if engine.rank == 0:
         plan = f"{len(images):,} images (held_out_images), {config.n} votes each (n) at"
         print(f"measured afterwards: {plan} {len(levels)} noise levels", file=sys.stderr)
+    before = None
+    if config.initial is not None and engine.rank == 0:
+        before, _ = measure_classifier(module, images, levels, config.n, config.seed)
     if config.passing > 0:
         add_pass(module)
     history = fit(ClassifierTask(module, config), data, config, engine, loggers)
@@ -190,6 +190,9 @@ def _train_classifier(
     if engine.rank != 0:
         return
     metrics, _ = measure_classifier(module, images, levels, config.n, config.seed)
+    if before is not None:
+        kept = ("plain_accuracy", "smoothed_accuracy")
+        metrics["before"] = {name: before[name] for name in kept}
     description = Description(
         **config.entries(),
         class_names=data.class_names,
@@ -258,10 +261,10 @@ def _initialise(module: nn.Module, source: str, trust: list[str]) -> None:
 
 
 def _network_options(config: AnyConfig, data: ImageDataset, **more: Any) -> dict[str, Any]:
-    """What the data set says of a registered network that asks for it, then the user's word."""
+    """What the data set implies where a registered network has such an option, then the user's."""
     if ":" in config.network:
         return dict(config.network_options)
-    asked = inspect.signature(maker_of(config.network)).parameters
-    found = {"classes": len(data.class_names), "channels": data.images.shape[3]}
-    fitting = {name: value for name, value in found.items() if name in asked}
-    return {**fitting, **more, **config.network_options}
+    parameters = inspect.signature(maker_of(config.network)).parameters
+    implied = {"classes": len(data.class_names), "channels": data.images.shape[3], **more}
+    fitting = {name: value for name, value in implied.items() if name in parameters}
+    return {**fitting, **config.network_options}

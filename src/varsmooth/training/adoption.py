@@ -1,0 +1,278 @@
+"""From a classifier of the user's own to a model: what it does under noise, and what would help.
+
+Nothing is trained here. `adopt` measures f on images it has not seen; `Trial` says what the numbers
+mean, and how to train f for every noise level where that pays.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from varsmooth.bounds import Floats, class_radius, clopper_pearson_lower
+from varsmooth.data import ImageDataset, load_source
+from varsmooth.data.catalog import tuned_images
+from varsmooth.data.fitting import fitted, outputs_on
+from varsmooth.data.folders import SUFFIXES
+from varsmooth.data.source import Source, Tuned
+from varsmooth.defaults import ALPHA, ALPHA_SELECT
+from varsmooth.errors import VarsmoothError, check
+from varsmooth.evaluation.measure import Metrics, measure_classifier
+from varsmooth.models.checkpoints import save
+from varsmooth.models.descriptions import Description, Part
+from varsmooth.rounding import rounded
+from varsmooth.selectors import FixedSelector
+from varsmooth.smoothing import SmoothedClassifier
+
+LABELLED = "adopt measures on labelled images: a folder with a sub-folder per class, or an .npz"
+
+TOLERATED = 5.0
+"""Points of accuracy that noise, or training under it, may cost before it is worth a sentence."""
+
+STEPS, BATCH = 500, 128
+"""Fine-tuning takes at least this many steps, in batches of about this size."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Training for every σ ≤ `sigma`: how long, and the options that differ from the defaults."""
+
+    sigma: float
+    epochs: int
+    minutes: float
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As `train classifier` takes them; a trained network needs a smaller learning rate."""
+        chosen = {"sigma": f"{self.sigma:g}", "universal": "true", "epochs": self.epochs}
+        return {**chosen, "learning_rate": 0.001}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A classifier measured under noise.
+
+    Attributes:
+        metrics: What `measure_classifier` returned.
+        seconds: Of one vote.
+        plan: How to train it for every level; None without images to train on.
+        batch_norms: Names of its BatchNorm layers.
+    """
+
+    metrics: Metrics
+    images: ImageDataset
+    seconds: float
+    plan: Plan | None
+    batch_norms: tuple[str, ...]
+    outputs: int
+
+    @property
+    def right(self) -> int:
+        """Images that f gets right without noise."""
+        return round(float(self.metrics["plain_accuracy"]) / 100 * len(self.images))
+
+    @property
+    def guesses(self) -> bool:
+        """Whether f may be no better than the commonest class."""
+        return self._may_guess(self.right)
+
+    @cached_property
+    def best(self) -> str:
+        """The level of the largest average radius at which the vote does not guess."""
+        votes, certified = self.metrics["smoothed_accuracy"], self.metrics["certified"]
+        able = [s for s in votes if not self._may_guess(round(votes[s] / 100 * len(self.images)))]
+        lowest = next(iter(votes))
+        return str(max(able or [lowest], key=lambda s: float(certified[s]["average_radius"])))
+
+    @property
+    def loss(self) -> float:
+        """Points of accuracy that noise at the largest level costs."""
+        votes = self.metrics["smoothed_accuracy"]
+        return float(self.metrics["plain_accuracy"] - votes[max(votes, key=float)])
+
+    @property
+    def suffers(self) -> bool:
+        """Whether that is worth training for."""
+        return self.loss > TOLERATED
+
+    @property
+    def trains(self) -> bool:
+        """Whether to train it first."""
+        return self.plan is not None and (self.guesses or self.suffers)
+
+    def _may_guess(self, correct: int) -> bool:
+        chance = np.bincount(self.images.known_labels).max() / len(self.images)
+        return bool(clopper_pearson_lower(correct, len(self.images), 0.05) <= chance)
+
+    def advice(self) -> list[str]:
+        """What the measurements mean, in sentences."""
+        count, high = len(self.images), max(self.metrics["smoothed_accuracy"], key=float)
+        lines = []
+        if self._may_guess(count):  # even if all of them were right
+            lines.append(
+                f"right on {self.right} of {count} image{'s' * (count > 1)}, which say nothing "
+                "about it: guesses would do as well; give more held-out images, of every class"
+            )
+        elif self.guesses:
+            lines.append(
+                f"the classifier is not clearly better than chance: right on {self.right} of "
+                f"{count} images; check its weights, its normalisation and the order of its "
+                "classes, or train it"
+            )
+        elif self.suffers:
+            lines.append(f"noise of σ = {high} costs {self.loss:.0f} points of accuracy")
+        else:
+            lines.append(f"the classifier stands noise of σ = {high} well as it is")
+        if self.suffers and self.plan is None:
+            lines.append(f"training under noise would help, but {self.images.name} has no train")
+        elif self.plan is not None and self.trains:
+            lines.append(
+                f"train it for every σ up to {self.plan.sigma:g}, as a cascade needs it: "
+                f"{self.plan.epochs} epochs, about {_time(self.plan.minutes)} in all"
+            )
+        if self.batch_norms and self.suffers:
+            lines.append(batch_norm_advice(self.batch_norms))
+        if unreachable := self._unreachable():
+            lines.append(unreachable)
+        if self.outputs != (classes := len(self.images.class_names)):
+            lines.append(f"note that it has {self.outputs} outputs for {classes} classes")
+        return lines
+
+    def _unreachable(self) -> str | None:
+        """Which radii of the table are 0 for want of votes, not for the classifier's."""
+        n, certified = int(self.metrics["votes"]), self.metrics["certified"]
+        levels = np.array([float(level) for level in certified])
+        largest: Floats = class_radius(n, n, levels, ALPHA - ALPHA_SELECT)
+        radii = [float(r) for r in next(iter(certified.values())) if r.replace(".", "").isdigit()]
+        short = [
+            f"{rounded(float(most), 2)} at σ = {level:g}"
+            for level, most in zip(levels, largest, strict=True)
+            if any(r > most for r in radii)
+        ]
+        return f"{n} votes certify at most {', '.join(short)}; more with --n" if short else None
+
+
+def adopt(
+    network: nn.Module,
+    factory: str,
+    source: Source,
+    tuned: Tuned,
+    out: Path,
+    levels: Sequence[float],
+    n: int,
+    seed: int = 0,
+) -> Trial:
+    """Measure the network on held-out images, and save it as a model in `out`.
+
+    Args:
+        network: f, in evaluation mode on its device.
+        factory: Its import path, which the model names.
+        source: Labelled images.
+        tuned: Which of them choose σ: images that f was not trained on.
+        out: Folder of the model.
+        levels: Noise levels, ascending.
+        n: Votes per image and level.
+    """
+    data = str(source.data)
+    check(
+        bool(network.state_dict()),
+        f"{factory} makes a network without weights, so there is no model to save; certify it as "
+        f"it is: varsmooth certify --model {factory} --sigma 0.25 --data {data} --out runs/own",
+    )
+    g = SmoothedClassifier(network, FixedSelector(levels[0]))
+    check(Path(data).suffix.lower() not in SUFFIXES, f"{data} is one image; {LABELLED}")
+    unseen = load_source(source, tuned.split)
+    check(unseen.labels is not None, f"{data} has no labels; {LABELLED}")
+    names = tuple(getattr(network, "class_names", ())) or unseen.class_names
+    shape = getattr(network, "image_shape", None) or unseen.shape
+    chosen = fitted(tuned_images(tuned, unseen), g, names, shape)
+    began = time.perf_counter()
+    metrics, _ = measure_classifier(network, chosen, levels, n, seed)
+    seconds = (time.perf_counter() - began) / (len(chosen) * n * len(levels))
+    trial = Trial(
+        metrics, chosen, seconds, _plan(source, levels[-1], seconds), batch_norms(network),
+        outputs_on(chosen, g),
+    )  # fmt: skip
+    about = Description(
+        **source.entries(),
+        class_names=names,
+        sigma_a=float(trial.best),
+        image_shape=chosen.shape,
+        classifier=Part(factory, metrics={tuned.split: metrics}),
+        tuned=tuned,
+    )
+    save(out, about, classifier=network.cpu())
+    return trial
+
+
+def batch_norms(network: nn.Module) -> tuple[str, ...]:
+    """The names of the layers that normalise by statistics stored in training."""
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    return tuple(name for name, part in network.named_modules() if isinstance(part, kinds))
+
+
+def batch_norm_advice(names: Sequence[str]) -> str:
+    """What to do with layers whose statistics are those of images without noise.
+
+    Measured by `benchmarks.normalisation`, see docs/normalisation.md.
+    """
+    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    return (
+        f"BatchNorm in {len(names)} layer{'s' * (len(names) > 1)} ({shown}) has the statistics of "
+        "images without noise: training over a range of σ renews them for all levels at once; "
+        "training at one σ spoils the others, and new statistics alone are not enough"
+    )
+
+
+def gains(metrics: Metrics) -> list[str]:
+    """What a trained classifier can do, beside the one it started from, if there was one."""
+    votes = metrics["smoothed_accuracy"]
+    now = [metrics["plain_accuracy"], *votes.values()]
+    title = f"accuracy (%) on {metrics['images']} held-out images without noise, and of the vote at"
+    levels = ["σ = 0", *votes]
+    before: Metrics | None = metrics.get("before")
+    rows = [levels, [f"{value:g}" for value in now]]
+    names = ["", "now"]
+    if before is not None:
+        then = [before["plain_accuracy"], *(before["smoothed_accuracy"].get(s) for s in votes)]
+        rows.insert(1, ["" if value is None else f"{value:g}" for value in then])
+        names.insert(1, "before")
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [title]
+    for name, row in zip(names, rows, strict=True):
+        cells = "  ".join(map(str.rjust, row, widths))
+        lines.append(f"  {name:<6}  {cells}".rstrip())
+    if before is not None:
+        lines += _fallen(float(before["plain_accuracy"]), float(metrics["plain_accuracy"]))
+    return lines
+
+
+def _fallen(before: float, after: float) -> list[str]:
+    """A warning where training has cost more than TOLERATED points of accuracy without noise."""
+    if before - after <= TOLERATED:
+        return []
+    return [
+        f"warning: accuracy without noise fell by {before - after:.0f} points, from {before:g} to "
+        f"{after:g} %; train longer (--epochs), over a range (--universal true) with more of the "
+        "small levels (--sigma-power 2), or up to a smaller --sigma"
+    ]
+
+
+def _plan(source: Source, sigma: float, seconds: float) -> Plan | None:
+    """Long enough for STEPS steps; a step costs about three votes an image."""
+    with suppress(VarsmoothError):
+        images = len(load_source(source, "train"))
+        epochs = min(max(10, math.ceil(STEPS / math.ceil(images / BATCH))), 200)
+        return Plan(sigma, epochs, 3 * seconds * images * epochs / 60)
+    return None
+
+
+def _time(minutes: float) -> str:
+    return f"{minutes / 60:.1f} hours" if minutes > 90 else f"{max(math.ceil(minutes), 1)} min"
