@@ -28,7 +28,7 @@ def row(number: int) -> dict[str, Any]:
 
 
 def test_rows_come_back_sorted_and_exact(tmp_path: Path) -> None:
-    first, second = Run.create(tmp_path / "run", HEAD), Run.create(tmp_path / "run", HEAD, rank=1)
+    first, second = Run.create(tmp_path / "run", HEAD), Run.create(tmp_path / "run", HEAD, "00001")
     assert first.header["format"] == 1
     first.append([row(4), row(1)])
     second.append([row(3)])
@@ -143,8 +143,8 @@ def test_a_folder_that_vanished_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_row_that_two_processes_computed_counts_once(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        Run.create(tmp_path, HEAD, rank).append([row(2) | {"seconds": float(rank)}])
+    for number in (0, 1):
+        Run.create(tmp_path, HEAD, f"{number:05d}").append([row(2) | {"seconds": float(number)}])
     assert Run.open(tmp_path).rows() == [row(2) | {"seconds": 0.0}]
 
 

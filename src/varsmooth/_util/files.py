@@ -1,7 +1,9 @@
 """Files that survive: whole or not there at all, on the disk when said to be, one writer each."""
 
+import errno
 import json
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import IO
 
-from varsmooth.errors import VarsmoothError, check, wrap_errors
+from varsmooth.errors import check, wrap_errors
 
 LOCK = ".lock"
 
@@ -28,6 +30,28 @@ def replace_file(path: Path, content: bytes) -> None:
         finally:
             part.unlink(missing_ok=True)
         sync_folder(path.parent)
+
+
+def create_file(path: Path, content: bytes) -> bool:
+    """Write a file in one step unless it exists; of several processes one writes, and gets True."""
+    part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+    with _writing(path):
+        make_folder(path.parent)
+        try:
+            with part.open("wb") as file:
+                file.write(content)
+                _sync(file)
+            os.link(part, path)  # atomic also on a shared disk
+        except FileExistsError:
+            return False
+        except OSError as error:  # a disk without hard links
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+        sync_folder(path.parent)
+    return True
 
 
 def append_lines(path: Path, lines: bytes) -> None:
@@ -86,35 +110,28 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
+def only_writer(folder: Path, name: str = LOCK) -> Iterator[None]:
     """Hold a folder against other writers; a second one gets a sentence that names the first.
 
-    The lock is the operating system's, on the file `.lock`, and ends with its process: what a
+    The lock is the operating system's, on the file `name`, and ends with its process: what a
     dead process of this machine left is recognised and taken over. The file names its holder,
-    because on a shared disk the lock of another machine may be invisible.
+    because on a shared disk the lock of another machine may be invisible. Writers of different
+    parts of a folder hold different names, and none of them together with the whole folder.
     """
-    path = folder / LOCK
+    path = folder / name
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     with _writing(path):
-        make_folder(folder)
         file, free = _lock_file(path)
     with file:
-        me = {"pid": os.getpid(), "host": socket.gethostname()}
-        there: dict[str, object] = {**me, "pid": "?"}
-        file.seek(0)
-        with suppress(TypeError, ValueError):  # the file does not say who wrote it
-            there.update(json.loads(file.read()))
-        if not free or there["host"] != me["host"]:
-            raise VarsmoothError(
-                f"{folder} is being written by process {there['pid']} on {there['host']}; wait "
-                "until it has finished, or choose another folder "
-                f"(if that process no longer runs, delete {path})"
-            )
-        with _writing(path):
-            file.truncate(0)
-            file.write(json.dumps(me).encode())
-            file.flush()
+        _check_free(path, file, free)
         try:
+            for other in sorted(folder.glob(f"{LOCK}-*")) if name == LOCK else [folder / LOCK]:
+                with suppress(FileNotFoundError), other.open("r+b") as theirs:
+                    _check_free(other, theirs, _locked(theirs))
+            with _writing(path):
+                file.truncate(0)
+                file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+                file.flush()
             yield
         finally:
             path.unlink(missing_ok=True)
@@ -123,10 +140,30 @@ def only_writer(folder: Path) -> Iterator[None]:
                     one.rmdir()
 
 
+def _check_free(path: Path, file: IO[bytes], free: bool) -> None:
+    """Nobody else holds the lock in this file; `free` is what the operating system knows."""
+    here = socket.gethostname()
+    there: dict[str, object] = {"pid": "?", "host": here}
+    file.seek(0)
+    with suppress(TypeError, ValueError):  # the file does not say who wrote it
+        there.update(json.loads(file.read()))
+    elsewhere = path.name == LOCK and there["host"] != here  # parts have a name for each host
+    check(
+        free and not elsewhere,
+        f"{path.parent} is being written by process {there['pid']} on {there['host']}; wait "
+        "until it has finished, or choose another folder "
+        f"(if that process no longer runs, delete {path})",
+    )
+
+
 def _lock_file(path: Path) -> tuple[IO[bytes], bool]:
     """The open lock file, and whether this process now holds it."""
     while True:
-        file = path.open("a+b")
+        try:
+            make_folder(path.parent)
+            file = path.open("a+b")
+        except FileNotFoundError:  # a writer that was refused removed the empty folder just now
+            continue
         if not _locked(file):
             return file, False
         with suppress(FileNotFoundError):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.spawn import ProcessException
 
-from varsmooth._util.files import only_writer
+from varsmooth._util.files import LOCK, only_writer
 from varsmooth.errors import VarsmoothError, check, wrap_errors
 
 Result = TypeVar("Result")
@@ -90,9 +90,9 @@ def _in_process(fabric: Any, function: Callable[[Engine], Result]) -> Result:
     return function(Engine(fabric.device, fabric))
 
 
-def writing_to(folder: Path) -> AbstractContextManager[None]:
+def writing_to(folder: Path, name: str = LOCK) -> AbstractContextManager[None]:
     """Hold a folder against other runs, once for all processes of this one."""
-    return only_writer(folder) if os.environ.get("RANK", "0") == "0" else nullcontext()
+    return only_writer(folder, name) if os.environ.get("RANK", "0") == "0" else nullcontext()
 
 
 def choose_device(accelerator: str = "auto") -> torch.device:

@@ -17,12 +17,13 @@ from varsmooth.evaluation.options import (
     PredictOptions,
     RunOptions,
     VerifyOptions,
+    WorkerOptions,
 )
 from varsmooth.evaluation.records import Run
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import callers_own
 from varsmooth.models.selection import resolve_selector
-from varsmooth.types import Count, Device, Few
+from varsmooth.types import Count, Device
 
 
 def predict(
@@ -36,7 +37,7 @@ def predict(
     name: str | None = None,
     batch_size: Count = BATCH_SIZE,
     device: Device = "auto",
-    devices: Few = 1,
+    workers: WorkerOptions,
 ) -> None:
     """Predict the class of images by majority vote under noise, or abstain.
 
@@ -49,12 +50,11 @@ def predict(
     Args:
         images: your own images or folders, instead of --data
         out: the folder of a run; without it the predictions are printed and not kept
-        devices: number of processes of a run, each with its own device
     """
     if images and data.data is not None:
         raise WrongUsage(f"the images are {images[0]} or those of --data; give one of them")
-    if out is None and (devices != 1 or name is not None):
-        raise WrongUsage("--devices and --name are for a run; give its folder with --out")
+    if out is None and (for_run := _changed(workers) + ["--name"] * (name is not None)):
+        raise WrongUsage(f"{' and '.join(for_run)} is for a run; give its folder with --out")
     if out is not None and len(images) > 1:
         raise WrongUsage("a run has one data set; put the images into one folder")
     chosen = [replace(data, data=path) for path in images] or [data]
@@ -67,7 +67,7 @@ def predict(
     from varsmooth.evaluation.predict import predict_dataset
     from varsmooth.evaluation.report.summary_text import next_command, result
 
-    options = RunOptions(out, name, batch_size, device, devices)
+    options = RunOptions(out, name, batch_size, device, **vars(workers))
     found = predict_dataset(model, chosen[0], settings, options)
     conclude(result(found), next_command(found))
 
@@ -110,6 +110,7 @@ def certify(
       varsmooth certify --model cifar10-0.25 --data cifar10 --at 0,0.25,0.5,0.75,1 --out runs/curve
       varsmooth certify --model my_model/ --data cifar10 --devices 4 --out runs/four
       torchrun --nproc-per-node 4 -m -- varsmooth certify --model my_model/ --out runs/four
+      varsmooth certify --model my_model/ --data cifar10 --shard 3/32 --out runs/shared
     """
     data = _here(model, data)
     names = ("method", "at", "until", "n_max") if settings.n_max else ("method", "n")
@@ -181,7 +182,7 @@ def _search(
         raise VarsmoothError(f"{len(false)} sound certificates are false, of the images {ids}")
 
 
-def verify(run: Path, /, *, settings: VerifyOptions) -> None:
+def verify(runs: list[str], /, *, settings: VerifyOptions) -> None:
     """Check that a run is complete and follows from its evidence, its model and its images.
 
     With --replay votes are drawn again from the recorded seed, and every count must be the same
@@ -194,18 +195,24 @@ def verify(run: Path, /, *, settings: VerifyOptions) -> None:
       varsmooth verify runs/dual
       varsmooth verify runs/dual --replay 20
       varsmooth verify runs/dual --replay all --resample 20
+      varsmooth verify runs/shard-1 runs/shard-2 runs/shard-3
 
     Args:
-        run: the folder of a certification run
+        runs: the folder of a certification run, or the folders that its shards wrote
     """
-    Run.open(run)
+    if not runs:
+        raise WrongUsage("name a run: varsmooth verify RUN")
+    for folder in runs:
+        Run.open(folder)
+    run = " ".join(runs)
     asked = {name: getattr(settings, name) or None for name in ("model", "replay", "resample")}
     announce(f"verify {run}", settings.device, **asked)
     from varsmooth.cli import VERBS
+    from varsmooth.evaluation.parts import open_as_one
     from varsmooth.evaluation.report.summary_text import next_command
     from varsmooth.evaluation.verify import FALSE_ALARM, verify_run
 
-    found = verify_run(run, **vars(settings))
+    found = verify_run(*runs, **vars(settings))
     if found.problems:
         more = f"; and {len(found.problems) - 5} more" if len(found.problems) > 5 else ""
         raise VarsmoothError(f"{run} fails verification: {'; '.join(found.problems[:5])}{more}")
@@ -221,7 +228,7 @@ def verify(run: Path, /, *, settings: VerifyOptions) -> None:
             f"{found.threshold:.2g} (a false alarm has probability ≤ {FALSE_ALARM:g})"
         )
     said += [f"NOT CHECKED: {as_typed(what, VERBS)}" for what in found.unchecked]
-    conclude(said, next_command(Run.open(run)))
+    conclude(said, next_command(open_as_one(runs)))
 
 
 def _here(model: ModelOptions, data: DataOptions) -> DataOptions:

@@ -25,7 +25,8 @@ def make(
     """Make one page with figures and tables from certify, predict and attack runs.
 
     Runs that share images are compared image by image, each with the best single-σ run
-    (certify --sigma) or, if there is none, with the first run.
+    (certify --sigma) or, if there is none, with the first run. Folders with shards of one run
+    are taken as that run.
 
     examples:
       varsmooth report runs/dual

@@ -28,6 +28,14 @@ SLICE = Rule(
     lambda text: re.fullmatch(r"(-?\d+)?:(-?\d+)?(:(-?[1-9]\d*)?)?", text) is not None,
 )
 
+
+def _is_shard(text: str) -> bool:
+    parts = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
+    return parts is not None and 1 <= int(parts[1]) <= int(parts[2])
+
+
+SHARD = Rule("I/N with 1 ≤ I ≤ N, as in 3/32", _is_shard)
+
 Options = TypeVar("Options", bound=Typed)
 
 
@@ -46,20 +54,32 @@ class DataOptions(Source):
     subset: Annotated[str, SLICE] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions(Typed):
+    """Who computes a run; changes no result.
+
+    Args:
+        devices: number of processes of a run, each with its own device
+        shard: I/N, as in 3/32: only part I of N; workers need no connection, and write into one
+            folder or into several that `report` and `verify` take together
+    """
+
+    devices: Few = 1
+    shard: Annotated[str, SHARD] | None = None
+
+
 @dataclass(frozen=True)
-class RunOptions(Typed):
+class RunOptions(WorkerOptions):
     """Where results go and where they are computed; changes no result.
 
     Args:
         out: the folder of the run; the same command continues an interrupted one
-        devices: number of processes, each with its own device
     """
 
     out: Path
     name: str | None = None
     batch_size: Count = BATCH_SIZE
     device: Device = "auto"
-    devices: Few = 1
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,9 @@ def predict_dataset(
     """
     if settings.seed is None:
         check(
-            "TORCHELASTIC_RUN_ID" not in os.environ,
-            "processes that torchrun starts must agree on their noise; choose it with --seed",
+            "TORCHELASTIC_RUN_ID" not in os.environ and options.shard is None,
+            "shards, and processes that torchrun starts, must agree on their noise; choose it with "
+            "--seed",
         )
         settings = replace(settings, seed=_recorded_seed(options.out) or secrets.randbits(63))
     return run(Predicting(settings), model, data, options)

@@ -1,6 +1,6 @@
 """One run = one folder: its settings, and one line for every result.
 
-`run.json` says what produced the rows. `rows-<rank>.jsonl` are append-only JSON Lines, one file
+`run.json` says what produced the rows. `rows-<writer>.jsonl` are append-only JSON Lines, one file
 per process: floats keep every digit, a batch is on the disk before the next one starts, a line
 torn by a crash is recognised by its missing end and cut, and each line ends with its checksum.
 
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from varsmooth._util.files import append_lines, check_unused, replace_file
+from varsmooth._util.files import LOCK, append_lines, check_unused, create_file, replace_file
 from varsmooth._util.typed import OptionError, as_option, fit
 from varsmooth._util.untrusted import check_limit, check_regular, limit_of, parse_json, read_object
 from varsmooth.errors import VarsmoothError, check, wrap_errors
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 HEADER = "run.json"
+WRITER = "00000"
+"""Who writes a run that one process computes."""
 
 PLACES = ("model", "data", "root", "vote_cache", "votes", "name", "out")  # votes: the cache before
 EXECUTION = (*PLACES, "batch_size", "device", "devices")
@@ -76,11 +78,12 @@ class _Selector(TypedDict, total=False):
     inner: "_Selector"
 
 
-class _Names(TypedDict, total=False):
+class _Optional(TypedDict, total=False):
     class_names: list[str]
+    block: Count
 
 
-class _Header(_Names):
+class _Header(_Optional):
     """What every reader of a run relies on. The options of each verb have checks of their own."""
 
     verb: Literal["certify", "predict", "attack"]
@@ -148,7 +151,7 @@ def key_of(row: Mapping[str, Any]) -> Key:
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of a run, open for reading, and for appending as process `rank`.
+    """The folder of a run, open for reading, and for appending as process `writer`.
 
     `header` has the keys "format", "verb", "name", "started", "config", "environment",
     "fingerprints", "dataset" and "selector"; `varsmooth.evaluation.runner` writes it.
@@ -156,34 +159,40 @@ class Run:
 
     folder: Path
     header: dict[str, Any]
-    rank: int = 0
+    writer: str = WRITER
+    parts: tuple[Path, ...] = ()  # other folders that hold rows of the same run
 
     @classmethod
-    def create(cls, folder: str | Path, header: Mapping[str, Any], rank: int = 0) -> "Run":
+    def create(cls, folder: str | Path, header: Mapping[str, Any], writer: str = WRITER) -> "Run":
         """Start a run, or resume the one that is there if its settings are the same."""
         folder = Path(folder)
         wanted = json.loads(json.dumps({"format": FORMAT, **header}))
-        if (folder / HEADER).exists():
-            run = cls.open(folder, rank)
-            different = other_settings(run.header, wanted)
-            if not different:
-                return run
+        content = (json.dumps(wanted, indent=1) + "\n").encode()
+        have_rows = any(folder.glob("rows-*.jsonl"))  # never before their header
+        if not (folder / HEADER).exists():
             check(
-                not run.done(),  # before its first row a run is only an intention
+                not have_rows,
+                f"{folder} has rows but no {HEADER}; choose another folder, or restore that file",
+            )
+            check_unused(folder, HEADER, "rows-")
+            if create_file(folder / HEADER, content):
+                return cls(folder, wanted, writer)
+        run = cls.open(folder, writer)
+        different = other_settings(run.header, wanted)
+        if different:
+            own = f"{LOCK}-{writer}"
+            others = [path for path in folder.glob(f"{LOCK}-*") if not own.startswith(path.name)]
+            check(
+                not others and not run.done(),  # no rows yet: safe to overwrite
                 f"{folder} holds a run with other settings ({'; '.join(different)}); "
                 "choose another --out, or give the same settings to resume it",
             )
-        else:
-            check(
-                not any(folder.glob("rows-*.jsonl")),
-                f"{folder} has rows but no {HEADER}; choose another folder, or restore that file",
-            )
-            check_unused(folder, HEADER)
-        replace_file(folder / HEADER, (json.dumps(wanted, indent=1) + "\n").encode())
-        return cls(folder, wanted, rank)
+            replace_file(folder / HEADER, content)
+            run = cls(folder, wanted, writer)
+        return run
 
     @classmethod
-    def open(cls, folder: str | Path, rank: int = 0) -> "Run":
+    def open(cls, folder: str | Path, writer: str = WRITER) -> "Run":
         """The run in a folder."""
         missing = f"{folder} does not hold a run: it has no {HEADER}"
         with wrap_errors(
@@ -192,7 +201,12 @@ class Run:
             header = read_object(Path(folder) / HEADER, _Header, FORMAT, "run")
         if header["config"].pop("runner_up", None) is False:
             header["config"]["bound"] = "cohen"  # before certificates chose the form themselves
-        return cls(Path(folder), header, rank)
+        return cls(Path(folder), header, writer)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of rows, one for each process that wrote some."""
+        return [p for f in (self.folder, *self.parts) for p in sorted(f.glob("rows-*.jsonl"))]
 
     def rows(self) -> list[Row]:
         """Every complete row of every process, sorted by id (and budget), none twice.
@@ -209,9 +223,9 @@ class Run:
         """The keys of the rows that are there."""
         return {key_of(row) for row in self.stored()}
 
-    def stored(self) -> Iterator[Row]:
-        """Every complete row as it stands, also one that stands twice."""
-        for path in sorted(self.folder.glob("rows-*.jsonl")):
+    def stored(self, files: Iterable[Path] | None = None) -> Iterator[Row]:
+        """Every complete row as it stands, also one that stands twice; of some files, or all."""
+        for path in self.files if files is None else files:
             check_regular(path)
             with path.open("rb") as file:
                 lines = iter(partial(file.readline, limit_of("TEXT") + 1), b"")
@@ -224,7 +238,7 @@ class Run:
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to this process's file; they are on the disk when this returns."""
         lines = b"".join(map(_line, rows))
-        append_lines(self.folder / f"rows-{self.rank:05d}.jsonl", lines)
+        append_lines(self.folder / f"rows-{self.writer}.jsonl", lines)
 
     def certificate(self, row: Row) -> "Certificate":
         """The certificate of a `certify` row, whole again."""

@@ -7,15 +7,12 @@ on the number of processes: process r of R does the blocks r, r+R, …
 
 import os
 import platform
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,16 +21,14 @@ import torch
 
 from varsmooth import __version__
 from varsmooth._util.fingerprints import fingerprints, matches
-from varsmooth._util.processes import Engine, launch, writing_to
-from varsmooth._util.progress import Progress
+from varsmooth._util.processes import writing_to
 from varsmooth.data import Batch, ImageDataset
-from varsmooth.data.fitting import outputs_on
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.build import build, described, load_images, seen_before
+from varsmooth.evaluation.engines.shards import Shard
 from varsmooth.evaluation.options import DataOptions, ModelOptions, RunOptions
-from varsmooth.evaluation.records import HEADER, SEEN, Key, Row, Run, key_of, other_settings
+from varsmooth.evaluation.records import HEADER, Key, Row, Run, other_settings
 from varsmooth.models.descriptions import CONFIG
-from varsmooth.rounding import percent
 from varsmooth.smoothing import SmoothedClassifier
 
 
@@ -91,20 +86,55 @@ forward passes, and an interruption loses little. Not a function of the batch si
 finds the same blocks."""
 
 
+@dataclass(frozen=True)
+class Job:
+    """A whole run as a plain value, which can be sent to processes and machines."""
+
+    evaluation: Evaluation
+    model: ModelOptions
+    data: DataOptions
+    options: RunOptions
+
+    @property
+    def shard(self) -> Shard:
+        return Shard.parse(self.options.shard)
+
+    def prepare(self, device: torch.device, rank: int = 0) -> Setup:
+        """Build the smoothed classifier, load the images, open the record."""
+        evaluation, options = self.evaluation, self.options
+        built = build(self.model, device)
+        data = self.data.filled(built.own)
+        images = load_images(data, built)
+        header = {
+            "verb": evaluation.verb,
+            "name": options.name or options.out.resolve().name,
+            "config": _config(self.model, data, options) | evaluation.config(),
+            "block": evaluation.block(options.batch_size),
+            "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
+            "environment": environment(device),
+            "dataset": described(images, data),
+            "class_names": list(built.class_names),
+            **seen_before(images, data, built.about, self.model),
+            **identity(built.g),
+        }
+        record = Run.create(options.out, header, self.shard.writer(rank))
+        return Setup(evaluation.wrap_model(built.g), images, record, options.batch_size)
+
+
 def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options: RunOptions) -> Run:
     """Do the evaluation on every image that has no row yet, and return the record.
 
-    With several processes each appends to its own file. Any of them may die: the same call
-    continues, with any number of processes, to the same table.
+    Each process appends to its own file. Any of them may die: the same call continues, with any
+    number of processes or shards, to the same table.
     """
-    prepared = partial(prepare, evaluation, model, data, options)
-    label = f"{evaluation.verb} {options.name or ''}".rstrip()
-    new = not (options.out / HEADER).exists() and "RANK" not in os.environ  # of torchrun
-    with writing_to(options.out):
+    from varsmooth.evaluation.engines import local  # which needs what is defined here
+
+    job = Job(evaluation, model, data, options)
+    whole = options.shard is None and "RANK" not in os.environ  # of torchrun
+    new = whole and not (options.out / HEADER).exists()
+    with writing_to(options.out, job.shard.lock):
         try:
-            if options.devices > 1:  # what is wrong is said once, before any process starts
-                prepared(torch.device("cpu"))
-            launch(partial(_run_rank, evaluation, prepared, label), options.device, options.devices)
+            local.compute(job)
         except VarsmoothError:
             if new and [path.name for path in options.out.glob("[!.]*")] == [HEADER]:
                 (options.out / HEADER).unlink()  # a refused command leaves nothing
@@ -112,91 +142,14 @@ def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options:
     return Run.open(options.out)
 
 
-def prepare(
-    evaluation: Evaluation,
-    model: ModelOptions,
-    data: DataOptions,
-    options: RunOptions,
-    device: torch.device,
-    rank: int = 0,
-) -> Setup:
-    """Build the smoothed classifier, load the images, open the record."""
-    built = build(model, device)
-    data = data.filled(built.own)
-    images = load_images(data, built)
-    g = built.g
-    header = {
-        "verb": evaluation.verb,
-        "name": options.name or options.out.resolve().name,
-        "config": _config(model, data, options) | evaluation.config(),
-        "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
-        "environment": environment(device),
-        "dataset": described(images, data),
-        "class_names": list(built.class_names),
-        **seen_before(images, data, built.about, model),
-        **identity(g),
-    }
-    return Setup(
-        evaluation.wrap_model(g), images, Run.create(options.out, header, rank), options.batch_size
-    )
-
-
-def _run_rank(
-    evaluation: Evaluation, prepared: Callable[..., Setup], label: str, engine: Engine
-) -> None:
-    """This process's blocks."""
-    setup = prepared(engine.device, engine.rank)
-    ids, stored = setup.images.ids.tolist(), setup.record.rows()
-    done, tally, counted = {key_of(row) for row in stored}, evaluation.tally(stored), len(stored)
-    drawn = sum(row.get("samples", 0) for row in stored)
-    del stored
-    size = evaluation.block(setup.batch_size)
-    blocks = [slice(start, start + size) for start in range(0, len(ids), size)]
-    mine = blocks[engine.rank :: engine.processes]
-    todo = [b for b in mine if any(key not in done for i in ids[b] for key in evaluation.keys(i))]
-    total, left = sum(len(ids[b]) for b in mine), sum(len(ids[b]) for b in todo)
-    label += f" (process 1 of {engine.processes})" * (engine.processes > 1)
-    shown = engine.rank == 0
-    for name, what in SEEN.items():
-        if shown and (seen := setup.record.header.get(name)):
-            print(f"warning: {what.format(seen)} of these {len(ids)} images", file=sys.stderr)
-    names, outputs = setup.images.class_names, outputs_on(setup.images, setup.g)
-    if shown and names and outputs != len(names):
-        note = f"the model has {outputs} outputs, {setup.images.name} has {len(names)} classes"
-        print(f"note: {note}; a vote for any other output counts as wrong", file=sys.stderr)
-    if shown and done:
-        print(f"resuming: {total - left:,} of {total:,} images are there", file=sys.stderr)
-    with (
-        Progress(total, label, total - left, shown) as progress,
-        saying_what_is_saved(progress, shown),
-    ):
-        for block in todo:
-            batch = setup.images.batch(block)
-            setup = replace(setup, undecided=partial(progress.wait, len(batch.ids)))
-            started = time.perf_counter()
-            rows = evaluation.rows(setup, batch._replace(images=batch.images.to(engine.device)))
-            seconds = (time.perf_counter() - started) / len(rows)
-            new = [row | {"seconds": seconds} for row in rows if key_of(row) not in done]
-            setup.record.append(new)
-            tally.update(evaluation.tally(new))
-            counted += len(new)
-            found = [f"{name}: {percent(k, counted)} %" for name, k in tally.items()]
-            drawn += sum(row.get("samples", 0) for row in new)
-            if drawn:
-                found.append(f"{drawn / counted:,.0f} samples per image")
-            progress.add(len(ids[block]), *found)
-
-
-@contextmanager
-def saying_what_is_saved(progress: Progress, shown: bool) -> Iterator[None]:
-    """A block is recorded when all of its images are done, so an interruption loses some."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if shown:
-            saved = f"saved: {progress.count:,} of {progress.total:,} images"
-            print(f"\n{saved}; those in work will be done again", file=sys.stderr)
-        raise
+def timed_rows(
+    evaluation: Evaluation, setup: Setup, batch: Batch, device: torch.device
+) -> list[Row]:
+    """The rows of one block, each with its share of the block's seconds."""
+    started = time.perf_counter()
+    rows = evaluation.rows(setup, batch._replace(images=batch.images.to(device)))
+    seconds = (time.perf_counter() - started) / max(len(rows), 1)
+    return [row | {"seconds": seconds} for row in rows]
 
 
 def labels_of(batch: Batch | ImageDataset) -> list[int | None]:
@@ -236,5 +189,5 @@ def _config(model: ModelOptions, data: DataOptions, options: RunOptions) -> dict
     if model.model is not None and (Path(model.model).expanduser() / CONFIG).is_file():
         values["model"] = str(Path(model.model).expanduser().resolve())
     values["root"] = data.root and str(values["root"])
-    where = ("batch_size", "device", "devices")
+    where = ("batch_size", "device", "devices")  # shards share a header
     return values | {name: getattr(options, name) for name in where}

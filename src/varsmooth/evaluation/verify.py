@@ -24,7 +24,9 @@ from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.audit import audit_row
 from varsmooth.evaluation.build import BuiltModel, build, described, load_images, stored_model
 from varsmooth.evaluation.certify import Certifying
+from varsmooth.evaluation.engines.shards import unfinished_text
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, VerifyOptions, recorded
+from varsmooth.evaluation.parts import open_as_one
 from varsmooth.evaluation.records import Row, Run, key_of, other_settings
 from varsmooth.evaluation.runner import Setup, environment, labels_of, other_model
 from varsmooth.methods.median import selector_evidence
@@ -56,7 +58,7 @@ class Verification:
         return FALSE_ALARM / max(len(self.p_values), 1)
 
 
-def verify_run(folder: str | Path, **settings: Any) -> Verification:
+def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verification:
     """Check a run of `certify`: its model, its images, every row, and some rows once more.
 
     Every image must have one row. Every radius is derived again from its evidence, digit by
@@ -72,9 +74,10 @@ def verify_run(folder: str | Path, **settings: Any) -> Verification:
 
     Args:
         folder: The run.
+        more: Other folders, if it was written into several.
         settings: See `varsmooth.evaluation.options.VerifyOptions`.
     """
-    asked, run = VerifyOptions(**settings), Run.open(folder)
+    asked, run = VerifyOptions(**settings), open_as_one([folder, *more])
     verb = run.header["verb"]
     check(verb == "certify", f"{folder} is a run of {verb}; only certificates can be verified")
     check(
@@ -156,7 +159,7 @@ def _complete(run: Run, found: Verification, images: ImageDataset | None) -> lis
     size = run.header["dataset"]["size"] if images is None else len(wanted | ids)
     missing = size - len(ids)
     if missing > 0:
-        lacking = f"{missing} of {len(ids) + missing} images have no row"
+        lacking = f"{missing} of {len(ids) + missing} images have no row{unfinished_text(run)}"
         found.problems.append(f"{lacking}; rerun its certify command to finish it")
     found.problems += [f"image {i} is not in the data set" for i in sorted(ids - wanted)]
     return rows

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, check
+from varsmooth.evaluation.engines.shards import unfinished_text
+from varsmooth.evaluation.parts import open_joined
 from varsmooth.evaluation.records import Row, Run, key_of
 from varsmooth.evaluation.report import statistics
 
@@ -57,6 +59,7 @@ class Outcomes:
     header: dict[str, Any]
     rows: Sequence[Row]
     left_out: int = 0  # finished images that other runs do not share
+    unfinished: str = ""  # which shards have images left
 
     ids = _column(np.int64, "id")
     labels = _column(np.int64, "label")
@@ -71,8 +74,13 @@ class Outcomes:
 
     @classmethod
     def open(cls, folder: Path) -> "Outcomes":
-        run = Run.open(folder)
-        return cls.of(run.header, run.rows(), folder)
+        return cls.of_run(Run.open(folder))
+
+    @classmethod
+    def of_run(cls, run: Run) -> "Outcomes":
+        outcomes = cls.of(run.header, run.rows(), run.folder)
+        finished = outcomes.images == outcomes.expected
+        return outcomes if finished else replace(outcomes, unfinished=unfinished_text(run))
 
     @classmethod
     def of(
@@ -184,11 +192,12 @@ class Outcomes:
 
 def open_runs(folders: Sequence[Path]) -> list[Outcomes]:
     """Read runs and give them names that differ."""
-    runs = [Outcomes.open(folder) for folder in folders]
+    opened = open_joined(folders)
+    runs = [Outcomes.of_run(run) for run in opened]
     names = [run.name for run in runs]
     return [
-        run if names.count(run.name) == 1 else run.named(f"{run.name} ({folder})")
-        for run, folder in zip(runs, folders, strict=True)
+        run if names.count(run.name) == 1 else run.named(f"{run.name} ({one.folder})")
+        for run, one in zip(runs, opened, strict=True)
     ]
 
 

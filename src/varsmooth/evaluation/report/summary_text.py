@@ -160,7 +160,7 @@ def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
 def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[str]:
     """What a reader must know before comparing."""
     said = [
-        f"{run.name} is not finished: {done} of {run.expected} images."
+        f"{run.name} is not finished: {done} of {run.expected} images{run.unfinished}."
         for run in [*runs, *(run for best in envelopes for run in best.runs)]
         if (done := run.images + run.left_out) < run.expected
     ]
@@ -281,7 +281,8 @@ def _answer(run: Run, row: Row) -> str:
 def next_command(run: Run) -> str:
     """What to type after a run: a report needs labels."""
     labelled = all(row["label"] is not None for row in run.rows())
-    return f"varsmooth report {run.folder}" if labelled else f"varsmooth report export {run.folder}"
+    folders = " ".join(map(str, (run.folder, *run.parts)))
+    return f"varsmooth report {folders}" if labelled else f"varsmooth report export {run.folder}"
 
 
 def _attack(run: Run, rows: Sequence[Row]) -> str:

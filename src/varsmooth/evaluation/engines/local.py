@@ -1,0 +1,38 @@
+"""This process computes, or several that Lightning Fabric or torchrun connects.
+
+Process r of R computes blocks r, r+R, … of the shard and writes its own file.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from varsmooth._util.processes import Engine, launch
+from varsmooth._util.progress import Progress
+from varsmooth.evaluation.engines.recording import Result, record
+from varsmooth.evaluation.runner import Job, Setup, timed_rows
+
+
+def compute(job: Job) -> None:
+    """Compute the blocks of a run that have no rows yet."""
+    options = job.options
+    if options.devices > 1:  # what is wrong is said once, before any process starts
+        job.prepare(torch.device("cpu"))
+    launch(partial(_compute_rank, job), options.device, options.devices)
+
+
+def _compute_rank(job: Job, engine: Engine) -> None:
+    setup = job.prepare(engine.device, engine.rank)
+    part = (engine.rank, engine.processes)
+    record(job, setup, partial(_results, job, setup, engine.device), part)
+
+
+def _results(
+    job: Job, setup: Setup, device: torch.device, todo: Sequence[slice], progress: Progress
+) -> Iterator[Result]:
+    for block in todo:
+        batch = setup.images.batch(block)
+        waiting = partial(progress.wait, len(batch.ids))
+        yield block, timed_rows(job.evaluation, replace(setup, undecided=waiting), batch, device)

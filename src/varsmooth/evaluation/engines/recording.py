@@ -1,0 +1,82 @@
+"""Rows from an engine to the record: one writer, with progress, nothing twice."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from varsmooth._util.progress import Progress
+from varsmooth.data.fitting import outputs_on
+from varsmooth.evaluation.engines.shards import blocks
+from varsmooth.evaluation.records import SEEN, Row, key_of
+from varsmooth.evaluation.runner import Job, Setup
+from varsmooth.rounding import percent
+
+Result = tuple[slice, list[Row]]
+"""A block of positions, and the rows of its images."""
+
+Results = Callable[[Sequence[slice], Progress], Iterator[Result]]
+"""An engine: blocks to do → their rows, in any order."""
+
+
+def record(job: Job, setup: Setup, results: Results, part: tuple[int, int] = (0, 1)) -> None:
+    """Append the rows of every block that has none yet; part (r, R) of the shard's blocks."""
+    evaluation, run, (rank, processes) = job.evaluation, setup.record, part
+    ids, stored = setup.images.ids.tolist(), run.rows()
+    done, tally, counted = {key_of(row) for row in stored}, evaluation.tally(stored), len(stored)
+    samples = sum(row.get("samples", 0) for row in stored)
+    del stored
+    size = run.header.get("block") or evaluation.block(run.header["config"]["batch_size"])
+    mine = job.shard.of(blocks(len(ids), size))[rank::processes]
+    todo = [b for b in mine if any(key not in done for i in ids[b] for key in evaluation.keys(i))]
+    total, left = sum(len(ids[b]) for b in mine), sum(len(ids[b]) for b in todo)
+    shown = rank == 0
+    if shown:
+        _notes(setup)
+    if shown and done and total > left:
+        print(f"resuming: {total - left:,} of {total:,} images are there", file=sys.stderr)
+    with (
+        Progress(total, _label(job, processes), total - left, shown) as progress,
+        _report_what_is_saved(progress, shown),
+    ):
+        for block, rows in results(todo, progress):
+            new = [row for row in rows if key_of(row) not in done]
+            run.append(new)
+            tally.update(evaluation.tally(new))
+            counted += len(new)
+            details = [f"{name}: {percent(k, counted)} %" for name, k in tally.items()]
+            samples += sum(row.get("samples", 0) for row in new)
+            if samples:
+                details.append(f"{samples / counted:,.0f} samples per image")
+            progress.add(len(ids[block]), *details)
+
+
+def _label(job: Job, processes: int) -> str:
+    words = [job.evaluation.verb, job.options.name or ""]
+    words += [f"shard {job.options.shard}"] * (job.options.shard is not None)
+    words += [f"(process 1 of {processes})"] * (processes > 1)
+    return " ".join(word for word in words if word)
+
+
+def _notes(setup: Setup) -> None:
+    """What the user must know of these images and this model."""
+    for name, what in SEEN.items():
+        if seen := setup.record.header.get(name):
+            print(
+                f"warning: {what.format(seen)} of these {len(setup.images)} images", file=sys.stderr
+            )
+    names, outputs = setup.images.class_names, outputs_on(setup.images, setup.g)
+    if names and outputs != len(names):
+        note = f"the model has {outputs} outputs, {setup.images.name} has {len(names)} classes"
+        print(f"note: {note}; a vote for any other output counts as wrong", file=sys.stderr)
+
+
+@contextmanager
+def _report_what_is_saved(progress: Progress, shown: bool) -> Iterator[None]:
+    """A block is recorded when all of its images are done, so an interruption loses some."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if shown:
+            saved = f"saved: {progress.count:,} of {progress.total:,} images"
+            print(f"\n{saved}; those in work will be done again", file=sys.stderr)
+        raise
