@@ -1,9 +1,9 @@
 """A disk that forgets: what a power loss may leave of a folder, given what was synchronised.
 
-`Disk` watches fsync, rename and unlink. The content of a file is certain as of its last fsync, the
-names in a folder as of the folder's last fsync. At the chosen moment the power fails: a state that
-the disk may then have is written elsewhere, where every folder has its certain names or the present
-ones, and every file its certain content followed by any part of what was written since.
+`Disk` watches fsync, rename, link and unlink. The content of a file is certain as of its last
+fsync, the names in a folder as of the folder's last fsync. At the chosen moment the power fails: a
+state that the disk may then have is written elsewhere, where every folder has its certain names or
+the present ones, and every file its certain content followed by any part of what was written since.
 """
 
 import os
@@ -25,7 +25,7 @@ class Disk:
     Args:
         root: the disk
         out: where to write what the power loss leaves of it
-        moment: the power fails at this call of fsync, rename or unlink
+        moment: the power fails at this call of fsync, rename, link or unlink
         choice: decides what survives of that which is not certain
     """
 
@@ -41,6 +41,7 @@ class Disk:
         for name, watched in (
             ("fsync", self._fsync),
             ("replace", self._replace),
+            ("link", self._replace),
             ("unlink", self._unlink),
         ):
             monkeypatch.setattr(os, name, self._failing(getattr(os, name), watched))
@@ -70,7 +71,7 @@ class Disk:
         pass  # a name changes; it is certain after the folder's next fsync
 
     def _unlink(self, path: Path) -> None:
-        if os.path.exists(path):
+        if os.path.exists(path) and os.stat(path).st_nlink == 1:
             self.content.pop(os.stat(path).st_ino, None)  # the number may be given away again
 
     def _lose(self, folder: Path, out: Path) -> None:

@@ -157,7 +157,7 @@ def test_examples_work_as_printed(
         ("predict photo.png", "choose a model with --model"),
         ("predict a.png b.png --model m --out x", "put the images into one folder"),
         ("predict a.png --model m --devices 2", "give its folder with --out"),
-        ("verify", "RUN must be given"),
+        ("verify", "name a run: varsmooth verify RUN"),
         ("verify x --seed -1", "--seed must be a whole number from 0 to 2⁶³"),
         ("data info", "DATA must be given"),
         ("data fetch mnist", "NAME must be cifar10, not 'mnist'"),
