@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from varsmooth import bounds
 from varsmooth.bounds import Floats
-from varsmooth.sequential import next_look
+from varsmooth.sampling import next_look
 
 ALPHA = 1e-3
 N_MAX = 100_000

@@ -147,13 +147,13 @@ def test_margin_radius() -> None:
 
 def test_fewest_votes() -> None:
     assert bounds.fewest_votes_to_certify(1e-3) == 10
-    assert bounds.fewest_votes_to_predict(1e-3) == 11
+    assert bounds.fewest_votes_to_decide(-math.log(1e-3)) == 12
     for a in (0.4, 0.05, 1e-3, 1e-6):
         n = bounds.fewest_votes_to_certify(a)
         assert bounds.class_radius(n, n, 1.0, a) > 0
         assert n == 1 or bounds.class_radius(n - 1, n - 1, 1.0, a) <= 1e-12
-        n = bounds.fewest_votes_to_predict(a)
-        assert bounds.majority_p_value(n, 0) <= a < bounds.majority_p_value(n - 1, 0)
+        n = bounds.fewest_votes_to_decide(-math.log(a))
+        assert bounds.log_e_value(n, n, 0.5) >= -np.log(a) > bounds.log_e_value(n - 1, n - 1, 0.5)
 
 
 def test_e_process_is_a_martingale_at_the_boundary() -> None:

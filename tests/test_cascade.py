@@ -177,7 +177,7 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
             "no conditional",
         ),
         (lambda: cascade(SHARES, [0.5] * 3).votes(point(0.5), 10), "name sigma"),
-        (lambda: predict(cascade(SHARES, [0.5] * 3), point(0.5), n=8), "raise n"),
+        (lambda: predict(cascade(SHARES, [0.5] * 3), point(0.5), n=8), "use n ≥ 15"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(call: Any, words: str) -> None:
@@ -270,7 +270,7 @@ def test_the_first_stage_that_reaches_its_threshold_answers(
 ) -> None:
     (found,) = predict(cascade(shares, taus), point(0.5), n=2000, alpha=alpha, seed=5)
     assert (found.prediction, found.sigma) == (answer, sigma)
-    assert sum(found.counts) == 2000
+    assert alpha is None or found.samples < 2500  # decided votes stop
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_after_an_undecided_stage_only_the_class_left_open_is_answered(
     g = cascade(shares, [0.5] * len(shares))
     (found,) = predict(g, point(0.5), n=1000, seed=5)
     assert (found.prediction, found.sigma) == (answer, sigma)
-    assert found.samples == 1000 * (list(shares).index(sigma) + 1)
+    assert found.samples <= 1000 * (list(shares).index(sigma) + 1)
 
 
 def test_the_plain_rule_passes_on_without_a_majority() -> None:
@@ -300,7 +300,7 @@ def test_the_plain_rule_passes_on_without_a_majority() -> None:
 
 
 def test_each_image_of_a_batch_walks_its_own_way() -> None:
-    g = cascade({1.0: (0.9, 0.1, 0.0), 0.5: (0.1, 0.9, 0.0)}, [0.85, 0.5])
+    g = cascade({1.0: (0.9, 0.1, 0.0), 0.5: (0.1, 0.9, 0.0)}, [0.8, 0.5])
     x = torch.cat([point(0.5), point(0.0), point(0.5)])  # the middle one sees less of class 0
     found = predict(g, x, n=1000, seed=5)
     assert found.sigma.tolist() == [1.0, pytest.approx(0.5), 1.0]
@@ -509,7 +509,7 @@ def test_the_deployed_rule_errs_at_most_as_often_as_alpha_inside_the_radius() ->
     found = predict(g, x, n=200, alpha=0.3, seed=4)
     wrong = int(((found.prediction != 0) & (found.prediction != ABSTAIN)).sum())
     false_rate_is_at_most(wrong, COPIES, 0.3)
-    assert wrong > 0.01 * COPIES
+    assert wrong > 0.002 * COPIES
 
 
 def test_a_stage_that_is_passed_on_wrongly_errs_at_most_as_often_as_its_share_of_alpha() -> None:
@@ -517,5 +517,5 @@ def test_a_stage_that_is_passed_on_wrongly_errs_at_most_as_often_as_its_share_of
     g = cascade({1.0: (0.5, 0.3, 0.2), 0.5: (0.02, 0.98, 0.0)}, [0.5, 0.5])
     found = predict(g, point(0.5, copies=COPIES), n=200, alpha=0.3, seed=4)
     wrong = int((found.prediction == 1).sum())
-    false_rate_is_at_most(wrong, COPIES, 0.3 / 5)
-    assert wrong > 0.01 * COPIES
+    false_rate_is_at_most(wrong, COPIES, 0.3 / 3)
+    assert wrong > 0.002 * COPIES

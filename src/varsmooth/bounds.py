@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincc, betainccinv, betaincinv, betaln, ndtr, ndtri
-from scipy.stats import binom, binomtest
+from scipy.stats import binom
 
 Floats = NDArray[np.float64]
 
@@ -118,14 +118,22 @@ def average_certified_radius(reach: ArrayLike) -> float:
     return float(np.maximum(np.asarray(reach, dtype=np.float64), 0.0).mean())
 
 
-def majority_p_value(top: int, runner_up: int) -> float:
-    """Two-sided binomial test of `top` successes in top + runner_up fair coin tosses."""
-    return float(binomtest(top, top + runner_up, 0.5).pvalue)
-
-
 def lead_probability(top: ArrayLike, runner_up: ArrayLike) -> Floats:
     """P(Bin(a + b, ½) ≥ a): how likely a lead of a over b votes is between equals."""
     return np.asarray(binom.sf(np.asarray(top) - 1, np.add(top, runner_up), 0.5), dtype=np.float64)
+
+
+def predicted_count(k: ArrayLike, n: ArrayLike, n_max: int, z: float = 0.0) -> Floats:
+    """Of n_max votes, those like k of the first n: their mean and z standard deviations more.
+
+    As a Bayesian predicts it: p ~ Beta(½ + k, ½ + n − k), and the rest = n_max − n votes are
+    binomial, with the mean rest · p̂, p̂ = (½ + k)/(n + 1), and the variance
+    rest · p̂ (1 − p̂) (n + 1 + rest)/(n + 2). Never fewer than k, never more than all that are left.
+    """
+    k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    rest, p = n_max - n, (0.5 + k) / (n + 1)
+    spread = np.sqrt(rest * p * (1 - p) * (n + 1 + rest) / (n + 2))
+    return np.asarray(k + np.clip(rest * p + z * spread, 0, rest))
 
 
 def fewest_votes_to_certify(a: float) -> int:
@@ -136,10 +144,10 @@ def fewest_votes_to_certify(a: float) -> int:
     return n
 
 
-def fewest_votes_to_predict(a: float) -> int:
-    """The smallest n whose unanimous vote passes the two-sided test: 2·½ⁿ ≤ a."""
-    n = max(1, math.floor(1 + math.log(a) / math.log(0.5)))
-    while min(1.0, 2 * 0.5**n) > a:
+def fewest_votes_to_decide(goal: float, p0: float = 0.5) -> int:
+    """The smallest n whose unanimous vote has log E ≥ goal against p ≤ p0 (`log_e_value`)."""
+    n = 1
+    while log_e_value(n, n, p0) < goal:
         n += 1
     return n
 

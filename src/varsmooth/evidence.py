@@ -73,6 +73,11 @@ class LevelVotes:
         others = self.counts[: self.candidate] + self.counts[self.candidate + 1 :]
         return max(others, default=0)
 
+    @property
+    def led(self) -> "LevelVotes":
+        """The same votes; the candidate is the class that leads, the first of equals."""
+        return replace(self, candidate=self.counts.index(max(self.counts)))
+
     def add(self, more: "LevelVotes") -> "LevelVotes":
         """The same level after more votes."""
         counts = tuple(a + b for a, b in zip(self.counts, more.counts, strict=True))

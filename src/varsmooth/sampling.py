@@ -1,7 +1,7 @@
 """The draws behind a certificate, each for one purpose and never reused."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -10,9 +10,16 @@ from torch import Tensor
 
 from varsmooth import bounds
 from varsmooth.evidence import LevelVotes
-from varsmooth.noise import NoiseStream
+from varsmooth.noise import CHUNK, NoiseStream
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+
+GIVE_UP = 0.03
+"""The chance of a "yes" below which voting ends. It costs power, never the guarantee; what it
+saves is in benchmarks/README.md."""
+
+LUCKY = float(bounds.normal_quantile(1 - GIVE_UP / 2))
+"""Standard deviations by which votes are luckier than all but half of GIVE_UP."""
 
 EARLY_STOP_ERROR = 1e-6
 """Probability that a plain majority that stopped early is not that of all n votes."""
@@ -117,13 +124,15 @@ class Sampler:
             samples: Tensor = selector.samples(*args)
         return samples
 
-    def candidates(self, rows: Sequence[int], levels: Sequence[float], n0: int) -> list[LevelVotes]:
+    def candidates(
+        self,
+        rows: Sequence[int],
+        levels: Sequence[float],
+        n0: int,
+    ) -> list[LevelVotes]:
         """n0 selection draws at one level per row; the candidate is the class most of them name."""
-        counts = self.counts(rows, levels, n0, "class-selection").tolist()
-        return [
-            LevelVotes(level, row.index(max(row)), tuple(row))
-            for level, row in zip(levels, counts, strict=True)
-        ]
+        at = {row: (level, 0) for row, level in zip(rows, levels, strict=True)}
+        return [votes.led for votes in self.votes(at, n0, purpose="class-selection").values()]
 
     def votes(
         self, at: Mapping[int, tuple[float, int]], n: int, start: int = 0, purpose: str = "votes"
@@ -157,6 +166,26 @@ class Sampler:
             batch_size=self.batch_size,
         )
 
+    def vote_until(
+        self,
+        levels: Mapping[int, float],
+        n: int,
+        decided: Callable[[LevelVotes], bool],
+    ) -> dict[int, LevelVotes]:
+        """The first of n deployed votes of some rows, of each row until they are decided.
+
+        The candidate of a row is the class that leads.
+        """
+        votes: dict[int, LevelVotes] = {}
+        waiting, done = {row: (level, 0) for row, level in levels.items()}, 0
+        while waiting and done < n:
+            end = next_look(done, n)
+            for row, more in self.votes(waiting, end, done, "predict").items():
+                votes[row] = (votes[row].add(more) if row in votes else more).led
+            waiting = {row: at for row, at in waiting.items() if not decided(votes[row])}
+            done = end
+        return votes
+
     def majority_counts(self, levels: Sequence[float], n: int) -> Tensor:
         """The first of n votes of each image, until the majority of all n is known: (B, classes).
 
@@ -179,6 +208,11 @@ class Sampler:
             if not waiting:
                 break
         return total
+
+
+def next_look(n: int, n_max: int) -> int:
+    """When to look again after n votes: CHUNK later at first, later after an eighth more."""
+    return min(n + max(1, n // (8 * CHUNK)) * CHUNK, n_max)
 
 
 def _looks(n: int) -> list[int]:

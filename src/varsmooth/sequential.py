@@ -14,12 +14,7 @@ from varsmooth.bounds import Floats
 from varsmooth.certificates import Reason
 from varsmooth.evidence import Ledger, LevelVotes
 from varsmooth.methods.base import Selection
-from varsmooth.noise import CHUNK
-from varsmooth.sampling import Sampler, Stream
-
-GIVE_UP = 0.03
-"""The chance of a "yes" below which voting ends. It costs power, never the guarantee; what it
-saves is in benchmarks/README.md."""
+from varsmooth.sampling import GIVE_UP, LUCKY, Sampler, Stream, next_look
 
 
 @dataclass(frozen=True)
@@ -104,9 +99,8 @@ class Voting:
         n, top = self._counts(streams)
         goal = np.asarray(radii)
         certified = np.asarray(self._radii(streams, top, n, self._others(streams))) >= goal
-        lucky = float(bounds.normal_quantile(1 - GIVE_UP / 2))
-        best_top = predicted(top, n, self.n_max, lucky)
-        best_other = predicted(self._others(streams), n, self.n_max, -lucky)
+        best_top = bounds.predicted_count(top, n, self.n_max, LUCKY)
+        best_other = bounds.predicted_count(self._others(streams), n, self.n_max, -LUCKY)
         end = np.full_like(n, self.n_max)
         hopeless = np.asarray(self._radii(streams, best_top, end, best_other)) < goal
         return self._reasons(certified, hopeless, n)
@@ -130,7 +124,9 @@ class Voting:
     def predict(self, streams: Sequence[Stream]) -> None:
         """What radius n_max votes should prove, by the mean of the successes (`chance_of`)."""
         n, top = self._counts(streams)
-        expected, other = (predicted(k, n, self.n_max) for k in (top, self._others(streams)))
+        expected, other = (
+            bounds.predicted_count(k, n, self.n_max) for k in (top, self._others(streams))
+        )
         radii = self._radii(streams, expected, np.full_like(n, self.n_max), other)
         for stream, radius in zip(streams, radii, strict=True):
             stream.promise = radius
@@ -170,23 +166,10 @@ def votes_needed(n: int, p0: float, goal: float) -> int:
     return counts.start + first
 
 
-def predicted(k: Floats, n: Floats, n_max: int, z: float = 0.0) -> Floats:
-    """Of n_max votes, those like k of the first n: their mean and z standard deviations more.
-
-    The model is that of `chance_of`; never fewer than k, and never more than all that are left.
-    """
-    rest, p = n_max - n, (0.5 + k) / (n + 1)
-    spread = np.sqrt(rest * p * (1 - p) * (n + 1 + rest) / (n + 2))
-    return k + np.clip(rest * p + z * spread, 0, rest)
-
-
 def chance_of(needed: ArrayLike, n_max: int, top: ArrayLike, n: ArrayLike) -> Floats:
-    """P(at least `needed` of n_max votes | `top` of the first n), as a Bayesian predicts it.
+    """P(at least `needed` of n_max votes | `top` of the first n), by `bounds.predicted_count`.
 
-    p ~ Beta(½ + top, ½ + n − top), and the rest = n_max − n votes are binomial: those for the
-    candidate have the mean rest · p̂, p̂ = (½ + top)/(n + 1), and the variance
-    rest · p̂ (1 − p̂) (n + 1 + rest)/(n + 2). Normal approximation; exactly 0 where even all of
-    them are too few.
+    Normal approximation; exactly 0 where even all of the votes left are too few.
     """
     needed, top, n = (np.asarray(value, dtype=np.float64) for value in (needed, top, n))
     rest, p = n_max - n, (0.5 + top) / (n + 1)
@@ -195,11 +178,6 @@ def chance_of(needed: ArrayLike, n_max: int, top: ArrayLike, n: ArrayLike) -> Fl
     with np.errstate(divide="ignore", invalid="ignore"):  # no votes left, no spread
         chance = bounds.normal_cdf((rest * p - missing + 0.5) / spread)
     return np.where(missing > rest, 0.0, chance)
-
-
-def next_look(n: int, n_max: int) -> int:
-    """When to look again after n votes: CHUNK later at first, later after an eighth more."""
-    return min(n + max(1, n // (8 * CHUNK)) * CHUNK, n_max)
 
 
 def reach_radii(

@@ -410,7 +410,7 @@ def test_a_model_of_another_data_set_shows_its_images(tmp_path: Path) -> None:
 
 
 def test_the_first_view_shows_a_radius() -> None:
-    """Not the first sample, on which this model abstains, but the first that it is sure of."""
+    """Not the first sample, of which this model is unsure, but the first that it is sure of."""
     desk = Desk()
     first = desk.first_sample(desk.first_model)
     page = desk.page(desk.first_model)
@@ -421,8 +421,8 @@ def test_the_first_view_shows_a_radius() -> None:
         q = desk.question(asked)
         radii[sample] = desk._preview(q.model.in_use, q).radius
     desk.worker.close()
-    assert radii[first] > 0
-    assert first == 0 or radii[0] == 0
+    assert radii[first] > 0.1
+    assert first == 0 or radii[0] < 0.1 * radii[first]
 
 
 def test_images_that_the_model_cannot_read_are_refused_at_once(pair: Path, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """What a certificate method is: how it selects, what it samples, how the radius follows."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from varsmooth import bounds
@@ -16,7 +18,7 @@ from varsmooth.evidence import (
     SelectorEvidence,
     check_probability,
 )
-from varsmooth.sampling import Sampler, Stream
+from varsmooth.sampling import LUCKY, Sampler, Stream
 from varsmooth.smoothing import Selector
 
 Kind = Literal["sound", "conditional", "paper"]
@@ -170,27 +172,28 @@ class Method(ABC):
         return True
 
     def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Answer]:
-        """The deployed prediction; a majority vote at the level of the selector.
+        """The deployed prediction: the most likely class at the level of the selector.
 
-        The top count is tested against top + runner-up, two-sided: P(another class than g's) ≤ α.
+        For a pair of classes look only at the votes for A or c: if p_A ≤ p_c, each of them names A
+        with probability ≤ ½, and the e-process against that reaches 1/a with probability ≤ a,
+        however long one looks. A is the answer as soon as every E_c ≥ 1/a, that of the runner-up
+        being the smallest. With a = α/(C − 1), P(another class than g's) ≤ α: each of the C − 1
+        wrong classes has to pass the test against the right one. Votes that are unlikely to
+        decide it within n abstain at once.
         """
-        if ledger is not None:
-            fewest = bounds.fewest_votes_to_predict(ledger.alpha_class)
-            check(
-                n >= fewest,
-                f"at alpha={ledger.alpha:g} even {n} unanimous votes abstain; use n ≥ {fewest}",
-            )
         levels = sampler.chosen_levels()
         if ledger is None:
-            votes = sampler.majority_counts(levels, n)
-        else:
-            votes = sampler.counts(sampler.rows, levels, n, "predict")
+            counted = sampler.majority_counts(levels, n).tolist()
+            rows = zip(levels, counted, strict=True)
+            return [Answer(row.index(max(row)), level, row, sum(row)) for level, row in rows]
+        a = ledger.alpha_class
+        decided = partial(lead_is_decided, n=n, a=a)
+        voted = sampler.vote_until(dict(enumerate(levels)), n, decided)
         answers = []
-        for level, counts in zip(levels, votes.tolist(), strict=True):
-            top, runner_up = sorted([*counts, 0], reverse=True)[:2]
-            sure = ledger is None or bounds.majority_p_value(top, runner_up) <= ledger.alpha_class
-            prediction = counts.index(top) if sure else ABSTAIN
-            answers.append(Answer(prediction, level, counts, sum(counts)))
+        for votes in (voted[row] for row in sampler.rows):
+            check_votes_suffice(votes, n, 0.5, a)
+            answer = votes.candidate if leads(votes, a) else ABSTAIN
+            answers.append(Answer(answer, votes.sigma, votes.counts, votes.n))
         return answers
 
     def levels_at(self, sampler: Sampler, n: int, a: float) -> list[float]:
@@ -257,3 +260,37 @@ def with_share(ledger: Ledger, selection: LevelVotes, draws: Draws, n: int) -> L
     top, other, n0 = selection.top, selection.runner_up, selection.n
     pays = bounds.runner_up_pays(top, other, n0, n, ledger.alpha_class)
     return replace(ledger, runner_up=bool(pays))
+
+
+def leads(votes: LevelVotes, a: float) -> bool:
+    """Whether the class that leads is the most likely one, at an error a whenever one looks."""
+    between = votes.top + votes.runner_up
+    return bool(bounds.log_e_value(votes.top, between, 0.5) >= log_goal(votes, a))
+
+
+def lead_is_decided(votes: LevelVotes, n: int, a: float) -> bool:
+    """Whether a class leads, or even lucky votes up to n would not show it."""
+    top, other = (
+        bounds.predicted_count(k, votes.n, n, z)
+        for k, z in ((votes.top, LUCKY), (votes.runner_up, -LUCKY))
+    )
+    hopeless = bounds.log_e_value(top, top + other, 0.5) < log_goal(votes, a)
+    return leads(votes, a) or bool(hopeless)
+
+
+def check_votes_suffice(votes: LevelVotes, n: int, p0: float, a: float) -> None:
+    """Refuse n votes of which even unanimous ones do not show p > p0 at an error a.
+
+    That depends on the number of classes, which the first votes tell.
+    """
+    goal = log_goal(votes, a)
+    check(
+        bool(bounds.log_e_value(n, n, p0) >= goal),
+        f"even {n} unanimous votes of {len(votes.counts)} classes abstain at such a small alpha; "
+        f"use n ≥ {bounds.fewest_votes_to_decide(goal, p0)}",
+    )
+
+
+def log_goal(votes: LevelVotes, a: float) -> float:
+    """log E that a class has to reach, so that one of the C − 1 wrong ones does at an error a."""
+    return -math.log(a / max(len(votes.counts) - 1, 1))

@@ -1,22 +1,33 @@
 """A cascade of noise levels, chosen by the votes of f: Theorem C."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv
 
 from varsmooth import bounds
 from varsmooth.bounds import Floats
 from varsmooth.cascade import CascadeSelector, Stages
 from varsmooth.defaults import ABSTAIN
-from varsmooth.errors import check
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
-from varsmooth.methods.base import Answer, Bound, Draws, Method, Selection, with_share
+from varsmooth.methods.base import (
+    Answer,
+    Bound,
+    Draws,
+    Method,
+    Selection,
+    check_votes_suffice,
+    lead_is_decided,
+    leads,
+    log_goal,
+    with_share,
+)
 from varsmooth.noise import CHUNK
-from varsmooth.sampling import Sampler, Stream
+from varsmooth.sampling import LUCKY, Sampler, Stream
 from varsmooth.smoothing import Selector
 
 Integers = NDArray[np.int64]
@@ -107,39 +118,34 @@ class Cascade(Method):
         return float(best.max())
 
     def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Answer]:
-        """Stage by stage, each with n votes and α' = α/(2L+1): answer, pass on, or abstain.
+        """Stage by stage, each with up to n votes and a = α/(L + 1): answer, pass on, or abstain.
 
-        The top class is the answer if CP⁻ reaches τ_j, or at an argmax stage if it leads the
-        runner-up significantly. Otherwise the next stage votes: freely if
-        CP⁺ of no class reaches τ_j, for one class alone if CP⁺ of that class does. If CP⁺ of
-        several does, the cascade abstains.
-        Inside R, let stage k answer A: no other class reaches its threshold before. Another class
-        is answered up to stage k only if a CP⁻ or the test of the lead errs, and k, unless it is
-        the last, leaves A out only if its CP⁺ errs. If k leaves A open alone, later stages answer A
-        or nothing.
+        The class that leads is the answer if the lower confidence sequence of its votes reaches
+        τ_j, or at an argmax stage if it leads significantly (`Method.predict`). Otherwise the next
+        stage votes: freely if the upper confidence sequence of no class reaches τ_j, for one class
+        alone if that of one class does. If several do, the cascade abstains. A stage that is
+        decided, or is unlikely to be, stops voting.
+        Inside R, let stage k answer A: no other class reaches its threshold before, or leads at k.
+        Another class is answered at a stage j ≤ k only if one of the C − 1 lower bounds errs, each
+        at a/(C − 1), and k, unless it is the last, leaves A out only if the upper bound of A errs:
+        k + 1 errors, each ≤ a. If k leaves A open alone, later stages answer A or nothing.
         """
         stages = _stages(sampler.g.selector)
-        a = None if ledger is None else ledger.alpha_class / (2 * len(stages) + 1)
-        if a is not None:
-            reached = bounds.clopper_pearson_lower(n, n, a) >= max(stages.thresholds)
-            check(
-                bool(reached) and n >= bounds.fewest_votes_to_predict(a),
-                f"even {n} unanimous votes do not reach the threshold {max(stages.thresholds):g} "
-                "of this cascade at such a small alpha; raise n",
-            )
+        a = None if ledger is None else ledger.alpha_class / (len(stages) + 1)
         answers: dict[int, Answer] = {}
         waiting = list(sampler.rows)
         open_classes: dict[int, set[int]] = {i: set() for i in waiting}
-        for j, (level, tau) in enumerate(zip(stages.levels, stages.thresholds, strict=True), 1):
-            argmax = stages.is_argmax(j - 1)
-            at = dict.fromkeys(waiting, (level, 0))
-            votes = sampler.votes(at, n, purpose="predict") if waiting else {}
-            for i, stage in votes.items():
-                answer = _argmax_answer(stage, a) if argmax else _stage_answer(stage, tau, a)
-                prediction, possible = answer
+        samples = dict.fromkeys(waiting, 0)
+        for j, level in enumerate(stages.levels):
+            for i, votes in _stage_votes(sampler, stages, j, waiting, n, a).items():
+                if a is not None:
+                    check_votes_suffice(votes, n, max(stages.thresholds), a)
+                prediction, possible = _stage_answer(stages, j, votes, a)
                 open_classes[i] |= possible
+                samples[i] += votes.n
                 one = len(open_classes[i]) < 2
-                answers[i] = Answer(prediction if one else ABSTAIN, level, stage.counts, j * n)
+                answer = prediction if one else ABSTAIN
+                answers[i] = Answer(answer, level, votes.counts, samples[i])
                 if prediction != ABSTAIN or not one:
                     waiting.remove(i)
         return [answers[i] for i in sampler.rows]
@@ -176,25 +182,60 @@ def stage_radii(evidence: Evidence) -> list[float]:
     return [*radii, float(bounds.class_radius(last.top, last.n, last.sigma, a, tau, anytime))]
 
 
-def _stage_answer(votes: LevelVotes, tau: float, a: float | None) -> tuple[int, set[int]]:
-    """The class that a stage answers or ABSTAIN, and the classes that may reach its threshold."""
-    count = max(votes.counts)
-    top = votes.counts.index(count)
+def _stage_votes(
+    sampler: Sampler, stages: Stages, j: int, rows: Sequence[int], n: int, a: float | None
+) -> dict[int, LevelVotes]:
+    """The deployed votes of some rows at stage j: all n without a guarantee, else until decided."""
+
+    def decided(votes: LevelVotes) -> bool:
+        if a is None:
+            return False
+        if stages.is_argmax(j):
+            return lead_is_decided(votes, n, a)
+        return _threshold_is_decided(votes, n, stages.thresholds[j], a)
+
+    return sampler.vote_until(dict.fromkeys(rows, stages.levels[j]), n, decided)
+
+
+def _threshold_is_decided(votes: LevelVotes, n: int, tau: float, a: float) -> bool:
+    """Whether a class reaches the threshold, none does, or more votes would hardly tell.
+
+    They would not if the class that leads does not reach it though lucky, and if those that do
+    not fall below it though unlucky are several, or are all that is left open by now.
+    """
+    possible = _possible(votes.counts, votes.n, tau, a)
+    if _reaches(votes, tau, a) or not possible:
+        return True
+    lucky = bounds.predicted_count(votes.top, votes.n, n, LUCKY)
+    if bounds.log_e_value(lucky, n, tau) >= log_goal(votes, a):
+        return False
+    stays = _possible(bounds.predicted_count(votes.counts, votes.n, n, -LUCKY), n, tau, a)
+    return len(stays) > 1 or stays == possible
+
+
+def _reaches(votes: LevelVotes, tau: float, a: float) -> bool:
+    return bool(bounds.log_e_value(votes.top, votes.n, tau) >= log_goal(votes, a))
+
+
+def _possible(counts: ArrayLike, n: int, tau: float, a: float) -> set[int]:
+    """The classes whose upper confidence sequence reaches the threshold."""
+    below = bounds.log_e_value(n - np.asarray(counts), n, 1 - tau) >= -math.log(a)
+    return set(np.flatnonzero(~below).tolist())
+
+
+def _stage_answer(
+    stages: Stages, j: int, votes: LevelVotes, a: float | None
+) -> tuple[int, set[int]]:
+    """The class that stage j answers or ABSTAIN, and the classes that it leaves open."""
+    tau, answer = stages.thresholds[j], (votes.candidate, {votes.candidate})
     if a is None:
-        return (top, {top}) if count >= tau * votes.n else (ABSTAIN, set())
-    if bounds.clopper_pearson_lower(count, votes.n, a) >= tau:
-        return top, {top}
-    upper = bounds.clopper_pearson_upper(np.array(votes.counts), votes.n, a)
-    return ABSTAIN, set(np.flatnonzero(upper >= tau).tolist())
-
-
-def _argmax_answer(votes: LevelVotes, a: float | None) -> tuple[int, set[int]]:
-    """The most likely class, or ABSTAIN without a significant lead."""
-    top, runner_up = sorted([*votes.counts, 0], reverse=True)[:2]
-    if a is not None and bounds.majority_p_value(top, runner_up) > a:
-        return ABSTAIN, set()
-    winner = votes.counts.index(top)
-    return winner, {winner}
+        enough = stages.is_argmax(j) or votes.top >= tau * votes.n
+        return answer if enough else (ABSTAIN, set())
+    if stages.is_argmax(j):
+        return answer if leads(votes, a) else (ABSTAIN, set())
+    return (
+        answer if _reaches(votes, tau, a) else (ABSTAIN, _possible(votes.counts, votes.n, tau, a))
+    )
 
 
 def _with_share(ledger: Ledger, plan: "Plan", stages: Stages, draws: Draws, n: int) -> Ledger:
