@@ -244,9 +244,10 @@ def predict(
     batch_size: int | None = None,
     progress: bool = False,
 ) -> Predictions:
-    """The class that most of n noisy votes name, or ABSTAIN without a significant majority.
+    """The most likely class of g, or ABSTAIN where n votes do not show which it is.
 
-    With probability ≥ 1 − α the answer is g's most likely class or ABSTAIN. With a `MedianSelector`
+    With probability ≥ 1 − α the answer is g's most likely class or ABSTAIN. Votes stop as soon as
+    the answer is decided (`methods.base.Method.predict`). With a `MedianSelector`
     the votes get α − alpha_select; alpha_select is for the deployed median, so that inside a
     `sound` radius a wrong class is answered with probability ≤ α per query, if alpha_select is at
     least that of the certificate (`Certificate.covers` checks it). With a `CascadeSelector` the
@@ -255,7 +256,7 @@ def predict(
     Args:
         g: The smoothed classifier.
         x: Images (B,C,H,W) in [0,1].
-        n: Votes, at each stage of a cascade.
+        n: The most votes, at each stage of a cascade.
         alpha: Probability of a wrong answer; None is the plain rule on the frequencies of the
             votes, without a guarantee. A majority vote then never abstains, and ends as soon as
             its answer is that of all n votes, but for a probability of 10⁻⁶: `counts` are the
