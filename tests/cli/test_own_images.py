@@ -1,5 +1,7 @@
 """A newcomer's path: photographs of many sizes and a network of one's own, by the printed words."""
 
+import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -13,10 +15,15 @@ from varsmooth.evaluation.records import Run
 from varsmooth.models.descriptions import describe
 
 NETS = """
+import torch
 from torch import nn
 
 def tiny():
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 2))
+
+def seeded():
+    torch.manual_seed(0)
+    return tiny()
 """
 TRAIN = "train classifier --network own_nets:tiny --sigma 0.1 --epochs 1 --n 10 --out runs/mine"
 QUICK = " --n 60 --n0 20"
@@ -71,6 +78,53 @@ def test_every_verb_can_be_typed_as_the_one_before_says(
     capsys.readouterr()
     assert run(f"{certify.replace('runs/', '')}2{QUICK}") == 1
     assert "which is not here; name its images with --data" in capsys.readouterr().err
+
+
+def test_a_run_knows_its_image_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names and pixels stand in the rows: a changed file is noticed though none is read twice."""
+    (here / "photos" / "dark" / "notes.txt").write_text("not an image")
+    bright, dark = (here / "photos" / name / "0.png" for name in ("bright", "dark"))
+    for value, path in ((150, bright), (60, dark)):  # files of equal length
+        Image.fromarray(np.full((8, 8, 3), value, np.uint8)).save(path, compress_level=0)
+    own = "certify --model own_nets:seeded --sigma 0.1 --data photos --resize 16 --center-crop 8"
+    assert run(f"{own}{QUICK} --subset ::5 --out runs/own") == 0
+    assert "1 files or folders beside the images are not read: dark/notes.txt" in (
+        capsys.readouterr().err
+    )
+    record = Run.open("runs/own")
+    assert record.header["config"]["center_crop"] == 8
+    rows = record.rows()
+    assert [row["file"] for row in rows] == [
+        *("bright/0.png", "bright/5.png", "dark/0.png", "dark/5.png")
+    ]
+    assert len({row["pixels"] for row in rows}) == 4
+    verify = "verify runs/own --model own_nets:seeded"
+    assert run(f"{verify} --replay all") == 0
+    assert bright.stat().st_size == dark.stat().st_size
+    saved = bright.read_bytes()
+    bright.write_bytes(dark.read_bytes())
+    capsys.readouterr()
+    assert run(verify) == 1
+    assert "image 0: bright/0.png is another image now" in capsys.readouterr().err
+    bright.write_bytes(saved + b"0")
+    assert run(f"{own}{QUICK} --subset ::5 --out runs/own") == 1
+    assert "--data holds other images or labels" in capsys.readouterr().err
+
+
+def test_a_run_of_an_older_varsmooth_on_image_files_is_verified_by_its_pixels(here: Path) -> None:
+    own = "certify --model own_nets:seeded --sigma 0.1 --data photos --resize 8 --subset ::5"
+    assert run(f"{own}{QUICK} --out runs/own") == 0
+    header = json.loads(Path("runs/own/run.json").read_text())
+    images = load_dataset("photos", resize=8)[::5]
+    digest = hashlib.sha256(images.images.tobytes())
+    digest.update(images.known_labels.tobytes() + images.ids.tobytes())
+    header["dataset"]["digest"] = digest.hexdigest()
+    Path("runs/own/run.json").write_text(json.dumps(header))
+    assert run("verify runs/own --model own_nets:seeded") == 0
+    assert run(f"{own}{QUICK} --out runs/own") == 0
+    header["dataset"]["digest"] = digest.hexdigest()[::-1]
+    Path("runs/own/run.json").write_text(json.dumps(header))
+    assert run("verify runs/own --model own_nets:seeded") == 1
 
 
 def test_photographs_are_scaled_as_the_training_images_were(

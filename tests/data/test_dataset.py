@@ -15,7 +15,7 @@ def make(n: int = 10, **changes: Any) -> ImageDataset:
     fields: dict[str, Any] = {
         "name": "toy",
         "split": "test",
-        "images": rng.integers(0, 256, (n, 4, 5, 3), dtype=np.uint8),
+        "pixels": rng.integers(0, 256, (n, 4, 5, 3), dtype=np.uint8),
         "labels": np.arange(n) % 3,
         "ids": np.arange(100, 100 + n),
         "class_names": ("a", "b", "c"),
@@ -80,7 +80,7 @@ def test_a_batch_is_float_contiguous_and_its_own_memory() -> None:
 
 def test_every_byte_is_divided_by_255_and_stays_in_range() -> None:
     ramp = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
-    data = make(1, images=ramp, labels=None, ids=np.zeros(1, np.int64), files=())
+    data = make(1, pixels=ramp, labels=None, ids=np.zeros(1, np.int64), files=())
     values = data.batch([0]).images.flatten()
     assert torch.equal(values, torch.arange(256, dtype=torch.float32) / 255)
     assert values.min() == 0
@@ -109,8 +109,8 @@ def test_read_only_and_mapped_images_are_served_without_a_warning() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"images": np.zeros((10, 4, 5, 3), np.float32)}, "uint8"),
-        ({"images": np.zeros((10, 4, 5), np.uint8)}, "uint8 images of shape"),
+        ({"pixels": np.zeros((10, 4, 5, 3), np.float32)}, "uint8"),
+        ({"pixels": np.zeros((10, 4, 5), np.uint8)}, "uint8 images of shape"),
         ({"labels": np.zeros(9, np.int64)}, "10 images but labels"),
         ({"labels": np.full(10, 3)}, "classes from 0 to 2"),
         ({"labels": np.full(10, -1)}, "from -1"),
@@ -129,4 +129,4 @@ def test_an_empty_or_doubled_choice_is_refused() -> None:
     with pytest.raises(VarsmoothError, match="share their noise"):
         make()[[1, 1]]
     with pytest.raises(VarsmoothError, match="slice"):
-        make()[3]  # type: ignore[index]
+        make()[np.array(3)]

@@ -74,6 +74,37 @@ def test_train_val_and_test_archives_are_splits_too(tmp_path: Path) -> None:
         load_dataset(tmp_path)
 
 
+def test_classes_are_numbered_over_all_splits(tmp_path: Path) -> None:
+    for name in ("train/a", "train/b", "train/c", "validation/a", "test/b", "test/c"):
+        for i in range(2):
+            picture(tmp_path / name / f"{i}.png")
+    test, val = load_dataset(tmp_path), load_dataset(tmp_path, "val")
+    assert test.class_names == val.class_names == ("a", "b", "c")
+    assert (test.known_labels.tolist(), val.known_labels.tolist()) == ([1, 1, 2, 2], [0, 0])
+    assert (test[2:].files, val.split) == (("c/0.png", "c/1.png"), "val")
+    picture(tmp_path / "val" / "a" / "0.png")
+    with pytest.raises(VarsmoothError, match="both val and validation"):
+        load_dataset(tmp_path, "val")
+
+
+def test_archives_have_the_classes_of_all_splits(tmp_path: Path) -> None:
+    for split, labels in (("train", [0, 1, 2]), ("test", [1, 0])):
+        images = np.zeros((len(labels), 4, 4), np.uint8)
+        np.savez(tmp_path / split, images=images, labels=np.array(labels))
+    assert load_dataset(tmp_path).class_names == ("0", "1", "2")
+
+
+def test_files_that_are_not_read_are_named(tmp_path: Path) -> None:
+    picture(tmp_path / "cat" / "1.png")
+    picture(tmp_path / "cat" / "deeper" / "2.png")
+    (tmp_path / "cat" / "3.gif").write_bytes(b"GIF89a")
+    (tmp_path / "README.txt").write_text("about")
+    (tmp_path / "cat" / ".DS_Store").write_bytes(b"")
+    data = load_dataset(tmp_path)
+    assert data.files == ("cat/1.png",)
+    assert data.skipped == ("README.txt", "cat/3.gif", "cat/deeper")
+
+
 def test_bare_images_and_a_single_image_are_unlabelled(tmp_path: Path) -> None:
     a = picture(tmp_path / "a.png")
     b = picture(tmp_path / "b.png")
@@ -156,7 +187,7 @@ def test_damaged_and_hostile_images_are_refused(
 ) -> None:
     (tmp_path / "x.png").write_bytes(content)
     with pytest.raises(VarsmoothError, match=rf"x\.png.*{sentence}"):
-        load_dataset(tmp_path)
+        load_dataset(tmp_path).batch([0])
 
 
 def deep_png(colour: int, channels: int) -> bytes:
@@ -197,7 +228,8 @@ def test_more_pixels_than_fit_are_refused_before_they_are_read(
     monkeypatch.setenv("VARSMOOTH_MAX_BYTES", "431")
     for path in (tmp_path, tmp_path / "a.npz"):
         with pytest.raises(VarsmoothError, match="above the limit of 431; raise it with"):
-            load_dataset(path)
+            _ = load_dataset(path).images
+    assert load_dataset(tmp_path).batch([0, 2]).images.shape == (2, 3, 6, 8)
     monkeypatch.setenv("VARSMOOTH_MAX_BYTES", "many")
     with pytest.raises(VarsmoothError, match="must be an integer"):
         load_dataset(tmp_path)

@@ -98,8 +98,9 @@ class Desk:
         named = Source(data=self.data if name == self.first_model else None)
         source, shape = named.filled(model.about.samples), model.about.image_shape
         split = "test" if named.data is not None else unseen_split(source)
-        side = shape[1] if shape is not None and shape[1] == shape[2] else source.resize
-        images = few_of_each(load_source(replace(source, resize=side), split))
+        if shape is not None and shape[1] == shape[2] and source.center_crop is None:
+            source = replace(source, resize=shape[1])
+        images = few_of_each(load_source(source, split))
         return fitted(images, model.at(model.about.default_sigma), model.about.class_names, shape)
 
     def _first_sample(self, name: str) -> int:
@@ -131,7 +132,7 @@ class Desk:
             about=about,
             knobs=knobs_for(about),
             first=vars(Knobs.recommended(about)),
-            thumbnails=[pages.picture(image, THUMBNAIL) for image in samples.images],
+            thumbnails=[pages.picture(image, THUMBNAIL) for image in samples.pixels],
             samples=samples,
         )
 

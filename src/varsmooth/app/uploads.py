@@ -7,7 +7,8 @@ import io
 import numpy as np
 
 from varsmooth.data import ImageDataset
-from varsmooth.data.folders import read_image, resized
+from varsmooth.data.files import preprocess, read_image
+from varsmooth.data.source import Preprocessing
 from varsmooth.errors import check, wrap_errors
 
 FORMATS = ("PNG", "JPEG")
@@ -29,14 +30,15 @@ def open_upload(content: bytes, name: str, shape: tuple[int, int, int]) -> tuple
     if channels == 1:
         weights = np.array([0.299, 0.587, 0.114])
         pixels = (pixels @ weights).round().astype(np.uint8)[..., None]
+    scaled = preprocess(np.ascontiguousarray(pixels), Preprocessing(side))
     ids = np.zeros(1, np.int64)
-    picture = ImageDataset("upload", "test", pixels[None], None, ids, (), (name,))
+    picture = ImageDataset("upload", "test", scaled[None], None, ids, (), (name,))
     said = f"{name}, {width} × {height} pixels"
     if (height, width) == (side, side):
         return picture, f"{said}, unchanged."
     cut = "" if height == width else "cropped to its central square and "
     return (
-        resized(picture, side),
+        picture,
         f"{said}: {cut}scaled to {side} × {side}, the size this model was trained on. "
         "Radii refer to the scaled image.",
     )

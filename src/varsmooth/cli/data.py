@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from varsmooth.cli.feedback import say
+from varsmooth.data.source import Interpolation
 from varsmooth.types import Count
 
 
@@ -47,7 +48,14 @@ def list_(*, root: Path | None = None) -> None:
 
 
 def info(
-    data: str, /, *, split: str = "test", root: Path | None = None, resize: Count | None = None
+    data: str,
+    /,
+    *,
+    split: str = "test",
+    root: Path | None = None,
+    resize: Count | None = None,
+    center_crop: Count | None = None,
+    interpolation: Interpolation | None = None,
 ) -> None:
     """Describe a data set: images, classes, ids; CIFAR-10 is verified too.
 
@@ -63,9 +71,10 @@ def info(
 
     from varsmooth.data import data_root, load_dataset
     from varsmooth.data.cifar10 import CITATION, find_cifar10, verify_cifar10
+    from varsmooth.data.dataset import skipped_text
 
-    chosen = load_dataset(data, split, root, resize)
-    height, width, channels = chosen.images.shape[1:]
+    chosen = load_dataset(data, split, root, resize, center_crop, interpolation)
+    channels, height, width = chosen.shape
     say(f"name      {chosen.name}, split {chosen.split}")
     say(f"images    {len(chosen)} of {width}×{height} pixels, channels: {channels}")
     say(f"ids       {chosen.ids.min()} to {chosen.ids.max()}")
@@ -75,6 +84,8 @@ def info(
         counts = np.bincount(chosen.labels, minlength=len(chosen.class_names))
         each = (f"{name} {n}" for name, n in zip(chosen.class_names, counts, strict=True))
         say(f"classes   {', '.join(each)}")
+    if chosen.skipped:
+        say(f"skipped   {skipped_text(chosen.skipped)}")
     if data in ("cifar10", "cifar10-sample"):
         say(f"citation  {CITATION}")
     if data == "cifar10" and (folder := find_cifar10(data_root(root))) is not None:

@@ -255,7 +255,8 @@ def _announce(
     images = f"{data.words(data.split)} {data.subset or ''}".rstrip()
     images += f" and {len(others)} more" if others else ""
     precision = None if model.precision == "float32" else model.precision
-    settings = {"resize": data.resize, "σ": _level(model), "precision": precision, **settings}
+    scaling = {"resize": data.resize, "center crop": data.center_crop}
+    settings = {**scaling, "σ": _level(model), "precision": precision, **settings}
     announce(f"{verb} {images} with {model.model}", device, **settings, out=out)
 
 

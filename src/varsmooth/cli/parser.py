@@ -24,7 +24,10 @@ Verb = Callable[..., None]
 COMMON = {
     "root": "the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)",
     "resize": "crop each image to its central square and scale it to this many pixels per side; "
-    "radii are then those of the scaled image",
+    "with --center-crop, scale its shorter side; radii are then those of the scaled image",
+    "center_crop": "then keep the central pixels, so many per side: --resize 256 --center-crop 224 "
+    "is usual for ImageNet",
+    "interpolation": "how --resize computes pixels (default: lanczos)",
     "trust": "import paths of your own networks that the model may load: package.module:Class,...",
     "device": "where to compute",
     "batch_size": "noisy images per forward pass; never changes the result",

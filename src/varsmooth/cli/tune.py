@@ -52,9 +52,10 @@ class HeldOut(Source):
         from varsmooth.data.catalog import left_to_certify
 
         about = describe(model)
-        given = {"trust": self.trust, "data": self.data, "root": self.root, "resize": self.resize}
+        images = {"data": self.data, "root": self.root, **self.preprocessing._asdict()}
         left = left_to_certify(self.filled(about.source), about.tuned)
-        return command(f"certify --model {model}", **given, **left, **settings)
+        named = {"trust": self.trust, **images}
+        return command(f"certify --model {model}", **named, **left, **settings)
 
     def tuned(self, model: str) -> Tuned:
         """The images to choose settings on."""

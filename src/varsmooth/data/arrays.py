@@ -1,5 +1,7 @@
 """The user's own arrays: `.npz` with `images` and `labels`, or `.npy` with a sibling of labels."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 
 from varsmooth._util.untrusted import check_limit
 from varsmooth.data.dataset import ImageDataset, split_off
-from varsmooth.errors import VarsmoothError, check
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 
 
 def load_arrays(path: Path, split: str) -> ImageDataset:
@@ -35,12 +37,33 @@ def load_arrays(path: Path, split: str) -> ImageDataset:
     everything = ImageDataset(
         name=path.stem,
         split="test",
-        images=_channels_last(path, images),
+        pixels=_channels_last(path, images),
         labels=None if labels is None else labels.astype(np.int64),
         ids=np.arange(len(images), dtype=np.int64),
         class_names=tuple(str(i) for i in range(classes)),
     )
     return split_off(everything, split)
+
+
+def with_classes(data: ImageDataset, parts: Iterable[Path]) -> ImageDataset:
+    """The same images with as many classes as the labels of all these archives have together."""
+    if data.labels is None:
+        return data
+    highest = [labels.max() for path in parts if (labels := _labels_of(path)) is not None]
+    count = 1 + max(map(int, highest))
+    return replace(data, class_names=tuple(str(i) for i in range(count)))
+
+
+def _labels_of(path: Path) -> NDArray[Any] | None:
+    """The labels alone of an archive that holds any."""
+    with (
+        wrap_errors(Exception, lambda error: f"{path} cannot be read as plain arrays: {error}"),
+        np.load(path, allow_pickle=False) as archive,
+    ):
+        labels = archive["labels"] if "labels" in archive.files else None
+    if labels is not None:
+        _check_labels(path, labels)
+    return labels
 
 
 def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:

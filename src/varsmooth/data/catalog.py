@@ -1,18 +1,20 @@
 """From a name or a path to a data set."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from platformdirs import user_data_path
 
 from varsmooth._util.typed import read
 from varsmooth.data.arrays import load_arrays
 from varsmooth.data.cifar10 import found_cifar10, load_cifar10, load_sample
 from varsmooth.data.dataset import ImageDataset
-from varsmooth.data.folders import SUFFIXES, load_folder, load_image, resized, splits_in
-from varsmooth.data.source import NAMES, Source, Tuned, path_of
+from varsmooth.data.files import preprocess
+from varsmooth.data.folders import SUFFIXES, load_folder, load_image, splits_in
+from varsmooth.data.source import NAMES, Interpolation, Source, Tuned, path_of
 from varsmooth.errors import check
-from varsmooth.types import Count
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -26,8 +28,12 @@ def load_dataset(
     split: str = "test",
     root: str | Path | None = None,
     resize: int | None = None,
+    center_crop: int | None = None,
+    interpolation: Interpolation | None = None,
 ) -> ImageDataset:
     """A data set by name, or the user's own by path.
+
+    Image files are decoded when a batch of them is read, so a folder may be larger than memory.
 
     Args:
         name_or_path: `cifar10`; `cifar10-sample`, embedded in the package; or a folder of class
@@ -39,6 +45,9 @@ def load_dataset(
         root: The data directory (default: $VARSMOOTH_DATA, else the platform's usual place).
         resize: Crop each image to its central square and scale it to this many pixels per side;
             photographs of different sizes need it.
+        center_crop: Instead scale the shorter side to `resize` and keep the central pixels, so
+            many a side: resize=256, center_crop=224 is usual for ImageNet.
+        interpolation: lanczos (default), bicubic or bilinear.
 
     Examples:
         >>> sample = load_dataset("cifar10-sample")
@@ -46,28 +55,31 @@ def load_dataset(
         ((1000, 32, 32, 3), 'cat', [0, 5])
     """
     name_or_path = read("name_or_path", str | Path, name_or_path)
-    resize = read("resize", Count | None, resize)
+    scaling = {"resize": resize, "center_crop": center_crop, "interpolation": interpolation}
+    preprocessing = Source(**scaling).preprocessing  # type: ignore[arg-type]
     if name_or_path == "cifar10":
-        images = load_cifar10(data_root(root), split)
+        data = load_cifar10(data_root(root), split)
     elif name_or_path == "cifar10-sample":
-        images = load_sample(split)
+        data = load_sample(split)
     elif (path := path_of(name_or_path)).is_dir():
-        images = load_folder(path, split, resize)
+        data = load_folder(path, split, preprocessing)
     elif (suffix := path.suffix.lower()) in (".npz", ".npy"):
-        images = load_arrays(path, split)
+        data = load_arrays(path, split)
     else:
         known = ", ".join(sorted(SUFFIXES))
         check(
             suffix in SUFFIXES,
             f"{path} is not of a known kind; use a folder of images, .npz, .npy or one of {known}",
         )
-        images = load_image(path, split)
-    return images if resize is None else resized(images, resize)
+        data = load_image(path, split, preprocessing)
+    if resize is None or not isinstance(data.pixels, np.ndarray):
+        return data
+    return replace(data, pixels=np.stack([preprocess(x, preprocessing) for x in data.pixels]))
 
 
 def load_source(source: Source, split: str) -> ImageDataset:
     """The images of a source, whose data must be named."""
-    return load_dataset(str(source.data), split, source.root, source.resize)
+    return load_dataset(str(source.data), split, source.root, *source.preprocessing)
 
 
 def tuned_on(source: Source, split: str, images: int) -> Tuned:

@@ -77,7 +77,7 @@ def load_cifar10(root: Path, split: str) -> ImageDataset:
     return ImageDataset(
         name="cifar10",
         split=split,
-        images=np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)),
+        pixels=np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)),
         labels=records[:, 0].astype(np.int64),
         class_names=CLASS_NAMES,
         ids=np.arange(first, first + len(records), dtype=np.int64),
@@ -106,7 +106,7 @@ def load_sample(split: str) -> ImageDataset:
     return ImageDataset(
         name="cifar10-sample",
         split=split,
-        images=np.ascontiguousarray(tiles).reshape(-1, 32, 32, 3),
+        pixels=np.ascontiguousarray(tiles).reshape(-1, 32, 32, 3),
         labels=np.array(about["labels"], np.int64),
         ids=np.array(about["ids"], np.int64),
         class_names=tuple(about["class_names"]),

@@ -1,19 +1,20 @@
-"""A data set: 8-bit images in memory, served in small batches as floats in [0,1]."""
+"""A data set: 8-bit images in memory or in files, served in small batches as floats in [0,1]."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from varsmooth.data.files import ImageFiles, Indices, pixel_digests
 from varsmooth.errors import VarsmoothError, check, wrap_errors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Indices = slice | Sequence[int] | NDArray[np.integer]
 SPLITS = {"train", "val", "test"}
 HELD_OUT = 5
 """One of this many images of each class is held out."""
@@ -31,11 +32,13 @@ class Batch(NamedTuple):
 class ImageDataset:
     """N images of one size with labels, ids that survive sub-setting, and class names.
 
-    `images` (N,H,W,C) stays uint8; only the images of one batch are ever floats, x = byte / 255.
+    `pixels` (N,H,W,C) are uint8, an array or files that are decoded batch by batch; only the
+    images of one batch are ever floats, x = byte / 255.
     `labels` (N,) is None for unlabelled images. It is never −1, which is ABSTAIN: an unlabelled
     image must not count as correct because the classifier abstained.
     `ids` (N,) name the images, and with them their noise: no two images share an id.
-    `files` holds the file each image came from, or nothing if they did not come one by one.
+    `files` holds the file each image came from, or nothing if they did not come one by one,
+    `skipped` what lay beside them and is not read as an image.
     `shuffled` data are in random order, so that any part of them has every class.
 
     Examples:
@@ -46,24 +49,32 @@ class ImageDataset:
         (2, [1, 3])
         >>> zoo.batch([3, 0]).images.shape
         torch.Size([2, 3, 8, 8])
+
+    It is a data set as torch has them: `zoo[2]` is (image (C,H,W), label), or the image alone if
+    it has no label, and `DataLoader(zoo, batch_size=32)` goes through all.
+
+        >>> image, label = zoo[3]
+        >>> image.shape, label
+        (torch.Size([3, 8, 8]), 1)
     """
 
     name: str
     split: str
-    images: NDArray[np.uint8]
+    pixels: NDArray[np.uint8] | ImageFiles
     labels: NDArray[np.int64] | None
     ids: NDArray[np.int64]
     class_names: tuple[str, ...]
     files: tuple[str, ...] = ()
     shuffled: bool = False
+    skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        n = len(self.images)
+        n = len(self.pixels)
         check(n > 0, f"{self.name} holds no image; choose at least one")
         check(
-            self.images.dtype == np.uint8 and self.images.ndim == 4,
+            self.pixels.dtype == np.uint8 and self.pixels.ndim == 4,
             f"{self.name} must hold uint8 images of shape (N, height, width, channels), "
-            f"not {self.images.dtype} {self.images.shape}",
+            f"not {self.pixels.dtype} {self.pixels.shape}",
         )
         check(
             self.ids.shape == (n,) and len(np.unique(self.ids)) == n,
@@ -84,9 +95,14 @@ class ImageDataset:
             )
 
     @property
+    def images(self) -> NDArray[np.uint8]:
+        """All pixels (N,H,W,C) as one array in memory; those of files are decoded anew."""
+        return np.asarray(self.pixels)
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """Of one image as a model sees it: (channels, height, width)."""
-        height, width, channels = self.images.shape[1:]
+        height, width, channels = self.pixels.shape[1:]
         return channels, height, width
 
     @property
@@ -107,14 +123,26 @@ class ImageDataset:
         )
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.pixels)
 
-    def __getitem__(self, indices: Indices) -> "ImageDataset":
-        """The chosen images as a data set; they keep their ids. Slices mean what Python says."""
+    @overload
+    def __getitem__(self, indices: int) -> "Tensor | tuple[Tensor, int]": ...
+    @overload
+    def __getitem__(self, indices: Indices) -> "ImageDataset": ...
+    def __getitem__(self, indices: int | Indices) -> "ImageDataset | Tensor | tuple[Tensor, int]":
+        """The chosen images as a data set; they keep their ids. Slices mean what Python says.
+
+        For one number, the image (C,H,W) and its label, as torch's DataLoader expects it.
+        """
+        if isinstance(indices, int | np.integer):
+            if not -len(self) <= indices < len(self):  # which ends a loop over all images
+                raise IndexError(f"{self.name} has {len(self):,} images, not one at {indices}")
+            image, labels, _ = self.batch([int(indices)])
+            return image[0] if labels is None else (image[0], int(labels[0]))
         self._check(indices)
         return replace(
             self,
-            images=self.images[indices],
+            pixels=self.pixels[indices],
             labels=None if self.labels is None else self.labels[indices],
             ids=self.ids[indices],
             files=tuple(np.array(self.files, dtype=object)[indices]) if self.files else (),
@@ -131,15 +159,44 @@ class ImageDataset:
         import torch  # listing and checking a data set need not wait for it
 
         self._check(indices)
-        pixels = torch.from_numpy(np.array(self.images[indices]))  # (B,H,W,C)
+        pixels = torch.from_numpy(np.array(self.pixels[indices]))  # (B,H,W,C)
         images = pixels.permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)  # (B,C,H,W)
         labels = None if self.labels is None else torch.from_numpy(np.array(self.labels[indices]))
         return Batch(images, labels, torch.from_numpy(np.array(self.ids[indices])))
 
     def batches(self, size: int) -> Iterator[Batch]:
         """All images in order, `size` at a time; the last batch may be smaller."""
-        for start in range(0, len(self), size):
-            yield self.batch(slice(start, start + size))
+        return self.blocks(slice(start, start + size) for start in range(0, len(self), size))
+
+    def blocks(self, places: Iterable[Indices]) -> Iterator[Batch]:
+        """`batch` of each; of image files, the next one is decoded while one is in use."""
+        if isinstance(self.pixels, np.ndarray):
+            yield from map(self.batch, places)
+            return
+        with ThreadPoolExecutor(1, "decode") as pool:
+            waiting = None
+            for indices in places:
+                ahead = pool.submit(self.batch, indices)
+                if waiting is not None:
+                    yield waiting.result()
+                waiting = ahead
+            if waiting is not None:
+                yield waiting.result()
+
+    def row_entries(self, batch: Batch) -> list[dict[str, Any]]:
+        """What the rows of a run say of the images of a batch beyond their ids.
+
+        Of image files their names and a digest of the pixels as they were decoded, because a run
+        does not read all of them at its start. Nothing of arrays, which it does read.
+        """
+        if isinstance(self.pixels, np.ndarray):
+            return [{} for _ in batch.ids]
+        pixels = batch.images.mul(255).round().byte().permute(0, 2, 3, 1).contiguous()
+        ids = batch.ids.tolist()
+        places = np.flatnonzero(np.isin(self.ids, ids)).tolist()
+        files = {int(self.ids[place]): self.files[place] for place in places}
+        rows = zip(ids, pixel_digests(pixels.numpy()), strict=True)
+        return [{"file": files[id], "pixels": digest} for id, digest in rows]
 
     def _check(self, indices: Indices) -> None:
         """Several images are chosen, and all of them are there."""
@@ -147,6 +204,12 @@ class ImageDataset:
         sentence = f"choose among the {len(self):,} images of {self.name} {how}"
         with wrap_errors(IndexError, sentence):
             check(self.ids[indices].ndim == 1, sentence)
+
+
+def skipped_text(skipped: Sequence[str]) -> str:
+    """What is said of files that are not read as images."""
+    shown = ", ".join(skipped[:5]) + (f" and {len(skipped) - 5} more" if len(skipped) > 5 else "")
+    return f"{len(skipped):,} files or folders beside the images are not read: {shown}"
 
 
 def split_off(data: ImageDataset, split: str) -> ImageDataset:

@@ -2,16 +2,30 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from varsmooth._util.typed import Typed
+from varsmooth._util.typed import OptionError, Typed
 from varsmooth.errors import check
 from varsmooth.types import Count
 
 NAMES = ("cifar10", "cifar10-sample")
 """Data sets that have a name; all others are paths."""
 
+Interpolation = Literal["lanczos", "bicubic", "bilinear"]
 S = TypeVar("S", bound="Source")
+
+
+class Preprocessing(NamedTuple):
+    """How an image of any size becomes one that a model takes; `data.files.preprocess` does it."""
+
+    resize: int | None = None
+    center_crop: int | None = None
+    interpolation: Interpolation | None = None  # None: lanczos
+
+    def shape_of(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) of an image afterwards."""
+        side = self.center_crop or self.resize
+        return (height, width) if side is None else (side, side)
 
 
 def path_of(data: str | Path) -> Path:
@@ -36,6 +50,19 @@ class Source(Typed):
     data: str | None = None
     root: Path | None = None
     resize: Count | None = None
+    center_crop: Count | None = None
+    interpolation: Interpolation | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.center_crop is not None and (self.resize is None or self.center_crop > self.resize):
+            raise OptionError("center_crop", "needs a `resize` that is at least as large")
+        if self.interpolation is not None and self.resize is None:
+            raise OptionError("interpolation", "belongs to `resize`; give both or neither")
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        return Preprocessing(self.resize, self.center_crop, self.interpolation)
 
     def filled(self: S, own: "Source") -> S:
         """With the model's own images where none are named; all are scaled as those were."""
@@ -46,7 +73,8 @@ class Source(Typed):
                 data is None or data in NAMES or Path(data).expanduser().exists(),
                 f"the model was trained on {data}, which is not here; name its images with data=…",
             )
-        return replace(self, data=data, root=root, resize=self.resize or own.resize)
+        scaling = self.preprocessing if self.resize else own.preprocessing
+        return replace(self, data=data, root=root, **scaling._asdict())
 
     def words(self, split: str) -> str:
         """Its images in a sentence; those of a model that is not fetched yet have no name."""
@@ -62,7 +90,7 @@ class Source(Typed):
     def entries(self) -> dict[str, Any]:
         """What the description of a model that is trained on these images says of them."""
         here = self.absolute()
-        return {"dataset": here.data, "root": here.root, "resize": here.resize}
+        return {"dataset": here.data, "root": here.root, **here.preprocessing._asdict()}
 
 
 SAMPLE = Source(data="cifar10-sample")

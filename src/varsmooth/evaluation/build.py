@@ -1,6 +1,7 @@
 """From options to a smoothed classifier, and to images whose labels mean what its outputs mean."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from varsmooth._util.typed import as_option
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import tuned_images
+from varsmooth.data.files import ImageFiles
 from varsmooth.data.fitting import fitted, renumbered
 from varsmooth.data.folders import splits_in
 from varsmooth.data.source import NAMES, SAMPLE, Source
@@ -27,6 +29,9 @@ from varsmooth.models.networks import build as build_network
 from varsmooth.models.options import SelectorKind
 from varsmooth.models.selection import resolve_selector
 from varsmooth.smoothing import SmoothedClassifier
+
+FILES = "files-"
+"""Begins a digest that covers the index of image files and not their pixels."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +150,25 @@ def _shared(images: ImageDataset, seen: ImageDataset | None) -> int:
     return 0 if seen is None else int(np.isin(images.ids, seen.ids).sum())
 
 
-def described(images: ImageDataset, options: DataOptions) -> dict[str, Any]:
-    """What a run records of its images; the digest tells changed pixels, labels and ids."""
+def described(
+    images: ImageDataset, options: DataOptions, recorded: str | None = None
+) -> dict[str, Any]:
+    """What a run records of its images; the digest tells other ids and labels, and other images.
+
+    Images in memory are compared by their pixels. Image files are compared by their names and
+    sizes, because they are not decoded at the start of a run: their pixels stand in its rows. A
+    digest `recorded` by an older varsmooth covers the pixels of files, too.
+    """
     digest = hashlib.sha256()
-    for array in (images.images, images.labels, images.ids):
+    pixels = images.pixels
+    lazily = isinstance(pixels, ImageFiles) and (recorded or FILES).startswith(FILES)
+    if isinstance(pixels, ImageFiles) and lazily:
+        index = json.dumps([images.files, pixels.sizes.tolist()]).encode()
+        digest.update(hashlib.sha256(index).digest())
+    else:
+        for start in range(0, len(pixels), 256):
+            digest.update(np.ascontiguousarray(pixels[start : start + 256]).tobytes())
+    for array in (images.labels, images.ids):
         digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
     return {
         "name": images.name,
@@ -156,5 +176,5 @@ def described(images: ImageDataset, options: DataOptions) -> dict[str, Any]:
         "subset": options.subset,
         "size": len(images),
         "class_names": list(images.class_names),
-        "digest": digest.hexdigest(),
+        "digest": FILES * lazily + digest.hexdigest(),
     }

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from varsmooth._util.files import LOCK, append_lines, check_unused, create_file, replace_file
 from varsmooth._util.typed import OptionError, as_option, fit
 from varsmooth._util.untrusted import check_limit, check_regular, limit_of, parse_json, read_object
+from varsmooth.data.source import Interpolation
 from varsmooth.errors import VarsmoothError, check, wrap_errors
 from varsmooth.types import (
     Class,
@@ -58,6 +59,8 @@ class _Config(TypedDict, total=False):
     data: str | None
     root: str | None
     resize: Count | None
+    center_crop: Count | None
+    interpolation: Interpolation | None
     alpha: Probability | None
     alpha_select: Probability
     batch_size: Count
@@ -96,6 +99,8 @@ class _Header(_Optional):
 
 
 class _Costs(TypedDict, total=False):
+    file: str
+    pixels: str
     seconds: Distance | None
     samples: NonNegative | None
     selector_samples: NonNegative | None

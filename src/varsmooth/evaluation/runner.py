@@ -112,13 +112,21 @@ class Job:
             "block": evaluation.block(options.batch_size),
             "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
             "environment": environment(device),
-            "dataset": described(images, data),
+            "dataset": described(images, data, _recorded_digest(options.out)),
             "class_names": list(built.class_names),
             **seen_before(images, data, built.about, self.model),
             **identity(built.g),
         }
         record = Run.create(options.out, header, self.shard.writer(rank))
         return Setup(evaluation.wrap_model(built.g), images, record, options.batch_size)
+
+
+def _recorded_digest(folder: Path) -> str | None:
+    """What the run in this folder, if there is one, recorded of its images."""
+    if not (folder / HEADER).exists():
+        return None
+    digest: str | None = Run.open(folder).header["dataset"].get("digest")
+    return digest
 
 
 def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options: RunOptions) -> Run:
@@ -145,11 +153,12 @@ def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options:
 def timed_rows(
     evaluation: Evaluation, setup: Setup, batch: Batch, device: torch.device
 ) -> list[Row]:
-    """The rows of one block, each with its share of the block's seconds."""
+    """The rows of one block, each with what is recorded of its image, and the block's seconds."""
+    images = dict(zip(batch.ids.tolist(), setup.images.row_entries(batch), strict=True))
     started = time.perf_counter()
     rows = evaluation.rows(setup, batch._replace(images=batch.images.to(device)))
     seconds = (time.perf_counter() - started) / max(len(rows), 1)
-    return [row | {"seconds": seconds} for row in rows]
+    return [row | images[row["id"]] | {"seconds": seconds} for row in rows]
 
 
 def labels_of(batch: Batch | ImageDataset) -> list[int | None]:

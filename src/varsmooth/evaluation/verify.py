@@ -92,6 +92,7 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
     rows = _complete(run, found, images)
     labels = None
     if images is not None:
+        _pixels(run, found, images)
         labels = dict(zip(images.ids.tolist(), labels_of(images), strict=True))
     classes = _classes(rows, built, images)
     with Progress(len(rows), "check rows", unit="rows") as progress:
@@ -143,8 +144,24 @@ def _images(run: Run, found: Verification, built: BuiltModel | None) -> ImageDat
     except (VarsmoothError, OSError) as error:
         found.unchecked.append(f"the images ({error})")
         return None
-    found.problems += other_settings(header, {**header, "dataset": described(images, data)})
+    there = header["dataset"].get("digest")
+    now = {**header, "dataset": described(images, data, there)}
+    found.problems += other_settings(header, now)
     return images
+
+
+def _pixels(run: Run, found: Verification, images: ImageDataset) -> None:
+    """The images as their rows saw them, where these recorded it: those that are files."""
+    recorded = {row["id"]: row["pixels"] for row in run.rows() if "pixels" in row}
+    if not recorded:
+        return
+    with Progress(len(images), "check images") as progress:
+        for batch in images.batches(32):
+            entries = images.row_entries(batch)
+            for image, entry in zip(batch.ids.tolist(), entries, strict=True):
+                if recorded.get(image, entry.get("pixels")) != entry.get("pixels"):
+                    found.problems.append(f"image {image}: {entry['file']} is another image now")
+            progress.add(len(entries))
 
 
 def _complete(run: Run, found: Verification, images: ImageDataset | None) -> list[Row]:

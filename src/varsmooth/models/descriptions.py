@@ -14,7 +14,7 @@ from varsmooth import __version__
 from varsmooth._util.files import replace_file
 from varsmooth._util.typed import OptionError, Typed, read
 from varsmooth._util.untrusted import check_limit, read_object
-from varsmooth.data.source import SAMPLE, Source, Tuned
+from varsmooth.data.source import SAMPLE, Interpolation, Preprocessing, Source, Tuned
 from varsmooth.errors import VarsmoothError, check, nearest, wrap_errors
 from varsmooth.models.names import PREFIX, fetch, missing_colon
 from varsmooth.models.options import KINDS, ModelOptions, TunedStages
@@ -50,7 +50,8 @@ class Description(Typed):
     """What a user needs to know about a model before using it.
 
     Attributes:
-        dataset, root, resize: Where the training images come from.
+        dataset, root: Where the training images come from.
+        resize, center_crop, interpolation: How they were scaled, see `Source`.
         sigma_a: The level that f was trained at, or σ_a', the upper end of its range, if
             `universal`.
         selector_sigma: σ_a of h, an input in its training.
@@ -79,12 +80,15 @@ class Description(Typed):
     format: int = FORMAT
     root: Path | None = None
     resize: int | None = None
+    center_crop: int | None = None
+    interpolation: Interpolation | None = None
     tuned: Tuned | None = None
 
     @property
     def source(self) -> Source:
         """The images of its training."""
-        return Source(data=self.dataset, root=self.root, resize=self.resize)
+        scaling = Preprocessing(self.resize, self.center_crop, self.interpolation)
+        return Source(data=self.dataset, root=self.root, **scaling._asdict())
 
     @property
     def samples(self) -> Source:

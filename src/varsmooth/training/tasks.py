@@ -265,6 +265,6 @@ def _network_options(config: AnyConfig, data: ImageDataset, **more: Any) -> dict
     if ":" in config.network:
         return dict(config.network_options)
     parameters = inspect.signature(maker_of(config.network)).parameters
-    implied = {"classes": len(data.class_names), "channels": data.images.shape[3], **more}
+    implied = {"classes": len(data.class_names), "channels": data.shape[0], **more}
     fitting = {name: value for name, value in implied.items() if name in parameters}
     return {**fitting, **config.network_options}

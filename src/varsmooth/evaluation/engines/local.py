@@ -32,7 +32,6 @@ def _compute_rank(job: Job, engine: Engine) -> None:
 def _results(
     job: Job, setup: Setup, device: torch.device, todo: Sequence[slice], progress: Progress
 ) -> Iterator[Result]:
-    for block in todo:
-        batch = setup.images.batch(block)
+    for block, batch in zip(todo, setup.images.blocks(todo), strict=True):
         waiting = partial(progress.wait, len(batch.ids))
         yield block, timed_rows(job.evaluation, replace(setup, undecided=waiting), batch, device)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from varsmooth._util.progress import Progress
+from varsmooth.data.dataset import skipped_text
 from varsmooth.data.fitting import outputs_on
 from varsmooth.evaluation.engines.shards import blocks
 from varsmooth.evaluation.records import SEEN, Row, key_of
@@ -68,6 +69,8 @@ def _notes(setup: Setup) -> None:
     if names and outputs != len(names):
         note = f"the model has {outputs} outputs, {setup.images.name} has {len(names)} classes"
         print(f"note: {note}; a vote for any other output counts as wrong", file=sys.stderr)
+    if setup.images.skipped:
+        print(f"note: {skipped_text(setup.images.skipped)}", file=sys.stderr)
 
 
 @contextmanager

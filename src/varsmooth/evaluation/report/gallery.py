@@ -65,8 +65,8 @@ def gallery(subject: Outcomes, runs: Sequence[Outcomes]) -> Gallery:
     thumbnails = {}
     try:
         images = images_of(subject.header)
-        shown = zip(images.ids.tolist(), images.images, strict=True)
-        thumbnails = {id: picture(pixels, SIDE) for id, pixels in shown if id in every}
+        shown = ((place, id) for place, id in enumerate(images.ids.tolist()) if id in every)
+        thumbnails = {id: picture(images.pixels[place], SIDE) for place, id in shown}
     except VarsmoothError as error:
         said.append(f"The images themselves cannot be shown: {error}.")
     names = subject.header["dataset"]["class_names"]
@@ -77,5 +77,6 @@ def gallery(subject: Outcomes, runs: Sequence[Outcomes]) -> Gallery:
 def images_of(header: dict[str, Any]) -> ImageDataset:
     """The images of a run, from where it found them."""
     config, dataset = header["config"], header["dataset"]
-    name, root, resize = (config.get(key) for key in ("data", "root", "resize"))
-    return load_dataset(name or dataset["name"], dataset["split"], root, resize)
+    options = ("root", "resize", "center_crop", "interpolation")
+    scaling = {key: config.get(key) for key in options}
+    return load_dataset(config.get("data") or dataset["name"], dataset["split"], **scaling)
