@@ -1,6 +1,7 @@
 """Files that survive: whole or not there at all, on the disk when said to be, one writer each."""
 
 import errno
+import itertools
 import json
 import os
 import secrets
@@ -158,11 +159,13 @@ def _check_free(path: Path, file: IO[bytes], free: bool) -> None:
 
 def _lock_file(path: Path) -> tuple[IO[bytes], bool]:
     """The open lock file, and whether this process now holds it."""
-    while True:
+    for left in itertools.count(20, -1):
         try:
             make_folder(path.parent)
             file = path.open("a+b")
         except FileNotFoundError:  # a writer that was refused removed the empty folder just now
+            if left == 0:  # or nothing can be made there
+                raise
             continue
         if not _locked(file):
             return file, False
@@ -170,6 +173,7 @@ def _lock_file(path: Path) -> tuple[IO[bytes], bool]:
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file, True
         file.close()  # its last holder deleted it just now
+    raise AssertionError("the loop has no end")
 
 
 def _locked(file: IO[bytes], wait: bool = False) -> bool:
