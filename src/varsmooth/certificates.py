@@ -17,7 +17,7 @@ from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
 from varsmooth.methods import METHODS
 from varsmooth.results import Results
 from varsmooth.rounding import rounded
-from varsmooth.types import Class, Distance, NonNegative, Positive
+from varsmooth.types import Class, Distance, Id, NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Certificate:
     ledger: Ledger = field(repr=False)
     votes: tuple[LevelVotes, ...] = field(repr=False)
     selector: SelectorEvidence | None = field(repr=False)  # may hold 1001 samples
-    id: int
+    id: Id
     seed: int
-    settings: dict[str, Any] = field(repr=False)
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
     stages: Stages | None = field(default=None, repr=False)
     samples: NonNegative = 0
 

@@ -27,7 +27,7 @@ Pair = tuple[Positive, Positive] | None
     [
         (int, "3", 3),
         (float, "1e-3", 1e-3),  # which YAML takes for text
-        (float, 2, 2),
+        (float, 2, 2.0),
         (bool, "false", False),
         (bool, True, True),
         (str, "null", "null"),
@@ -152,7 +152,7 @@ def test_json_becomes_what_its_type_says() -> None:
         ({"parts": [{"sigma": True}]}, "parts[0].sigma has a wrong value"),
         ({"parts": [{"sigma": "0.5"}]}, "parts[0].sigma has a wrong value"),
         ({"parts": [{"sigma": float("nan")}]}, "parts[0].sigma has a wrong value"),
-        ({"parts": [{"sigma": 1, "counts": [1, -1]}]}, "parts[0].counts has a wrong value"),
+        ({"parts": [{"sigma": 1, "counts": [1, -1]}]}, "parts[0].counts[1] has a wrong value"),
         ({"parts": [{"sigma": 1, "counts": [1, 1.5]}]}, "parts[0].counts[1] has a wrong value"),
         ({"parts": [{"counts": []}]}, "parts[0].sigma is missing"),
         ({"best": {"sigma": 1, "other": 2}}, "best.other is unknown"),

@@ -149,8 +149,10 @@ def test_a_row_that_two_processes_computed_counts_once(tmp_path: Path) -> None:
 
 
 def test_rows_of_an_attack_have_a_budget_in_their_key(tmp_path: Path) -> None:
-    run = Run.create(tmp_path, HEAD)
-    run.append([row(1) | {"eps": 0.5}, row(1) | {"eps": 0.1}])
+    run = Run.create(tmp_path, HEAD | {"verb": "attack"})
+    counts = {"counts": [1, 2], "clean_counts": [0, 3], "clean_prediction": 1}
+    attacked = {"id": 1, "label": 1, "prediction": 1, "sigma": 0.2, "sigma_clean": 0.2, **counts}
+    run.append([attacked | {"eps": eps, "norm": 0.1} for eps in (0.5, 0.1)])
     assert run.done() == {(1, 0.1), (1, 0.5)}
     assert [r["eps"] for r in run.rows()] == [0.1, 0.5]
 
@@ -158,7 +160,7 @@ def test_rows_of_an_attack_have_a_budget_in_their_key(tmp_path: Path) -> None:
 def _append_many(folder: str, offset: int) -> None:
     run = Run.open(folder)
     for number in range(40):
-        run.append([row(offset + number) | {"padding": "x" * 5000}])
+        run.append([row(offset + number) | {"guarantee": "x" * 5000}])
 
 
 def test_two_writers_of_one_file_do_not_mix_their_lines(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def as_if_fixed(row: dict[str, Any]) -> None:
         (true_label, "label"),
         (nothing_left, "ledger is missing"),
         (halves, "votes[0].counts[0] has a wrong value"),
-        (negative, "votes[0].counts has a wrong value"),
+        (negative, "votes[0].counts[1] has a wrong value"),
         (another_class, "classes, not 10"),
         (twice, "occurs 2 times"),
         (no_such_class, "votes[0].candidate has a wrong value"),

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from varsmooth._util.typed import OptionError, fit
+from varsmooth._util.typed import Extra, OptionError, parse
 from varsmooth.errors import check, wrap_errors
 
 LIMITS = {
@@ -64,8 +64,10 @@ def parse_json(text: bytes) -> Any:
     raise ValueError("it is nested too deeply")
 
 
-def read_object(path: Path, hint: Any, number: int, what: str) -> Any:
-    """What a JSON file of format `number` holds, which may be a stranger's; else one sentence."""
+def read_object(
+    path: Path, hint: Any, number: int, what: str, extra: Extra = "forbid"
+) -> tuple[dict[str, Any], Any]:
+    """What an untrusted JSON file of format `number` holds, as values and as its type says."""
     check_regular(path, "TEXT")
     content = path.read_bytes()
     with wrap_errors(ValueError, lambda e: f"{path} is not readable as JSON ({e}); copy it again"):
@@ -78,4 +80,4 @@ def read_object(path: Path, hint: Any, number: int, what: str) -> Any:
         f"{path} has format {values['format']!r}, this varsmooth reads {number}; update varsmooth",
     )
     with wrap_errors(OptionError, lambda error: f"{odd}: {error}; copy it again"):
-        return fit(hint, values)
+        return values, parse(hint, content, extra)

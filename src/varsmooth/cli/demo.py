@@ -19,7 +19,7 @@ from varsmooth.types import Count
 if TYPE_CHECKING:
     from varsmooth.evaluation.report import Outcomes
 
-ATTACKED = options.AttackOptions(eps=0.5, steps=10, samples=8, n=200)
+EPS = 0.5
 
 
 def demo(
@@ -66,8 +66,9 @@ def demo(
         certify_dataset(smoothed, data, settings, options.RunOptions(out / name, title))
         for name, title, smoothed, settings in _ways(base, about, out / "votes")
     ]
+    attack = options.AttackOptions(eps=EPS, steps=10, samples=8, n=200)
     few, run = replace(data, subset=f":{min(images, 6)}"), options.RunOptions(out / "attack")
-    attacked = attack_dataset(base, few, ATTACKED, run)
+    attacked = attack_dataset(base, few, attack, run)
     runs = open_runs([run.folder for run in [*certified, attacked, predicted]])
     page = write_report(runs, out / "report")
     other = "--lam 0.5" if about.cascades else "--sigma 0.5"
@@ -112,7 +113,7 @@ def _lines(run: "Outcomes") -> list[tuple[str, ...]]:
     right, n = str(run.correct.sum()), str(len(run))
     if run.verb == "attack":
         before = ("before the attack", "", n, str(run.clean_correct.sum()), "", "", "")
-        return [before, (f"attacked, ℓ2 budget {ATTACKED.eps:g}", "", n, right, "", "", "")]
+        return [before, (f"attacked, ℓ2 budget {EPS:g}", "", n, right, "", "", "")]
     votes = f"{run.samples.mean():.0f}"
     if run.verb == "predict":
         return [(run.name, "", n, right, "", "", votes)]

@@ -6,7 +6,7 @@ import sys
 from typing import TextIO, TypeVar
 
 from varsmooth._util.typed import as_option
-from varsmooth.data.source import SAMPLE, Source
+from varsmooth.data.source import Source, sample
 from varsmooth.errors import printable
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import callers_own, check_code, is_code
@@ -29,7 +29,7 @@ def check_here(model: str | None, images: S, trained: bool = False) -> S:
 
     if model is not None and is_code(model):
         check_code(model)
-        images = images.filled(SAMPLE)
+        images = images.filled(sample())
     elif model is not None and not callers_own(model):
         about = describe(model)
         images = images.filled(about.source if trained else about.samples)

@@ -93,11 +93,13 @@ class Source(Typed):
         return {"dataset": here.data, "root": here.root, **here.preprocessing._asdict()}
 
 
-SAMPLE = Source(data="cifar10-sample")
+def sample() -> Source:
+    """The embedded images of CIFAR-10."""
+    return Source(data="cifar10-sample")
 
 
 @dataclass(frozen=True)
-class Tuned(Typed):
+class Tuned:
     """The images that a model's settings were chosen on.
 
     Attributes:

@@ -16,7 +16,7 @@ from varsmooth.data.catalog import tuned_images
 from varsmooth.data.files import ImageFiles
 from varsmooth.data.fitting import fitted, renumbered
 from varsmooth.data.folders import splits_in
-from varsmooth.data.source import NAMES, SAMPLE, Source
+from varsmooth.data.source import NAMES, Source, sample
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.options import DataOptions, ModelOptions, recorded
 from varsmooth.evaluation.records import SEEN
@@ -46,7 +46,7 @@ class BuiltModel:
     @property
     def own(self) -> Source:
         """The images to take where none are named."""
-        return SAMPLE if self.about is None else self.about.samples
+        return sample() if self.about is None else self.about.samples
 
 
 def build(options: ModelOptions, device: torch.device | str = "cpu") -> BuiltModel:

@@ -25,7 +25,7 @@ from varsmooth.types import (
 
 SLICE = Rule(
     "START:STOP or START:STOP:STEP",
-    lambda text: re.fullmatch(r"(-?\d+)?:(-?\d+)?(:(-?[1-9]\d*)?)?", text) is not None,
+    holds=lambda text: re.fullmatch(r"(-?\d+)?:(-?\d+)?(:(-?[1-9]\d*)?)?", text) is not None,
 )
 
 
@@ -34,7 +34,7 @@ def _is_shard(text: str) -> bool:
     return parts is not None and 1 <= int(parts[1]) <= int(parts[2])
 
 
-SHARD = Rule("I/N with 1 ≤ I ≤ N, as in 3/32", _is_shard)
+SHARD = Rule("I/N with 1 ≤ I ≤ N, as in 3/32", holds=_is_shard)
 
 Options = TypeVar("Options", bound=Typed)
 

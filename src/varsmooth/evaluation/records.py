@@ -11,15 +11,16 @@ sorted(pathlib.Path(folder).glob("rows-*.jsonl")))`.
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 from varsmooth._util.files import LOCK, append_lines, check_unused, create_file, replace_file
-from varsmooth._util.typed import OptionError, as_option, fit
+from varsmooth._util.typed import OptionError, as_option, fit, parse
 from varsmooth._util.untrusted import check_limit, check_regular, limit_of, parse_json, read_object
 from varsmooth.data.source import Interpolation
+from varsmooth.defaults import ALPHA_SELECT, BATCH_SIZE
 from varsmooth.errors import VarsmoothError, check, wrap_errors
 from varsmooth.types import (
     Class,
@@ -54,39 +55,38 @@ Row = dict[str, Any]
 Key = int | tuple[int, float]
 
 
-class _Config(TypedDict, total=False):
-    model: str | None
-    data: str | None
-    root: str | None
-    resize: Count | None
-    center_crop: Count | None
-    interpolation: Interpolation | None
-    alpha: Probability | None
-    alpha_select: Probability
-    batch_size: Count
-    imported: str
+@dataclass(frozen=True)
+class _Config:
+    model: str | None = None
+    data: str | None = None
+    root: str | None = None
+    resize: Count | None = None
+    center_crop: Count | None = None
+    interpolation: Interpolation | None = None
+    alpha: Probability | None = None
+    alpha_select: Probability = ALPHA_SELECT
+    batch_size: Count = BATCH_SIZE
+    imported: str = ""
 
 
-class _Dataset(TypedDict):
+@dataclass(frozen=True)
+class _Dataset:
     name: str
     split: str
     size: NonNegative
     class_names: list[str]
 
 
-class _Selector(TypedDict, total=False):
-    selector: str
-    sigma: Positive | None
-    n: NonNegative
-    inner: "_Selector"
+@dataclass(frozen=True)
+class _Selector:
+    selector: str = ""
+    sigma: Positive | None = None
+    n: NonNegative = 0
+    inner: "_Selector | None" = None
 
 
-class _Optional(TypedDict, total=False):
-    class_names: list[str]
-    block: Count
-
-
-class _Header(_Optional):
+@dataclass(frozen=True)
+class _Header:
     """What every reader of a run relies on. The options of each verb have checks of their own."""
 
     verb: Literal["certify", "predict", "attack"]
@@ -96,44 +96,57 @@ class _Header(_Optional):
     fingerprints: dict[str, str]
     dataset: _Dataset
     selector: _Selector
+    class_names: list[str] = field(default_factory=list)
 
 
-class _Costs(TypedDict, total=False):
-    file: str
-    pixels: str
-    seconds: Distance | None
-    samples: NonNegative | None
-    selector_samples: NonNegative | None
-
-
-class _Answer(_Costs):
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
     id: Id
     label: NonNegative | None
     prediction: Class
     sigma: Positive | None
+    file: str = ""
+    pixels: str = ""
+    seconds: Distance | None = None
+    samples: NonNegative | None = None
+    selector_samples: NonNegative | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Predicted(_Answer):
     counts: list[NonNegative]
 
 
-class _Certified(_Answer):
-    """An imported run has no evidence, and may not know σ."""
-
-    radius: Distance
-    guarantee: str
-    evidence: dict[str, Any] | None
-
-
+@dataclass(frozen=True, kw_only=True)
 class _Attacked(_Predicted):
+    """A search inside certified balls has the last three."""
+
     eps: Distance
     norm: Distance
     clean_prediction: Class
     clean_counts: list[NonNegative]
     sigma_clean: Positive
+    radius: Distance | None = None
+    guarantee: str | None = None
+    violated: bool | None = None
 
 
-_ROWS = {"predict": _Predicted, "certify": _Certified, "attack": _Attacked}
+@cache
+def _row_type(verb: str) -> type[_Answer]:
+    """What a row of this verb must be."""
+    if verb != "certify":
+        return _Predicted if verb == "predict" else _Attacked
+    from varsmooth.certificates import Certificate  # a header is read without torch
+
+    @dataclass(frozen=True, kw_only=True)
+    class _Certified(_Answer):
+        """An imported run has no evidence, and may not know σ."""
+
+        radius: Distance
+        guarantee: str
+        evidence: Certificate | None
+
+    return _Certified
 
 
 def read_certificate(values: dict[str, Any]) -> "Certificate":
@@ -141,12 +154,16 @@ def read_certificate(values: dict[str, Any]) -> "Certificate":
 
     From what this returns a radius can be derived.
     """
-    from varsmooth.certificates import Certificate  # a header is read without torch
+    from varsmooth.certificates import Certificate
 
     certificate: Certificate = fit(Certificate, values)
+    _check_complete(certificate)
+    return certificate
+
+
+def _check_complete(certificate: "Certificate") -> None:
     if not certificate.complete:
         raise OptionError(problem="is not the evidence that its method needs")
-    return certificate
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
@@ -203,7 +220,7 @@ class Run:
         with wrap_errors(
             (FileNotFoundError, NotADirectoryError), f"{missing}; name a folder written by --out"
         ):
-            header = read_object(Path(folder) / HEADER, _Header, FORMAT, "run")
+            header, _ = read_object(Path(folder) / HEADER, _Header, FORMAT, "run", extra="ignore")
         if header["config"].pop("runner_up", None) is False:
             header["config"]["bound"] = "cohen"  # before certificates chose the form themselves
         return cls(Path(folder), header, writer)
@@ -260,9 +277,10 @@ class Run:
             f"{where} is damaged: its checksum is wrong; {again}",
         )
         try:
-            row: Row = fit(_ROWS[self.header["verb"]], parse_json(text))
+            row: Row = parse_json(text)
+            answer: Any = parse(_row_type(self.header["verb"]), text)
             if row.get("evidence") is not None:
-                self.certificate(row)
+                _check_complete(answer.evidence)
         except OptionError as error:
             raise VarsmoothError(f"{where} is not a row of this run: {error}; {again}") from None
         except ValueError:

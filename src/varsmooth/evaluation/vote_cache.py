@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from varsmooth._util.files import append_lines, make_folder
 from varsmooth._util.fingerprints import earlier_fingerprint, fingerprint
-from varsmooth._util.typed import fit
-from varsmooth._util.untrusted import parse_json
+from varsmooth._util.typed import parse
 from varsmooth.cascade import describe_gate
 from varsmooth.errors import check
 from varsmooth.noise import NoiseStream
@@ -63,7 +62,7 @@ class VoteStore:
         for path in sorted(self.folder.glob("votes-*.jsonl")):
             for line in path.read_bytes().splitlines():
                 with suppress(ValueError):  # a torn line
-                    *values, counts = fit(_LINE, parse_json(line))
+                    *values, counts = parse(_LINE, line)
                     if sum(counts) == (key := VoteKey(*values)).n:
                         self.counts[key] = counts
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from varsmooth import __version__
 from varsmooth._util.files import replace_file
-from varsmooth._util.typed import OptionError, Typed, read
+from varsmooth._util.typed import OptionError, read
 from varsmooth._util.untrusted import check_limit, read_object
-from varsmooth.data.source import SAMPLE, Interpolation, Preprocessing, Source, Tuned
+from varsmooth.data.source import Interpolation, Preprocessing, Source, Tuned, sample
 from varsmooth.errors import VarsmoothError, check, nearest, wrap_errors
 from varsmooth.models.names import PREFIX, fetch, missing_colon
 from varsmooth.models.options import KINDS, ModelOptions, TunedStages
@@ -25,7 +25,7 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 @dataclass(frozen=True)
-class Part(Typed):
+class Part:
     """One network of a model: how to build it, where it comes from, how good it is.
 
     Attributes:
@@ -46,7 +46,7 @@ class Part(Typed):
 
 
 @dataclass(frozen=True)
-class Description(Typed):
+class Description:
     """What a user needs to know about a model before using it.
 
     Attributes:
@@ -93,7 +93,7 @@ class Description(Typed):
     @property
     def samples(self) -> Source:
         """Images like those of its training: of CIFAR-10 the embedded sample."""
-        return SAMPLE if self.dataset == "cifar10" else self.source
+        return sample() if self.dataset == "cifar10" else self.source
 
     @property
     def trained_sigma(self) -> float:
@@ -153,14 +153,15 @@ def _released() -> Path:
 def describe(name_or_path: str | Path) -> Description:
     """The description of a model, without reading its weights."""
     path = find(name_or_path) / CONFIG
-    about: Description = read_object(path, Description, FORMAT, "model")
+    _, about = read_object(path, Description, FORMAT, "model")
     impossible = f"{path} recommends impossible options"
     with wrap_errors(OptionError, lambda error: f"{impossible}: {error}; copy it again"):
         for name in KINDS.keys() & about.recommended.keys():
             ModelOptions(**{name: about.recommended[name]})
     count = len(about.class_names)
     check_limit("CLASSES", count, f"{path} names {count:,} classes")
-    return about
+    description: Description = about
+    return description
 
 
 def recommend(folder: str | Path, options: Mapping[str, Any]) -> Description:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from varsmooth._util.typed import OptionError, Typed
 from varsmooth.errors import check
-from varsmooth.types import Odd, Positive, Probability, Rule, Share
+from varsmooth.types import Odd, Positive, Probability, Rule, Share, UpTo1000
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -26,8 +26,6 @@ KINDS: dict[str, tuple[SelectorKind, ...]] = {
     "n_median": ("median",),
 }
 """The kinds of selector that each option belongs to."""
-
-UP_TO_1000 = Rule("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000)
 
 
 def read_stages(text: str) -> tuple[list[float], list[float]]:
@@ -50,7 +48,7 @@ def _is_cascade(text: str) -> bool:
 
 CASCADE = Rule(
     "LEVEL:THRESHOLD,… as in 1.0:0.6,0.5,0.25 (levels falling, thresholds in [0.5, 1))",
-    _is_cascade,
+    holds=_is_cascade,
 )
 
 
@@ -93,7 +91,7 @@ class ModelOptions(Typed):
     sigma_a: Positive | None = None
     sigma_m: Positive | None = None
     clip: tuple[Positive, Positive] | None = None
-    levels: Annotated[int, UP_TO_1000] | list[Positive] | None = None
+    levels: UpTo1000 | list[Positive] | None = None
     n_median: Odd | None = None
     lattice: bool = False
     precision: Precision = "float32"
@@ -125,7 +123,7 @@ def stages_text(levels: Sequence[float], thresholds: Sequence[float], gate: floa
 
 
 @dataclass(frozen=True)
-class TunedStages(Typed):
+class TunedStages:
     """A cascade that `varsmooth tune` found: the stages to use from this λ on.
 
     Attributes:

@@ -173,7 +173,7 @@ def selector_text(about: Mapping[str, Any]) -> str:
     if kind != "median":
         return f"by {about.get('name', f'{kind} selector')}"
     parts = [
-        selector_text(about.get("inner", {})),
+        selector_text(about.get("inner") or {}),
         f"median at σ_m = {_text(about.get('sigma_m'))}",
     ]
     if about.get("clip"):
