@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from varsmooth.data import load_dataset as load_dataset
     from varsmooth.defaults import ABSTAIN as ABSTAIN
     from varsmooth.errors import VarsmoothError as VarsmoothError
+    from varsmooth.evaluation.labelled import LabelledCertificates as LabelledCertificates
+    from varsmooth.evaluation.labelled import load_run as load_run
+    from varsmooth.evaluation.labelled import save_run as save_run
     from varsmooth.models.loading import load as load
     from varsmooth.selectors import FixedSelector as FixedSelector
     from varsmooth.selectors import LearnedSelector as LearnedSelector
@@ -45,6 +48,7 @@ _ROOMS = {
     "SmoothedClassifier": "smoothing",
     "VarsmoothError": "errors",
     "certify certify_as_paper certify_at certify_until predict": "api",
+    "LabelledCertificates load_run save_run": "evaluation.labelled",
     "load": "models.loading",
     "load_dataset": "data",
     "pgd": "attacks",

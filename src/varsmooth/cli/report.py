@@ -37,7 +37,7 @@ def make(
         runs: folders of runs
         out: the folder of the report (default: report/NAME, named after the runs); its files are
             replaced
-        radii: where tables show certified accuracy (default: round numbers)
+        radii: where headline and tables show certified accuracy (default: round numbers)
         envelope: "label=run1,run2,...": the best of a sweep at each radius as one curve, chosen
             with hindsight; a run may be a pattern; separate several envelopes by ;
         common: keep only the images that all certify runs share
@@ -69,7 +69,7 @@ def make(
     page = write_report(opened, folder, envelopes, radii)
     for caution in cautions(opened, envelopes):
         say(f"note: {caution}", sys.stderr)
-    conclude([*verdict(opened), f"wrote {page}"], command(f"report export {runs[0]}"))
+    conclude([*verdict(opened, radii), f"wrote {page}"], command(f"report export {runs[0]}"))
 
 
 def export(

@@ -43,10 +43,10 @@ class Certifying(Evaluation):
         return g if cache is None else CachedSmoothedClassifier(g, cache)
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
-        found = self._certify(setup, batch)
+        certificates = self._certify(setup, batch)
         return [
-            self._row(setup.g.selector, label, certificate)
-            for label, certificate in zip(labels_of(batch), found, strict=True)
+            certificate_row(setup.g.selector, label, certificate, self.settings.n0)
+            for label, certificate in zip(labels_of(batch), certificates, strict=True)
         ]
 
     def _certify(self, setup: Setup, batch: Batch) -> Certificates:
@@ -77,19 +77,23 @@ class Certifying(Evaluation):
                 found.update(f"r ≥ {r:g}" for r in radii if row["radius"] >= r)
         return found
 
-    def _row(self, selector: Selector, label: int | None, certificate: Certificate) -> Row:
-        evidence = certificate.to_dict()
-        del evidence["settings"]  # these are in the run's header
-        return {
-            "id": certificate.id,
-            "label": label,
-            "prediction": certificate.prediction,
-            "radius": certificate.radius,
-            "guarantee": certificate.guarantee,
-            "sigma": certificate.sigma,
-            "samples": certificate.samples,
-            "selector_samples": METHODS[certificate.method].selector_draws(
-                selector, certificate.evidence, self.settings.n0
-            ),
-            "evidence": evidence,
-        }
+
+def certificate_row(
+    selector: Selector, label: int | None, certificate: Certificate, n0: int
+) -> Row:
+    """The row of a run that stores this certificate, without `seconds`."""
+    evidence = certificate.to_dict()
+    del evidence["settings"]  # these are in the run's header
+    return {
+        "id": certificate.id,
+        "label": label,
+        "prediction": certificate.prediction,
+        "radius": certificate.radius,
+        "guarantee": certificate.guarantee,
+        "sigma": certificate.sigma,
+        "samples": certificate.samples,
+        "selector_samples": METHODS[certificate.method].selector_draws(
+            selector, certificate.evidence, n0
+        ),
+        "evidence": evidence,
+    }

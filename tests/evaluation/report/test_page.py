@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -107,7 +108,14 @@ def test_the_verdict_names_the_best_single_sigma(runs: list[Path], tmp_path: Pat
         )[1]
     )
     assert "cannot say what choosing σ gains" in verdict(opened[:1])[1]
-    assert len(verdict(opened[1:2])) == 1  # a single σ alone has nothing to be compared with
+    alone = verdict(opened[1:2])  # a single σ has nothing to be compared with
+    assert len(alone) == 2
+    assert alone[1].startswith("Under any change of ‖δ‖₂ ≤ ")
+    stopped = replace(opened[1], header=opened[1].header | {"config": {"at": [0.3], "alpha": 0.1}})
+    headline, wrong = verdict([stopped])
+    assert headline == "small: 0.0 % at r = 0.3 of 10 images certified as their true class (sound)"
+    assert wrong.startswith("Under any change of ‖δ‖₂ ≤ 0.3 a wrong answer has probability at most")
+    assert "80.0 % at r = 0.05" in verdict(opened[1:2], [0.05])[0]
     assert verdict(opened[1:3])[1].startswith("Of the 2 runs given, large has the largest")
 
 

@@ -71,7 +71,7 @@ def write_report(
         "selector_text": selector_text,
         "json": partial(json.dumps, indent=1, ensure_ascii=False),
     }
-    subject, verdict = summary_text.subject_of(runs), summary_text.verdict(runs)
+    subject, verdict = summary_text.subject_of(runs), summary_text.verdict(runs, radii)
     page = environment.get_template(PAGE).render(
         verdict=verdict, header=subject.header, sections=sections, runs=runs
     )

@@ -138,6 +138,12 @@ class Outcomes:
         return about.get("sigma") if about.get("selector") == "fixed" else None
 
     @property
+    def decided_radii(self) -> tuple[float, ...]:
+        """The radii that a run with `at` decided, ascending; its votes stopped there."""
+        at = (self.header.get("config") or {}).get("at")
+        return () if at is None else tuple(float(r) for r in np.unique(at))
+
+    @property
     def images(self) -> int:
         """How many images have a row."""
         return len(np.unique(self.ids))

@@ -9,6 +9,7 @@ Intervals are about which images were drawn; the α of a certificate is about th
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy.stats import binom, binomtest, norm, t
 
 from varsmooth.bounds import Floats, clopper_pearson_lower, clopper_pearson_upper
 from varsmooth.defaults import ABSTAIN
+from varsmooth.rounding import percent, rounded
 
 LEVEL = 0.95  # the confidence of every interval in a report
 
@@ -176,6 +178,56 @@ def false_certificates(alpha: float, n: int, level: float = LEVEL) -> FalseCerti
         2
     """
     return FalseCertificates(alpha * n, int(binom.ppf(level, n, alpha)), (1 - alpha) ** n)
+
+
+@dataclass(frozen=True)
+class ErrorProbability:
+    """With what probability a deployed model answers wrongly when images are changed by ‖δ‖₂ ≤ r.
+
+    `value` is the share of the images that are not certified right beyond r: at most these can be
+    answered wrongly, whatever the attacker does. Let C be the event that a random image is
+    certified right. P(true radius > r) ≥ P(C) − α, for a radius is too large with probability ≤ α,
+    and a query inside it errs with probability ≤ α. With the two-sided Clopper–Pearson interval
+    [L, U] of P(C), P(wrong) ≤ 1 − L + 2α = `interval.high`; `interval.low` = 1 − U.
+    """
+
+    radius: float
+    certified: Share
+    alpha: float
+    guarantee: str
+
+    @classmethod
+    def of(
+        cls, reach: ArrayLike, radius: float, alpha: float, guarantee: str
+    ) -> "ErrorProbability":
+        """From the reach (n,) of images whose certificates and queries have this α."""
+        beyond = np.asarray(reach, dtype=np.float64) > max(radius, 0.0)
+        return cls(radius, Share.of(beyond), alpha, guarantee)
+
+    @property
+    def value(self) -> float:
+        return 1 - self.certified.value
+
+    def interval(self, level: float = LEVEL) -> Interval:
+        low, high = self.certified.interval(level)
+        return Interval(1 - high, min(1.0, 1 - low + 2 * self.alpha))
+
+    def __str__(self) -> str:
+        k, n = self.certified.n - self.certified.k, self.certified.n
+        low, high = self.interval()
+        between = f"{_percent(low, ROUND_FLOOR)}, {_percent(high, ROUND_CEILING)}"
+        attack = "no attack" if self.radius == 0 else f"any change of ‖δ‖₂ ≤ {self.radius:g}"
+        provided = ", if it does not move σ," if self.guarantee == "conditional" else ""
+        return (
+            f"Under {attack}{provided} a wrong answer has probability at most "
+            f"{percent(k, n, up=True)} % [{between}]: of {n} images {k} are not certified right "
+            f"beyond that; the 95 % interval covers which images were drawn, and α = "
+            f"{self.alpha:g} for each certificate and each query."
+        )
+
+
+def _percent(share: float, direction: str) -> str:
+    return rounded(100 * share, 1, direction)
 
 
 def sigma_groups(sigmas: Floats, most: int = 10) -> list[NDArray[np.int64]]:

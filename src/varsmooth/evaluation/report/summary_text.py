@@ -13,8 +13,12 @@ from varsmooth.evaluation.report.outcomes import (
     class_name,
     shared_images,
 )
-from varsmooth.evaluation.report.statistics import Share, false_certificates
-from varsmooth.evaluation.report.summaries import baseline_of, radius_difference
+from varsmooth.evaluation.report.statistics import (
+    ErrorProbability,
+    Share,
+    false_certificates,
+)
+from varsmooth.evaluation.report.summaries import baseline_of, radius_difference, round_radii
 from varsmooth.evaluation.report.tables import Cell
 from varsmooth.rounding import percent, rounded
 
@@ -50,29 +54,53 @@ def subject_of(runs: Sequence[Outcomes]) -> Outcomes:
     return min(runs, key=lambda run: (order.index(run.verb), run.fixed_sigma is not None))
 
 
-def verdict(runs: Sequence[Outcomes]) -> list[str]:
-    """The conclusion of a report: a headline, and what to compare it with."""
+def verdict(runs: Sequence[Outcomes], radii: Sequence[float] | None = None) -> list[str]:
+    """The conclusion of a report: a headline, what to compare it with, and what an attacker can do.
+
+    Args:
+        runs: The runs of the report.
+        radii: The radii that matter to the reader; by default those the run was asked to decide.
+    """
     subject = subject_of(runs)
     if subject.verb != "certify":
         return attacked([subject]) if subject.verb == "attack" else predicted([subject])
-    headline = (
-        f"{subject.name}: {_share(subject.correct)} of {len(subject)} images certified as their "
-        f"true class, average certified radius {rounded(subject.average_radius)} "
-        f"({subject.guarantee})"
-    )
+    matter = list(radii or subject.decided_radii)
+    lines = [_headline(subject, matter), *_comparison(runs, subject)]
+    if subject.alpha is None or subject.guarantee in (None, "heuristic"):
+        return lines
+    radius = next((r for r in matter if r > 0), None)
+    if radius is None:
+        radius = float(round_radii([subject])[:2][-1])
+    answer = ErrorProbability.of(subject.reach, radius, subject.alpha, str(subject.guarantee))
+    return [*lines, str(answer)]
+
+
+def _headline(subject: Outcomes, radii: Sequence[float]) -> str:
+    """Certified accuracy where it matters; a run that stopped there has no average radius."""
+    shares = [f"{_share(subject.reach >= r)} at r = {r:g}" for r in radii] or [
+        _share(subject.correct)
+    ]
+    count = len(subject)
+    words = f"{subject.name}: {', '.join(shares)} of {count} images certified as their true class"
+    if not subject.decided_radii:
+        words += f", average certified radius {rounded(subject.average_radius)}"
+    return f"{words} ({subject.guarantee})"
+
+
+def _comparison(runs: Sequence[Outcomes], subject: Outcomes) -> list[str]:
+    """What to compare the subject with."""
     certified = [run for run in runs if run.verb == "certify"]
     if subject.fixed_sigma is None:
-        return [headline, _against(subject, baseline_of(certified))]
+        return [_against(subject, baseline_of(certified))]
     if len(certified) == 1:
-        return [headline]
+        return []
     pairs = [shared_images(subject, run) for run in certified if run is not subject]
     if any(pair is None for pair in pairs):
-        return [headline, "The runs share no images, so their radii cannot be compared."]
+        return ["The runs share no images, so their radii cannot be compared."]
     if any(len(pair[0]) < max(map(len, certified)) for pair in pairs if pair):
-        return [headline, "The runs are not on the same images; compare with --common true."]
+        return ["The runs are not on the same images; compare with --common true."]
     best = max(certified, key=lambda run: run.average_radius)
     return [
-        headline,
         f"Of the {len(certified)} runs given, {best.name} has the largest average certified "
         f"radius: {rounded(best.average_radius)}, chosen with hindsight.",
     ]
@@ -175,7 +203,7 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
         f"{run.name} voted only until its listed radii were decided, so its average radius and the "
         "accuracy between those radii are lower bounds."
         for run in runs
-        if (run.header.get("config") or {}).get("at") is not None
+        if run.decided_radii
     ]
     said += _unequal([run for run in runs if run.verb == "certify"])
     said += [text for one in runs for other in runs if (text := _uncovered(one, other))]
@@ -248,12 +276,12 @@ def result(run: Run) -> list[str]:
         each = [_answer(run, row) for row in rows] if len(rows) <= SHOWN else []
         return [f"{counted}: unlabelled, {abstains}", *each]
     outcomes = Outcomes.of(run.header, rows)
-    if (at := run.header["config"].get("at")) is not None:
+    if at := outcomes.decided_radii:
         samples = outcomes.samples
         votes = f"mean {samples.mean():,.0f}, median {np.median(samples):,.0f}"
         curve = [
             f"certified accuracy at r = {r:g}: {Cell.share(Share.of(outcomes.reach >= r)).text} %"
-            for r in np.unique(at)
+            for r in at
         ]
         return [counted, *curve, f"votes per image: {votes}"]
     right = f"accuracy {_share(outcomes.correct)}"

@@ -1,0 +1,307 @@
+"""Certificates with their labels as a table, and as the folder of a run.
+
+So Python and the command line share results: `save_run` makes a run that `varsmooth verify`,
+`report` and the page read, `load_run` is the way back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from varsmooth.certificates import Certificate, Certificates
+from varsmooth.data import ImageDataset, load_dataset
+from varsmooth.data.source import NAMES
+from varsmooth.defaults import BATCH_SIZE
+from varsmooth.errors import VarsmoothError, check, wrap_errors
+from varsmooth.evaluation.build import described
+from varsmooth.evaluation.certify import certificate_row
+from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions
+from varsmooth.evaluation.records import HEADER, Row, Run
+from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.evaluation.report.statistics import ErrorProbability, Share
+from varsmooth.evaluation.runner import environment, identity
+from varsmooth.methods import METHODS
+from varsmooth.models.descriptions import CONFIG
+from varsmooth.smoothing import SmoothedClassifier
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    from matplotlib.axes import Axes
+
+Labels = Sequence[int | None]
+
+
+class AccuracyAt(NamedTuple):
+    """Certified accuracy at a radius, with its 95 % interval over images."""
+
+    radius: float
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class LabelledCertificates:
+    """The certificates of a batch or a run, and what the images really are.
+
+    Args:
+        certificates: What `certify` returned.
+        labels: One for each image, None where unknown.
+        name: As legends and reports call it.
+    """
+
+    certificates: Certificates
+    labels: Labels
+    name: str = "certificates"
+
+    def __post_init__(self) -> None:
+        labels = [None if label is None else int(label) for label in self.labels]
+        check(
+            len(labels) == len(self.certificates),
+            f"there are {len(self.certificates)} certificates but {len(labels)} labels",
+        )
+        object.__setattr__(self, "labels", tuple(labels))
+
+    def rows(self) -> list[Row]:
+        """One mapping for each image, without the evidence."""
+        names = ("id", "prediction", "radius", "sigma", "guarantee", "samples")
+        return [
+            {
+                **{name: getattr(one, name) for name in names},
+                "label": label,
+                "correct": None if label is None else one.prediction == label,
+                "alpha": one.ledger.alpha,
+            }
+            for one, label in zip(self.certificates, self.labels, strict=True)
+        ]
+
+    def certified_accuracy(self, radii: Sequence[float]) -> list[AccuracyAt]:
+        """The share of images certified as their label at each radius, with its interval."""
+        shares = [(float(r), Share.of(self._outcomes.reach >= r)) for r in radii]
+        return [AccuracyAt(r, share.value, *share.interval()) for r, share in shares]
+
+    def error_probability(self, radius: float) -> ErrorProbability:
+        """With what probability the model answers wrongly under ‖δ‖₂ ≤ radius; `print` it."""
+        outcomes = self._outcomes
+        alpha, guarantee = outcomes.alpha, outcomes.guarantee
+        if alpha is None or guarantee is None or guarantee == "heuristic":
+            raise VarsmoothError("a heuristic radius proves nothing about wrong answers")
+        return ErrorProbability.of(outcomes.reach, radius, alpha, guarantee)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A table with one line for each image; pandas must be installed."""
+        with wrap_errors(ImportError, "to_pandas needs pandas; install it: pip install pandas"):
+            import pandas
+        return pandas.DataFrame(self.rows())
+
+    def to_polars(self) -> "polars.DataFrame":
+        """A table with one line for each image; polars must be installed."""
+        with wrap_errors(ImportError, "to_polars needs polars; install it: pip install polars"):
+            import polars
+        return polars.DataFrame(self.rows(), infer_schema_length=None)
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Certified accuracy against radius on matplotlib axes, new ones by default."""
+        with wrap_errors(ImportError, "plot needs matplotlib; install it: pip install matplotlib"):
+            import matplotlib.pyplot
+        from varsmooth.evaluation.report.figures import plot_certified_accuracy
+
+        axes = matplotlib.pyplot.subplots()[1] if axes is None else axes
+        plot_certified_accuracy(axes, [self._outcomes])
+        axes.legend()
+        return axes
+
+    @cached_property
+    def _outcomes(self) -> Outcomes:
+        header = {"verb": "certify", "name": self.name, "config": {}, "selector": {}}
+        evidence = [{"evidence": {"ledger": asdict(one.ledger)}} for one in self.certificates]
+        rows = [row | more for row, more in zip(self.rows(), evidence, strict=True)]
+        return Outcomes.of(header, rows)
+
+
+def load_run(folder: str | Path) -> LabelledCertificates:
+    """The certificates of a run that `varsmooth certify` or `save_run` wrote."""
+    run = Run.open(folder)
+    verb, rows = run.header["verb"], run.rows()
+    check(verb == "certify", f"{folder} is a run of {verb}; only certificates can be loaded")
+    check(len(rows) > 0, f"{folder} has no rows yet; let it finish an image first")
+    check(
+        all(row["evidence"] is not None for row in rows),
+        f"{folder} was imported without evidence; read its rows with varsmooth report export",
+    )
+    certificates = Certificates(tuple(run.certificate(row) for row in rows))
+    return LabelledCertificates(certificates, [row["label"] for row in rows], run.header["name"])
+
+
+def save_run(
+    folder: str | Path,
+    certificates: Certificates,
+    g: SmoothedClassifier,
+    images: ImageDataset | None = None,
+    *,
+    labels: Labels | None = None,
+    model: str | Path | None = None,
+    data: DataOptions | None = None,
+) -> LabelledCertificates:
+    """Write the certificates of one call into a new folder, as `varsmooth certify` would.
+
+    `varsmooth verify` then derives every radius again from its evidence. It compares and replays
+    the model if `model` says where it is, and the images if they are a data set with a name, or
+    `data` says where they are.
+
+    Args:
+        folder: A new folder.
+        certificates: What `certify`, `certify_until` or `certify_as_paper` returned, or the
+            `certificates` of what `certify_at` returned.
+        g: The smoothed classifier that was certified.
+        images: The images, in the same order.
+        labels: Instead of `images`: one for each certificate.
+        model: A released name or the folder of g's model.
+        data: The options that name these very images on the command line.
+
+    Returns:
+        The same as `load_run(folder)`.
+    """
+    folder = Path(folder)
+    check(not (folder / HEADER).exists(), f"{folder} holds a run already; choose another folder")
+    check(len(certificates) > 0, "there are no certificates to save")
+    ids = [one.id for one in certificates]
+    if images is not None:
+        check(
+            images.ids.tolist() == ids,
+            "the certificates are not those of these images in this order; certify with "
+            "ids=batch.ids, and give the same images here",
+        )
+        labels = [None] * len(ids) if images.labels is None else images.labels.tolist()
+    labels = [None] * len(ids) if labels is None else labels
+    check(len(labels) == len(ids), f"there are {len(ids)} certificates but {len(labels)} labels")
+    settings = _call(certificates)
+    where = data or _named(images)
+    header = {
+        "verb": "certify",
+        "name": folder.resolve().name,
+        "config": _model_options(g, model) | where_entries(where) | settings,
+        "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
+        "environment": environment(g.device),
+        "dataset": _dataset(images, where, certificates),
+        "class_names": [] if images is None else list(images.class_names),
+        **identity(g),
+    }
+    run = Run.create(folder, header)
+    n0 = int(settings["n0"])
+    run.append(
+        certificate_row(g.selector, None if label is None else int(label), one, n0)
+        for one, label in zip(certificates, labels, strict=True)
+    )
+    return load_run(folder)
+
+
+def where_entries(data: DataOptions | None) -> dict[str, Any]:
+    """The images as the header of a run names them."""
+    if data is None:
+        return {"data": None, "root": None, "resize": None, "split": "test", "subset": None}
+    values = asdict(data.absolute())
+    return values | {"root": values["root"] and str(values["root"])}
+
+
+def _dataset(
+    images: ImageDataset | None, where: DataOptions | None, certificates: Certificates
+) -> dict[str, Any]:
+    if images is not None:
+        return described(images, where or DataOptions())
+    classes = len(certificates[0].votes[-1].counts) if certificates[0].votes else 0
+    names = [str(number) for number in range(classes)]
+    about = {"name": "images", "split": "test", "subset": None, "size": len(certificates)}
+    return about | {"class_names": names}
+
+
+def _named(images: ImageDataset | None) -> DataOptions | None:
+    """How the command line names images of a data set that has a name, if a slice of it is they."""
+    if images is None or images.name not in NAMES:
+        return None
+    whole = load_dataset(images.name, images.split)
+    order = np.argsort(whole.ids)
+    places = order[np.searchsorted(whole.ids[order], images.ids).clip(max=len(whole) - 1)]
+    if not np.array_equal(whole.ids[places], images.ids):
+        return None
+    start, stop = int(places[0]), int(places[-1]) + 1
+    step = int(places[1] - places[0]) if len(places) > 1 else 1
+    if step < 1 or not np.array_equal(places, np.arange(start, stop, step)):
+        return None
+    everything = (start, stop, step) == (0, len(whole), 1)
+    subset = None if everything else f"{start}:{stop}:{step}"
+    return DataOptions(data=images.name, split=images.split, subset=subset)
+
+
+def _call(certificates: Certificates) -> dict[str, Any]:
+    """The options of the call that made these certificates, as far as their evidence tells."""
+    first = certificates[0]
+    method, ledger = METHODS[first.method], first.ledger
+    alike = {(one.method, one.seed, replace(one.ledger, runner_up=False)) for one in certificates}
+    check(len(alike) == 1, "these certificates come from several calls; save each call's own")
+    votes = [level.n for one in certificates for level in one.votes]
+    values: dict[str, Any] = {"n_max" if ledger.anytime else "n": max(votes, default=1)}
+    if ledger.anytime:
+        values["at"] = 0.0
+    if ledger.alpha_select:
+        values["alpha_select"] = ledger.alpha_select
+    if first.selector is not None:
+        values["n_select"] = len(first.selector.samples)
+        values["distance"] = first.selector.distance
+    options = CertifyOptions(
+        alpha=ledger.alpha,
+        seed=first.seed,
+        n0=_selection_draws(certificates),
+        band=ledger.n_deploy > 0 or method.name != "median",
+        method=method.kinds[0],
+        **values,
+    )
+    return asdict(options) | {"batch_size": BATCH_SIZE, "device": "auto", "devices": 1}
+
+
+def _selection_draws(certificates: Certificates) -> int:
+    """n0: what all numbers of draws that are not votes are a fitting multiple of."""
+
+    def possible(one: Certificate) -> set[int]:
+        draws = one.samples - sum(level.n for level in one.votes)
+        if one.ledger.anytime:  # also votes after the look that proved the most
+            return {draws}
+        rounds = METHODS[one.method].selection_rounds(one.evidence)
+        return {draws // k for k in rounds if k and draws % k == 0}
+
+    sizes = [possible(one) for one in certificates]
+    if certificates[0].ledger.anytime:
+        return max(1, min(min(size) for size in sizes))
+    shared = set.intersection(*sizes)
+    check(bool(shared), "these certificates come from several calls; save each call's own")
+    return max(shared)
+
+
+def _model_options(g: SmoothedClassifier, model: str | Path | None) -> dict[str, Any]:
+    """The options that build g again from its model."""
+    about = g.selector.describe()
+    kind = about["selector"]
+    values: dict[str, Any] = {}
+    if kind == "fixed":
+        values = {"sigma": about["sigma"]}
+    elif kind == "cascade":
+        pairs = zip(about["levels"], about["thresholds"], strict=True)
+        gate = (about["gate"] or {}).get("confidence")
+        values = {"cascade": ",".join(f"{s!r}:{tau!r}" for s, tau in pairs)}
+        values |= {"gate": gate} if isinstance(gate, float) else {}
+    elif kind == "learned":
+        values = {"selector": kind, "lam": about["lam"], "sigma_a": about["sigma_a"]}
+    elif kind == "median" and about["inner"]["selector"] == "learned":
+        values = {name: about["inner"][name] for name in ("lam", "sigma_a")}
+        values |= {"sigma_m": about["sigma_m"], "n_median": about["n"], "clip": about["clip"]}
+        values["levels"] = about["levels"] or 0
+    path = None if model is None else str(model)
+    if path is not None and (Path(path).expanduser() / CONFIG).is_file():
+        path = str(Path(path).expanduser().resolve())
+    return asdict(ModelOptions(model=path, lattice=g.lattice, **values))

@@ -1,0 +1,134 @@
+"""Certificates of Python as runs of the command line, and back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.small_models import run, write_pair
+from varsmooth import (
+    CascadeSelector,
+    Certificates,
+    LabelledCertificates,
+    SmoothedClassifier,
+    VarsmoothError,
+    certify,
+    certify_as_paper,
+    certify_at,
+    certify_until,
+    load,
+    load_dataset,
+    load_run,
+    save_run,
+)
+from varsmooth.evaluation.report import Outcomes
+from varsmooth.evaluation.report.statistics import ErrorProbability
+
+SMALL: dict[str, Any] = {"n0": 20, "alpha": 0.05, "seed": 4}
+IMAGES = load_dataset("cifar10-sample")[5:17:3]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    return write_pair(tmp_path / "pair")
+
+
+def calls(g: SmoothedClassifier) -> dict[str, Certificates]:
+    x, _, ids = IMAGES.batch(slice(None))
+    some: dict[str, Any] = {**SMALL, "ids": ids}
+    found = {
+        "certify": certify(g, x, n=60, **some, n_select=61, alpha_select=0.01),
+        "until": certify_until(g, x, 0.3, n_max=96, **some, n_select=61, alpha_select=0.01),
+        "at": certify_at(g, x, 0.01, n_max=96, **some, n_select=61, alpha_select=0.01).certificates,
+    }
+    if g.selector.describe()["selector"] == "median":
+        found["paper"] = certify_as_paper(
+            g, x, distance=0.1, n=60, n_select=61, alpha_select=0.01, **some
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"sigma": 0.3}, {"cascade": "0.5:0.6,0.25", "gate": 0.3}, {"n_median": 21}],
+    ids=["fixed", "cascade", "median"],
+)
+def test_what_python_saves_the_command_line_verifies_and_reports(
+    settings: dict[str, Any], pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    g = load(pair, **settings)
+    for name, certificates in calls(g).items():
+        folder = tmp_path / name
+        saved = save_run(folder, certificates, g, IMAGES, model=pair)
+        assert saved.certificates == load_run(folder).certificates == certificates
+        assert saved.labels == tuple(IMAGES.known_labels)
+        replay = name == "certify"  # its options are all in the evidence
+        assert run(f"verify {folder}", *(["--replay", "all"] if replay else [])) == 0
+        text = capsys.readouterr().out
+        assert "model and images are those of the run" in text
+        assert ("4 images replayed" in text) is replay
+        assert run(f"report {folder} --out {tmp_path / (name + '-report')}") == 0
+        assert "certified" in capsys.readouterr().out
+    with pytest.raises(VarsmoothError, match="holds a run already"):
+        save_run(tmp_path / "certify", certificates, g)
+
+
+def test_a_changed_radius_is_found(pair: Path, tmp_path: Path) -> None:
+    g = load(pair, sigma=0.3)
+    save_run(tmp_path / "run", calls(g)["certify"], g, IMAGES, model=pair)
+    rows = tmp_path / "run" / "rows-00000.jsonl"
+    first, *rest = rows.read_text().splitlines(keepends=True)
+    row = json.loads(first)
+    del row["check"]
+    row["radius"] = row["radius"] + 0.1
+    rows.write_text(json.dumps(row, separators=(",", ":")) + "\n" + "".join(rest))
+    assert run(f"verify {tmp_path / 'run'}") == 1
+
+
+def test_certificates_without_images_or_model_are_checked_as_far_as_possible(
+    pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cascade = CascadeSelector([0.5, 0.25], gate=lambda z, logits, sigma: logits.amax(dim=1))
+    g = SmoothedClassifier(load(pair).classifier, cascade)
+    x = IMAGES.batch(slice(None)).images
+    saved = save_run(tmp_path / "run", certify(g, x, n=60, **SMALL), g, labels=[1, 2, 3, 4])
+    assert [one.id for one in saved.certificates] == [0, 1, 2, 3]
+    assert run(f"verify {tmp_path / 'run'}") == 0
+    text = capsys.readouterr().out
+    assert "4 rows, one for each image, follow from their evidence" in text
+    assert "NOT CHECKED: the model" in text
+    with pytest.raises(VarsmoothError, match="not those of these images"):
+        save_run(tmp_path / "other", certify(g, x, n=60, **SMALL), g, IMAGES)
+
+
+def test_a_table_says_what_the_report_says(pair: Path, tmp_path: Path) -> None:
+    g = load("cifar10-0.25", sigma=0.25)
+    images = load_dataset("cifar10-sample")[:30]
+    x, labels, ids = images.batch(slice(None))
+    table = LabelledCertificates(certify(g, x, n=100, ids=ids, seed=1), labels.tolist())  # type: ignore[union-attr]
+    save_run(tmp_path / "run", table.certificates, g, images)
+    outcomes = Outcomes.open(tmp_path / "run")
+    for at in table.certified_accuracy([0, 0.1, 0.25]):
+        assert at.accuracy == (outcomes.reach >= at.radius).mean()
+        assert at.low < at.accuracy < at.high
+    frame = table.to_polars()
+    assert frame["radius"].to_list() == outcomes.radii.tolist()
+    assert frame["correct"].sum() == outcomes.correct.sum()
+    assert table.to_pandas()["radius"].tolist() == outcomes.radii.tolist()
+    axes = table.plot()
+    assert axes.get_xlabel() == "ℓ₂ radius r"
+    answer = table.error_probability(0.1)
+    assert answer.value == pytest.approx(1 - (outcomes.reach > 0.1).mean())
+    assert "Under any change of ‖δ‖₂ ≤ 0.1 a wrong answer has probability at most" in str(answer)
+
+
+def test_the_probability_of_a_wrong_answer_counts_images_and_alpha() -> None:
+    """1 − L + 2α with Clopper and Pearson's L of 8 of 10, which tables give as .4439."""
+    reach = [0.5] * 8 + [0.1, -float("inf")]
+    answer = ErrorProbability.of(reach, 0.1, 0.01, "sound")  # a radius of 0.1 excludes ‖δ‖ = 0.1
+    assert answer.value == pytest.approx(0.2)
+    assert answer.interval().high == pytest.approx(1 - 0.4439 + 0.02, abs=1e-4)
+    assert answer.interval().low == pytest.approx(1 - 0.9748, abs=1e-4)
+    assert ErrorProbability.of([-1.0] * 5, 0.1, 0.3, "sound").interval().high == 1
+    assert "if it does not move σ" in str(ErrorProbability.of(reach, 0.1, 0.01, "conditional"))
