@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,8 +90,26 @@ def test_a_model_of_transformers_sees_what_its_processor_makes() -> None:
         theirs = model(**processor(list(PIXELS), return_tensors="pt")).logits
         torch.testing.assert_close(f(IMAGES), theirs, rtol=1e-3, atol=1e-4)
     assert (f.class_names, f.image_shape) == (("cat", "dog", "owl"), (3, 32, 32))
+    assert f.preprocessing == (32, None, "bilinear")
     config.id2label = {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}  # placeholders
     assert from_transformers(model, processor).class_names == ()
+
+
+@pytest.mark.parametrize(
+    ("entries", "scaling"),
+    [
+        ({"size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224},
+          "do_center_crop": True, "resample": 3}, (256, 224, "bicubic")),
+        ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, (256, 224, None)),
+        ({"size": {"height": 224, "width": 224}}, (224, None, None)),
+        ({}, (None, None, None)),
+    ],
+)  # fmt: skip
+def test_scaling_is_that_of_the_processor(entries: dict[str, Any], scaling: object) -> None:
+    model = nn.Identity()
+    model.config = SimpleNamespace()  # type: ignore[assignment]
+    processor = SimpleNamespace(rescale_factor=1 / 255, **entries)
+    assert from_transformers(model, processor).preprocessing == scaling
 
 
 def test_a_model_of_timm_is_normalised_as_its_configuration_says() -> None:
@@ -101,7 +120,7 @@ def test_a_model_of_timm_is_normalised_as_its_configuration_says() -> None:
     assert not any(part.training for part in f.modules())
     shifted = torch.stack([(IMAGES[:, c] - mean[c]) / std[c] for c in range(3)], dim=1)
     torch.testing.assert_close(f(IMAGES), network(shifted))
-    assert f.image_shape == (3, 32, 32)
+    assert (f.image_shape, f.preprocessing) == ((3, 32, 32), (36, 32, None))
     network.pretrained_cfg = SimpleNamespace(mean=mean, std=std, input_size=(3, 32, 32))  # type: ignore[assignment]
     torch.testing.assert_close(from_timm(network)(IMAGES), f(IMAGES))
     with pytest.raises(VarsmoothError, match="no pretrained_cfg"):

@@ -93,11 +93,12 @@ def adopt(
     ready, first = out, []
     if trial.plan is not None and trial.trains:
         ready = Path(f"{out}-noise")
-        words = f"train classifier --network {factory} --initial {out}"
-        train = command(words, **trial.plan.options, **where, trust=factory, out=ready)
+        start = {"network": factory, "initial": out}
+        options = {**start, **trial.plan.options, **where, "trust": factory, "out": ready}
+        train = command("train classifier", **options)
         first = [f"{train}  # add --flip false if left and right tell classes apart"]
     if trial.guesses:
-        again = command(f"adopt {factory}", **where, split=split, out=f"{out}-checked")
+        again = command("adopt", factory, **where, split=split, out=f"{out}-checked")
         conclude(lines, *first, f"{again}  # instead, after fixing it")
     else:
         conclude(lines, *first, *_certify(ready, left_to_certify(source, tuned), factory))
@@ -117,6 +118,6 @@ def _made(factory: str) -> "nn.Module":
 def _certify(model: Path, left: dict[str, str | None], factory: str) -> list[str]:
     """The commands from a model that can be certified to its report and to a cascade."""
     run = f"runs/{model.name}-certified"
-    certify = command(f"certify --model {model}", **left, trust=factory, out=run)
-    tune = command(f"tune {model} --goal cascade", trust=factory)
-    return [certify, command(f"report {run}"), tune]
+    certify = command("certify", model=model, **left, trust=factory, out=run)
+    tune = command("tune", model, goal="cascade", trust=factory)
+    return [certify, command("report", run), tune]

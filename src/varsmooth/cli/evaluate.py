@@ -121,7 +121,7 @@ def certify(
 
     found = certify_dataset(model, data, settings, run)
     named = model.model if callers_own(model.model) else None
-    verify = command(f"verify {run.out}", model=named, trust=model.trust)
+    verify = command("verify", run.out, model=named, trust=model.trust)
     conclude(result(found), next_command(found), verify)
 
 
@@ -175,7 +175,7 @@ def _search(
     from varsmooth.evaluation.report.summary_text import result
 
     found = search_run(against, settings, run, model.model, model.trust)
-    conclude(result(found), f"varsmooth report {against}")
+    conclude(result(found), command("report", against))
     false = [row["id"] for row in found.rows() if row["violated"] and row["guarantee"] == "sound"]
     if false:
         ids = ", ".join(map(str, false[:10])) + (" and more" if len(false) > 10 else "")

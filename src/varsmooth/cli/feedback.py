@@ -70,14 +70,19 @@ def announce(doing: str, device: Device | None = None, **settings: object) -> No
         say(str(found), sys.stderr)
 
 
-def command(words: str, **options: object) -> str:
-    """A command to type next; an option that is None or empty is left out."""
-    said = ["varsmooth", words]
+def command(verb: str, *words: object, **options: object) -> str:
+    """A command to type next, quoted for the shell; an option that is None or empty is left out.
+
+    Examples:
+        >>> command("report export", "my runs/a", to="csv", out=None)
+        "varsmooth report export 'my runs/a' --to csv"
+    """
+    parts = ["varsmooth", verb, *(shlex.quote(str(word)) for word in words)]
     for name, value in options.items():
         if value is not None and value != []:
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            said += [as_option(name), shlex.quote(text)]
-    return " ".join(said)
+            parts += [as_option(name), shlex.quote(text)]
+    return " ".join(parts)
 
 
 def conclude(result: list[str], *commands: str) -> None:

@@ -48,7 +48,7 @@ def make(
         raise WrongUsage(f"{twice[0]} is given twice; name each run once")
     for run in runs:
         Run.open(run)
-    names = [Path(run).resolve().name for run in runs]
+    names = list(map(_report_name, runs))
     if len(names) > 3:
         names = [*names[:2], f"{len(names) - 2}-more"]
     folder = out or Path("report", "-and-".join(names))
@@ -69,7 +69,17 @@ def make(
     page = write_report(opened, folder, envelopes, radii)
     for caution in cautions(opened, envelopes):
         say(f"note: {caution}", sys.stderr)
-    conclude([*verdict(opened, radii), f"wrote {page}"], command(f"report export {runs[0]}"))
+    conclude([*verdict(opened, radii), f"wrote {page}"], command("report export", runs[0]))
+
+
+def _report_name(run: str) -> str:
+    """The part of a report's name that stands for a run: its path from here, without `runs`.
+
+    So runs of the same last name have reports of their own.
+    """
+    path, here = Path(run).resolve(), Path.cwd()
+    parts = path.relative_to(here).parts if path.is_relative_to(here) else path.parts[-2:]
+    return "-".join(parts[1:] if len(parts) > 1 and parts[0] == "runs" else parts) or path.name
 
 
 def export(
@@ -119,7 +129,7 @@ def import_tsv(file: Path, /, *, out: Path | None = None, settings: ImportOption
 
     made = import_tsv(file, out, **vars(settings))
     size = made.header["dataset"]["size"]
-    conclude([f"{size} images in {made.folder}"], command(f"report {made.folder}"))
+    conclude([f"{size} images in {made.folder}"], command("report", made.folder))
 
 
 def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> None:

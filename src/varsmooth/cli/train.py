@@ -41,9 +41,9 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
     }
     conclude(
         [*gains(metrics), f"the classifier is in {out}"],
-        command(f"certify --model {out}", **left, trust=trust, out=f"runs/{out.name}-certified"),
-        command(f"tune {out} --goal cascade", trust=trust),
-        command(f"train selector --classifier {out}", trust=trust, **augmentation, out=f"{out}-h"),
+        command("certify", model=out, **left, trust=trust, out=f"runs/{out.name}-certified"),
+        command("tune", out, goal="cascade", trust=trust),
+        command("train selector", classifier=out, trust=trust, **augmentation, out=f"{out}-h"),
     )
 
 
@@ -64,9 +64,7 @@ def selector(preset: str | None = None, /, *, config: SelectorConfig) -> None:
     from varsmooth.training import train_selector
 
     out = train_selector(config)
-    conclude(
-        [f"classifier and selector are in {out}"], command(f"tune {out}", trust=_trust(config))
-    )
+    conclude([f"classifier and selector are in {out}"], command("tune", out, trust=_trust(config)))
 
 
 def presets() -> None:

@@ -55,7 +55,7 @@ class HeldOut(Source):
         images = {"data": self.data, "root": self.root, **self.preprocessing._asdict()}
         left = left_to_certify(self.filled(about.source), about.tuned)
         named = {"trust": self.trust, **images}
-        return command(f"certify --model {model}", **named, **left, **settings)
+        return command("certify", model=model, **named, **left, **settings)
 
     def tuned(self, model: str) -> Tuned:
         """The images to choose settings on."""
@@ -238,4 +238,4 @@ def measure(
     write_card(folder, about)
     shown = plain(card(folder.name, about, log=False))
     written = f"written into {folder / CONFIG} and {folder / CARD}"
-    conclude([shown, written], f"varsmooth models {folder}")
+    conclude([shown, written], command("models", folder))

@@ -10,11 +10,10 @@ from varsmooth._util.untrusted import check_limit
 from varsmooth.data.arrays import load_arrays, with_classes
 from varsmooth.data.dataset import SPLITS, ImageDataset, split_off
 from varsmooth.data.files import ImageFiles
-from varsmooth.data.source import Preprocessing
+from varsmooth.data.source import AS_IS, Preprocessing
 from varsmooth.errors import check
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
-AS_IS = Preprocessing()
 
 
 def load_folder(folder: Path, split: str, preprocessing: Preprocessing = AS_IS) -> ImageDataset:

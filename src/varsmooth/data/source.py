@@ -38,6 +38,9 @@ def path_of(data: str | Path) -> Path:
     return path
 
 
+AS_IS = Preprocessing()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source(Typed):
     """Where images come from, whatever their split.

@@ -16,7 +16,7 @@ from varsmooth.data.catalog import tuned_images
 from varsmooth.data.files import ImageFiles
 from varsmooth.data.fitting import fitted, renumbered
 from varsmooth.data.folders import splits_in
-from varsmooth.data.source import NAMES, Source, sample
+from varsmooth.data.source import AS_IS, NAMES, Preprocessing, Source, sample
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.options import DataOptions, ModelOptions, recorded
 from varsmooth.evaluation.records import SEEN
@@ -30,6 +30,9 @@ from varsmooth.models.options import SelectorKind
 from varsmooth.models.selection import resolve_selector
 from varsmooth.smoothing import SmoothedClassifier
 
+OWN_FACTS = ("class_names", "image_shape", "preprocessing")
+"""What a network of the user's own may say of its images, as `NormalisedClassifier` does."""
+
 FILES = "files-"
 """Begins a digest that covers the index of image files and not their pixels."""
 
@@ -42,11 +45,14 @@ class BuiltModel:
     class_names: tuple[str, ...] = ()
     image_shape: tuple[int, int, int] | None = None
     about: Description | None = None
+    preprocessing: Preprocessing = AS_IS
 
     @property
     def own(self) -> Source:
-        """The images to take where none are named."""
-        return sample() if self.about is None else self.about.samples
+        """The images to take where none are named, scaled as the model wants them."""
+        if self.about is None:
+            return replace(sample(), **self.preprocessing._asdict())
+        return self.about.samples
 
 
 def build(options: ModelOptions, device: torch.device | str = "cpu") -> BuiltModel:
@@ -90,16 +96,18 @@ def stored_model(
 def _own(options: ModelOptions, path: str) -> BuiltModel:
     """The user's own: what module:factory returns."""
     model = build_network(path)
-    names = tuple(getattr(model, "class_names", ()))
+    network = model.classifier if isinstance(model, SmoothedClassifier) else model
+    known = {name: getattr(network, name) for name in OWN_FACTS if hasattr(network, name)}
+    known["class_names"] = tuple(getattr(model, "class_names", known.get("class_names", ())))
     if isinstance(model, SmoothedClassifier):
         used = [
             as_option(name) for name in (*options.of_selector(), *["lattice"] * options.lattice)
         ]
         check(not used, f"{path} comes with its own selector; leave out {', '.join(used)}")
         model.classifier = in_precision(model.classifier, options.precision)
-        return BuiltModel(model, names)
+        return BuiltModel(model, **known)
     plan = resolve_selector(None, options)
-    return BuiltModel(smooth(model, make_selector(plan.about), options), names)
+    return BuiltModel(smooth(model, make_selector(plan.about), options), **known)
 
 
 def load_images(

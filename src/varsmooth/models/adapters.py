@@ -6,13 +6,14 @@ checkpoint of Cohen et al. as a file.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from varsmooth._util.untrusted import check_regular
+from varsmooth.data.source import AS_IS, Interpolation, Preprocessing
 from varsmooth.errors import VarsmoothError, check, reason, wrap_errors
 from varsmooth.models.options import Precision
 
@@ -45,6 +46,10 @@ CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 """The normalisation inside the CIFAR-10 classifiers of Cohen et al. (2019)."""
 
 
+RESAMPLING: dict[Any, Interpolation] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
+"""Pillow's numbers, which processors of `transformers` store."""
+
+
 class NormalisedClassifier(nn.Module):
     """f(x) = network((scale · x − mean) / std) for images x (B,C,H,W) in [0,1] → logits.
 
@@ -55,6 +60,7 @@ class NormalisedClassifier(nn.Module):
         scale: What the network's own pipeline makes of a white pixel, usually 1.
         class_names: Its classes, if known; certify and adopt use them.
         image_shape: (channels, height, width) of its training images, if known.
+        preprocessing: How photographs are scaled for it; runs do so unless told otherwise.
     """
 
     mean: Tensor
@@ -68,10 +74,12 @@ class NormalisedClassifier(nn.Module):
         scale: float = 1.0,
         class_names: Sequence[str] = (),
         image_shape: tuple[int, int, int] | None = None,
+        preprocessing: Preprocessing = AS_IS,
     ) -> None:
         super().__init__()
         self.network, self.scale = network, scale
         self.class_names, self.image_shape = tuple(class_names), image_shape
+        self.preprocessing = preprocessing
         for name, values in (("mean", mean), ("std", std)):
             self.register_buffer(name, torch.tensor(values).view(1, -1, 1, 1), persistent=False)
 
@@ -103,7 +111,24 @@ def from_transformers(model: nn.Module, processor: Any) -> NormalisedClassifier:
     names = [str(labels[key]) for key in sorted(labels, key=int)]
     if all(name == f"LABEL_{i}" for i, name in enumerate(names)):  # placeholders say nothing
         names = []
-    return NormalisedClassifier(model, mean, std, scale, names, shape).eval()
+    scaling = _preprocessing_of(processor)
+    return NormalisedClassifier(model, mean, std, scale, names, shape, scaling).eval()
+
+
+def _preprocessing_of(processor: Any) -> Preprocessing:
+    """How a processor of `transformers` scales: shorter side and central crop, or one square.
+
+    A processor that squeezes the whole image into a square becomes the central square.
+    """
+    size, crop = (dict(getattr(processor, name, None) or {}) for name in ("size", "crop_size"))
+    method = RESAMPLING.get(getattr(processor, "resample", None))
+    shortest, share = size.get("shortest_edge"), getattr(processor, "crop_pct", None)
+    if shortest and getattr(processor, "do_center_crop", False):
+        return Preprocessing(int(shortest), int(crop["height"]), method)
+    if shortest and share:  # ConvNeXt
+        return Preprocessing(int(shortest / share), int(shortest), method)
+    side = size.get("height") or shortest
+    return Preprocessing(int(side), None, method) if side else AS_IS
 
 
 def from_timm(model: nn.Module) -> NormalisedClassifier:
@@ -114,8 +139,11 @@ def from_timm(model: nn.Module) -> NormalisedClassifier:
     config = config if isinstance(config, dict) else vars(config)
     channels, height, width = config["input_size"]
     names = config.get("label_names") or ()
-    shape = (channels, height, width)
-    return NormalisedClassifier(model, config["mean"], config["std"], 1.0, names, shape).eval()
+    shape, mean, std = (channels, height, width), config["mean"], config["std"]
+    method = config.get("interpolation")
+    known: Interpolation | None = method if method in get_args(Interpolation) else None
+    scaling = Preprocessing(int(height / config.get("crop_pct", 0.875)), height, known)
+    return NormalisedClassifier(model, mean, std, 1.0, names, shape, scaling).eval()
 
 
 class CifarResNet(nn.Module):

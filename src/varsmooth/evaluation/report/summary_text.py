@@ -1,5 +1,6 @@
 """The sentences about runs: what was found, what the numbers mean and what they do not."""
 
+import shlex
 from collections.abc import Sequence
 
 import numpy as np
@@ -299,7 +300,7 @@ def result(run: Run) -> list[str]:
 
 def _answer(run: Run, row: Row) -> str:
     about = run.header["dataset"]
-    who = str(about["name"]) if about["size"] == 1 else f"image {row['id']}"
+    who = str(about["name"]) if about["size"] == 1 else row.get("file") or f"image {row['id']}"
     names = run.header.get("class_names") or about.get("class_names", [])
     words = [who, class_name(row["prediction"], names), f"σ {row['sigma']:.3g}"]
     words += [f"radius {rounded(row['radius'])}"] if "radius" in row else []
@@ -309,8 +310,8 @@ def _answer(run: Run, row: Row) -> str:
 def next_command(run: Run) -> str:
     """What to type after a run: a report needs labels."""
     labelled = all(row["label"] is not None for row in run.rows())
-    folders = " ".join(map(str, (run.folder, *run.parts)))
-    return f"varsmooth report {folders}" if labelled else f"varsmooth report export {run.folder}"
+    folders = [str(folder) for folder in (run.folder, *run.parts)]
+    return shlex.join(["varsmooth", "report", *(folders if labelled else ["export", folders[0]])])
 
 
 def _attack(run: Run, rows: Sequence[Row]) -> str:

@@ -43,9 +43,9 @@ class Denoiser(nn.Module):
         y = functional.relu(self.stem(scale_pixels(z, sigma), embedding), inplace=True)
         for block in self.blocks:
             y = block(y, embedding)
-        found = functional.pixel_shuffle(self.output(y), 2)
+        residual = functional.pixel_shuffle(self.output(y), 2)
         keep = (PIXEL_VARIANCE / (PIXEL_VARIANCE + sigma.square())).view(-1, 1, 1, 1)
-        return 0.5 + keep * (z - 0.5) + sigma.view(-1, 1, 1, 1) * keep.sqrt() * found
+        return 0.5 + keep * (z - 0.5) + sigma.view(-1, 1, 1, 1) * keep.sqrt() * residual
 
 
 class DenoisedClassifier(nn.Module):
@@ -65,6 +65,9 @@ class DenoisedClassifier(nn.Module):
     def __init__(self, denoiser: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
         self.denoiser, self.classifier = denoiser, classifier
+        for name in ("class_names", "image_shape", "preprocessing"):  # what it says of its images
+            if hasattr(classifier, name):
+                setattr(self, name, getattr(classifier, name))
 
     def train(self, mode: bool = True) -> "DenoisedClassifier":
         super().train(mode)
@@ -73,8 +76,8 @@ class DenoisedClassifier(nn.Module):
 
     def forward(self, z: Tensor, sigma: Tensor) -> Tensor:
         x = self.denoiser(z, sigma)
-        told = getattr(self.classifier, "conditional", False)
-        output = self.classifier(x, sigma.new_zeros(len(x))) if told else self.classifier(x)
+        conditional = getattr(self.classifier, "conditional", False)
+        output = self.classifier(x, sigma.new_zeros(len(x))) if conditional else self.classifier(x)
         logits: Tensor = getattr(output, "logits", output)
         return logits
 
