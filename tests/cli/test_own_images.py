@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from PIL import Image
 
 from tests.small_models import proposed, run
+from varsmooth.app import views
+from varsmooth.cli import main
 from varsmooth.data import load_dataset
 from varsmooth.evaluation.records import Run
 from varsmooth.models.descriptions import describe
@@ -98,6 +101,13 @@ def test_a_run_knows_its_image_files(here: Path, capsys: pytest.CaptureFixture[s
         *("bright/0.png", "bright/5.png", "dark/0.png", "dark/5.png")
     ]
     assert len({row["pixels"] for row in rows}) == 4
+    assert run("report export runs/own") == 0
+    assert "bright/5.png" in Path("runs/own.csv").read_text()
+    assert run("report runs/own") == 0
+    page = Path("report/own/report.html").read_text()
+    assert 'alt="bright/5.png: bright"' in page
+    assert "<p>dark/0.png</p>" in page
+    assert "bright/5.png" in views.open_run("runs/own").table_html()
     verify = "verify runs/own --model own_nets:seeded"
     assert run(f"{verify} --replay all") == 0
     assert bright.stat().st_size == dark.stat().st_size
@@ -109,6 +119,18 @@ def test_a_run_knows_its_image_files(here: Path, capsys: pytest.CaptureFixture[s
     bright.write_bytes(saved + b"0")
     assert run(f"{own}{QUICK} --subset ::5 --out runs/own") == 1
     assert "--data holds other images or labels" in capsys.readouterr().err
+
+
+def test_two_runs_of_the_same_last_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each has a report of its own, and what to type next is quoted for the shell."""
+    own = "certify --model own_nets:seeded --sigma 0.1 --data photos --resize 8 --subset ::10"
+    for folder in ("runs/a b/mine", "runs/c/mine"):
+        words = [*f"{own}{QUICK}".split(), "--out", folder]
+        capsys.readouterr()
+        assert main(words) == 0
+        first = proposed(capsys.readouterr().out)[0]
+        assert main(shlex.split(first)) == 0
+    assert sorted(path.name for path in Path("report").iterdir()) == ["a b-mine", "c-mine"]
 
 
 def test_a_run_of_an_older_varsmooth_on_image_files_is_verified_by_its_pixels(here: Path) -> None:
