@@ -7,19 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.ablation import ABLATION
-from reproduce.attainable import ATTAINABLE
 from reproduce.cascade_attack import CASCADE_ATTACK
-from reproduce.cascade_gate import CASCADE_GATE
 from reproduce.cascade_rules import CASCADE
 from reproduce.certified import CERTIFIED, TRADEOFF
-from reproduce.clipping import CLIPPING
-from reproduce.committed import has_claims, result_in, results_in, run_experiment, write_again
-from reproduce.conditioning import CONDITIONING
-from reproduce.harness import Context, Experiment, shown, sizes_in_use, variant_of
-from reproduce.matched import MATCHED
-from reproduce.memorisation import LONG_RUN, MEMORISATION
-from reproduce.pages import PAGE, is_page_of_others, write_pages
-from reproduce.robustness import ATTACK_CONVERGENCE, STRONG_ATTACK, WEAK_ATTACK
+from reproduce.committed import (
+    result_in,
+    results_in,
+    run_experiment,
+    write_again,
+    write_finished,
+)
+from reproduce.harness import Context, Experiment, variant_of
+from reproduce.pages import FINISHED
+from reproduce.robustness import (
+    ATTACK_CONVERGENCE,
+    CLIPPING,
+    MATCHED,
+    STRONG_ATTACK,
+    WEAK_ATTACK,
+)
+from reproduce.scales import shown, sizes_in_use
 from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
 from reproduce.universal import UNIVERSAL, UNIVERSAL_EXTENDED
 from varsmooth.cli import exit_code
@@ -35,9 +42,6 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         PERCENTILES,
         SELECTOR_BOUNDS,
         CERTIFIED,
-        ATTAINABLE,
-        MEMORISATION,
-        LONG_RUN,
         CLEAN,
         ATTACK_CONVERGENCE,
         WEAK_ATTACK,
@@ -46,11 +50,9 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         UNIVERSAL,
         UNIVERSAL_EXTENDED,
         MATCHED,
-        CONDITIONING,
         ABLATION,
         CASCADE,
         CASCADE_ATTACK,
-        CASCADE_GATE,
     )
 }
 """By name, in the order of the paper."""
@@ -65,13 +67,13 @@ examples:
   python -m reproduce certified --sigmas 0.25 --out results/mine/certified
   python -m reproduce certified --scale paper --models runs/paper --device cuda \\
       --out results/full/certified
-  python -m reproduce claims --results results/mine
+  python -m reproduce pages --results results/mine
 
 Rerun the same command to resume. `python -m reproduce NAME --help` lists the sizes of NAME."""
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """list, claims, and every experiment with its sizes as options."""
+    """list, pages, and every experiment with its sizes as options."""
     parser = argparse.ArgumentParser(
         "python -m reproduce",
         description="Reproduce a figure or table of the paper.",
@@ -81,10 +83,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="name", required=True, metavar="NAME")
     verbs.add_parser("list", help="show what each experiment needs and how long it takes")
-    claims = verbs.add_parser(
-        "claims", help="judge the committed results again and write the page of all claims"
+    pages = verbs.add_parser(
+        "pages", help="redraw the figures, tables and pages of results from their records"
     )
-    claims.add_argument("--results", type=Path, default=Path("results"), help="(default: results)")
+    pages.add_argument("--results", type=Path, default=Path("results"), help="(default: results)")
+    pages.add_argument("--only", metavar="NAME", help="of this experiment alone")
     for name, experiment in EXPERIMENTS.items():
         text = f"{experiment.paper}: {experiment.title}"
         verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
@@ -119,39 +122,36 @@ def _add_places(verb: argparse.ArgumentParser) -> None:
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
 
 
-def sizes_of(asked: argparse.Namespace) -> dict[str, str]:
-    """The sizes that were given, by field."""
+def sizes_of(options: argparse.Namespace) -> dict[str, str]:
+    """The sizes that the command line sets, by field."""
     return {
         key.removeprefix("size "): text
-        for key, text in vars(asked).items()
+        for key, text in vars(options).items()
         if key.startswith("size ") and text is not None
     }
 
 
-def run(asked: argparse.Namespace) -> None:
-    """Run an experiment and write its figures, tables, records and claims."""
-    full = asked.scale == "paper"
-    if asked.variant not in (None, *VARIANTS):
-        raise WrongUsage(f"--variant must be {', '.join(VARIANTS)}, not {asked.variant!r}")
-    if asked.variant is not None and (full or asked.models):
+def run(options: argparse.Namespace) -> None:
+    """Run an experiment and write its figures, tables, records and page."""
+    full = options.scale == "paper"
+    if options.variant not in (None, *VARIANTS):
+        raise WrongUsage(f"--variant must be {', '.join(VARIANTS)}, not {options.variant!r}")
+    if options.variant is not None and (full or options.models):
         raise WrongUsage("--variant chooses among the released models; leave out --models, --scale")
     context = Context(
-        store=asked.store,
-        models=asked.models or (Path("runs/paper") if full else None),
-        variant=asked.variant,
+        store=options.store,
+        models=options.models or (Path("runs/paper") if full else None),
+        variant=options.variant,
         train="paper" if full else None,
-        root=asked.root,
-        batch_size=asked.batch_size,
-        device=asked.device,
+        root=options.root,
+        batch_size=options.batch_size,
+        device=options.device,
     )
-    results = Path("results") if asked.out is None else asked.out.parent
-    out = asked.out or results / (asked.variant or "") / asked.name
-    experiment = EXPERIMENTS[asked.name]
-    result = run_experiment(experiment, asked.scale, sizes_of(asked), context, out, results)
-    for claim in result.claims:
-        print(f"{claim.verdict}: {claim.statement} ({claim.source})\n  {claim.measured}")
-    where = "" if out.parent == Path("results") else f" --results {out.parent}"
-    print(f"figures, tables and claims are in {out}; next: python -m reproduce claims{where}")
+    results = Path("results") if options.out is None else options.out.parent
+    out = options.out or results / (options.variant or "") / options.name
+    experiment = EXPERIMENTS[options.name]
+    run_experiment(experiment, options.scale, sizes_of(options), context, out, results)
+    print(f"figures, tables and records are in {out}; read {out / 'README.md'}")
 
 
 def show_experiments() -> None:
@@ -164,43 +164,40 @@ def show_experiments() -> None:
         print(f"{'':<20} cpu: {experiment.time['cpu']}; paper: {experiment.time['paper']}")
 
 
-def write_claims(results: Path) -> None:
-    """Judge every result again from its records, and write the pages, if all can be judged."""
+def write_pages(results: Path, only: str | None = None) -> None:
+    """Redraw every result from its records, if all of them can be."""
     check(have_matplotlib(), MISSING)
-    there = results_in(results)
-    found = [(each, at) for name, each in EXPERIMENTS.items() for of, at in there if of == name]
+    there = [(name, at) for name, at in results_in(results) if only in (None, name)]
     check(
-        bool(found),
+        bool(there),
         f"{results} is not a folder of results; a result is in RESULTS/NAME, run: "
         "python -m reproduce NAME",
     )
-    page = results / PAGE
-    check(
-        not is_page_of_others(page),
-        f"{page} is not a page of claims; keep results in a folder of their own, with --out "
-        "RESULTS/NAME",
-    )
-    judged = [(each, at, result_in(each, at)) for each, at in found if has_claims(at)]
-    for experiment, folder, result in judged:
-        write_again(experiment, folder, result)
-    print(f"written: {write_pages(results, found)}")
+    known = [(EXPERIMENTS[name], at) for name, at in there if name in EXPERIMENTS]
+    redrawn = [(experiment, at, result_in(experiment, at)) for experiment, at in known]
+    for experiment, folder, result in redrawn:
+        write_again(experiment, folder, result, results)
+    for name, folder in there:
+        if name in FINISHED:
+            write_finished(folder, results)
+    print(f"written: {len(there)} pages in {results}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
 
     def command() -> None:
-        asked, others = build_parser().parse_known_args(argv)
+        options, others = build_parser().parse_known_args(argv)
         if others:
             raise WrongUsage(
-                f"{asked.name} has no {others[0]}; see: python -m reproduce {asked.name} --help"
+                f"{options.name} has no {others[0]}; see: python -m reproduce {options.name} --help"
             )
-        if asked.name == "list":
+        if options.name == "list":
             show_experiments()
-        elif asked.name == "claims":
-            write_claims(asked.results)
+        elif options.name == "pages":
+            write_pages(options.results, options.only)
         else:
-            run(asked)
+            run(options)
 
     return exit_code(command)
 

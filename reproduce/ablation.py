@@ -9,25 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reproduce.harness import (
-    Claim,
-    Context,
-    Experiment,
-    Figure,
-    Need,
-    Result,
-    Verdict,
-    outcomes,
-    size,
-)
-from reproduce.plots import ChosenLevels, plot_levels
+from reproduce.figures import plot_levels
+from reproduce.harness import Context, Experiment, Figure, Result, outcomes
 from reproduce.replay import CPU, CertifyScale, medians_of
-from reproduce.verdicts import MARGIN, MeanDifference, judged
+from reproduce.scales import Need, size
 from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.evaluation.options import ModelOptions
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import (
-    PairedDifference,
     Share,
     mean_interval,
 )
@@ -54,7 +43,7 @@ class AblationScale(CertifyScale):
 def ablation(context: Context, scale: AblationScale) -> Result:
     """Selectors that differ in one idea, trained alike, on one f."""
     found = Variants.measure(context, scale)
-    return Result([found.figure()], [found.table()], found.claims())
+    return Result([found.figure()], [found.table()])
 
 
 PATH = "reproduce.ablation:UnconditionedSelector"
@@ -201,22 +190,16 @@ class Variants:
         return cls(found, 2 * scale.trained, scale.held_out)
 
     def figure(self) -> Figure:
-        names = list(dict.fromkeys(one.variant for one in self.chosen))
-        lines = []
-        for name in names:
-            mine = [one for one in self.chosen if one.variant == name]
-            lines.append(
-                ChosenLevels(
-                    name, [c.lam for c in mine], [c.mean for c in mine], [c.std for c in mine]
-                )
-            )
+        lines: dict[str, list[tuple[float, float, float]]] = {}
+        for one in self.chosen:
+            lines.setdefault(one.variant, []).append((one.lam, one.mean, one.std))
         return Figure(
             "variants",
             "σ_s on held-out images (mean and standard deviation over images) against the "
             "requested λ, for selectors identical except for one idea. Dashed: the target σ_t.",
             [partial(plot_levels, lines=lines, target=self.sigma_t)],
-            legend="upper left",
-            height=3.8,
+            height=3.6,
+            width=6.8,
         )
 
     def table(self) -> Table:
@@ -238,103 +221,6 @@ class Variants:
             ["selector", "λ", "mean σ_s", "sd of σ_s", "certified at r = 0", "ACR"],
             rows,
         )
-
-    def claims(self) -> list[Claim]:
-        readers = [self._reader(name) for name in (READING, REWARDED)]
-        return [self._universal(), self._conditioning(), self._reduction(), *readers]
-
-    def _find(self, variant: str, lam: float) -> Chosen | None:
-        return next((c for c in self.chosen if (c.variant, c.lam) == (variant, lam)), None)
-
-    def _universal(self) -> Claim:
-        """One h for all λ against one h for each λ."""
-        pairs = [
-            (reference, one)
-            for one in self.chosen
-            if one.variant.startswith("trained for")
-            and (reference := self._find(UNIVERSAL, one.lam)) is not None
-        ]
-        means = [f"{a.mean:.3f} against {b.mean:.3f} at λ = {a.lam:g}" for a, b in pairs]
-        return judged(
-            "This selector, trained with random λ, does as well at each λ as one trained for it",
-            "ours, on §3.1, universal λ training",
-            {
-                f"λ = {a.lam:g}": PairedDifference.of(a.outcomes.correct, b.outcomes.correct)
-                for a, b in pairs
-            },
-            "certified accuracy at r = 0 with one h for all λ minus that with an h for this λ",
-            f"same number of training steps; mean σ_s {'; '.join(means)}",
-            margin=MARGIN,
-        )
-
-    def _conditioning(self) -> Claim:
-        """How far λ moves σ_s when h is conditioned on it."""
-        mine = {name: [c for c in self.chosen if c.variant == name] for name in (UNIVERSAL, HIDDEN)}
-        means = "; ".join(
-            f"{name}: " + ", ".join(f"{c.mean:.3f}" for c in each) for name, each in mine.items()
-        )
-        first, *others = mine[UNIVERSAL]
-        return judged(
-            "Conditioning h on λ makes the noise level adjustable at test time without retraining",
-            "§3.1, stochastic regularization",
-            {
-                f"λ = {c.lam:g} − {first.lam:g}": MeanDifference(
-                    (c.outcomes.sigmas - first.outcomes.sigmas).tolist()
-                )
-                for c in others
-            },
-            "σ_s at a larger λ minus that at the smallest, mean over images",
-            f"mean σ_s on held-out images as λ grows: {means}",
-            digits=3,
-        )
-
-    def _reduction(self) -> Claim:
-        """What the factor d of the KL does."""
-        mine = [one for one in self.chosen if one.variant == LITERAL and one.lam > 0]
-        ratios = {f"λ = {one.lam:g}": one.mean / self.sigma_t for one in mine}
-        shown = "; ".join(f"{lam}: {100 * ratio:.1f} % of σ_t" for lam, ratio in ratios.items())
-        error = max((2 * one.std / self.sigma_t / self.held_out**0.5 for one in mine), default=0)
-        off = [abs(ratio - 1) for ratio in ratios.values()]
-        verdict: Verdict = "untested"
-        if off:
-            forced, free = max(off) + error < FORCED, max(off) - error > FORCED
-            verdict = "confirmed" if forced else "refuted" if free else "undecided"
-        return Claim(
-            "With the KL as written, summed over 3072 dimensions, each λ > 0 that was tried forces "
-            "σ_s to σ_t",
-            "ours, on the KL term of the loss",
-            shown or "–",
-            f"mean σ_s on held-out images: {shown}",
-            verdict,
-            f"forced: within {100 * FORCED:g} %; two standard errors are "
-            f"{100 * error:.2g} %. The paper's Table 2 clips σ_s far below σ_t at λ = 0.1 and 0.2, "
-            "so we take the mean over dimensions",
-            ratios,
-        )
-
-    def _reader(self, variant: str) -> Claim:
-        """A selector that reads f against the paper's, which sees the image alone."""
-        mine, others = (
-            [one for one in self.chosen if one.variant == name] for name in (variant, UNIVERSAL)
-        )
-        how = "which reads f's output" + " and is rewarded for radius" * (variant == REWARDED)
-        a, b = (max(each, key=lambda one: float(one.radii.mean())) for each in (mine, others))
-        return judged(
-            f"This selector, {how}, certifies a larger average radius than one with the paper's "
-            "network, trained alike",
-            "ours, on the network of h",
-            {f"λ = {a.lam:g} against λ = {b.lam:g}": MeanDifference((a.radii - b.radii).tolist())},
-            "average radius minus that with the paper's network, h unattacked, each at its best λ",
-            f"same number of training steps; λ chosen with hindsight; σ_s {a.mean:.3f} ± "
-            f"{a.std:.3f} against {b.mean:.3f} ± {b.std:.3f}",
-            digits=3,
-            ours=len(mine),
-            theirs=len(others),
-        )
-
-
-FORCED = 0.05
-"""σ_s is forced to σ_t if it is within this of it."""
 
 
 ABLATION = Experiment(

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from reproduce.cascade_votes import Certified, VoteScale, at_equal_total, certify_with, votes_of
-from reproduce.harness import Claim, Context, Experiment, Figure, Result, outcomes, size
-from reproduce.plots import Curve, plot_curves
-from reproduce.verdicts import MARGIN, MeanDifference, judged
+from reproduce.figures import Curve, plot_curves
+from reproduce.harness import Context, Experiment, Figure, Result, outcomes
+from reproduce.scales import size
+from reproduce.statistics import Estimate, pooled, radius_gap
 from varsmooth.bounds import average_certified_radius
 from varsmooth.cascade import Stages
 from varsmooth.defaults import ALPHA, N0
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import (
-    PairedDifference,
     certified_accuracy,
     envelope,
     mean_interval,
@@ -292,9 +292,9 @@ def selector_runs(context: Context, scale: CascadeScale) -> dict[str, Outcomes]:
 # What is shown
 
 
-def gap(run: Outcomes, other: Outcomes) -> MeanDifference:
-    """The difference of the certified radius, image by image."""
-    return MeanDifference((np.maximum(run.reach, 0) - np.maximum(other.reach, 0)).tolist())
+def gap(run: Outcomes, other: Outcomes) -> Estimate:
+    """The difference of the certified radius, paired by image."""
+    return pooled([radius_gap(run, other)])
 
 
 def row(name: str, run: Outcomes, found: Comparison) -> list[Cell]:
@@ -391,8 +391,12 @@ def figure_of(found: Comparison) -> Figure:
     return Figure(
         f"cascade-{found.n}",
         f"Certified accuracy against radius, sound, N = {found.n}.",
-        [partial(plot_curves, curves=single), partial(plot_curves, curves=[*fixed, *rules])],
-        height=4.2,
+        [
+            partial(plot_curves, curves=single, own_legend=True),
+            partial(plot_curves, curves=[*fixed, *rules], own_legend=True),
+        ],
+        height=4.0,
+        width=10.0,
     )
 
 
@@ -412,9 +416,8 @@ def cascade(context: Context, scale: CascadeScale) -> Result:
         [cells for one in found for cells in targets(one)],
     )
     notes = ["Chosen on held-out images: " + "; ".join(f"{k}: {rule}" for k, rule in rules.items())]
-    claims = [claim for one in found for claim in claims_of(one)]
     tables += [aims, hindsight(context, scale, rules[TOP].stages, sizes)]
-    return Result([figure_of(one) for one in found], tables, claims, notes)
+    return Result([figure_of(one) for one in found], tables, notes)
 
 
 def hindsight(
@@ -438,26 +441,6 @@ def hindsight(
             for name, value in context.fact(f"hindsight, N = {n}", partial(found, n, count)).items()
         ],
     )
-
-
-def claims_of(found: Comparison) -> list[Claim]:
-    """What the cascade promises, judged on paired intervals."""
-    claims = [
-        judged(
-            f"A cascade has a larger sound average radius than every single σ at {label}",
-            f"ours, N = {found.n}",
-            {name: gap(found.rules[name], found.best)},
-            "average radius minus that of the best σ",
-            f"{rounded(found.ratio(found.rules[name]), 3)} of the best σ",
-            digits=3,
-        )
-        for label, name in (("the same N", TOP), ("the same total of samples", FRUGAL))
-    ]
-    reach = found.rules[TOP].reach
-    paired = {f"r = {r:g}": PairedDifference.of(reach >= r, found.best.reach >= r) for r in RADII}
-    what = f"certified accuracy of {TOP} minus that of the best σ"
-    below = "At no radius does a cascade certify fewer images than the best single σ"
-    return [*claims, judged(below, f"ours, N = {found.n}", paired, what, margin=MARGIN)]
 
 
 CASCADE: Experiment[CascadeScale] = Experiment(

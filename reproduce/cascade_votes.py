@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from reproduce.harness import Context, Need, Scale, size
+from reproduce.harness import Context
+from reproduce.scales import Need, Scale, size
 from varsmooth._util.files import replace_file
 from varsmooth.cascade import Stages
 from varsmooth.certificates import Certificate

@@ -1,7 +1,7 @@
-"""A result → the folder that is committed: figures, tables, configuration, records, claims.
+"""A result → the folder that is committed: figures, tables, configuration, records, its page.
 
-Nothing in it depends on the machine: no paths, no times. Figures, tables and claims follow from its
-records and facts alone, so they can be made again without sampling.
+Nothing in it depends on the machine: no paths, no times. All but the records follows from the
+records and facts alone, so it can be made again without sampling.
 """
 
 import json
@@ -11,27 +11,22 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from reproduce.harness import (
-    Context,
-    Evidence,
-    Experiment,
-    Need,
-    Result,
-    Scale,
-    ScaleName,
-    VotingScale,
-    reductions,
-    resized,
-    sizes_in_use,
+from reproduce.harness import Context, Evidence, Experiment, Result, ScaleName
+from reproduce.pages import FINISHED, draw_figures, finished_figures, write_page
+from reproduce.records import (
+    CONFIG,
+    RECORDS,
+    UNFINISHED,
+    earlier_runs,
+    read_records,
+    write_records,
 )
-from reproduce.plots import draw
-from reproduce.records import RECORDS, UNFINISHED, earlier_runs, read_records, write_records
+from reproduce.scales import Need, Scale, VotingScale, reductions, resized, sizes_in_use
 from varsmooth._util.files import replace_file
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.report.figures import MISSING, have_matplotlib
 from varsmooth.models.descriptions import Description, Part
 
-CONFIG, CLAIMS = "config.json", "claims.json"
 KNOWN = "unfinished.json"
 """Facts of an experiment that still runs; commit them with its records to resume elsewhere."""
 Config = dict[str, Any]
@@ -48,7 +43,7 @@ def run_experiment(
     out: Path,
     results: Path,
 ) -> Result:
-    """Run an experiment, or continue it, and write what it found.
+    """Run an experiment, or continue it, and write its result.
 
     Runs that a result in the folder `results` holds already, be it unfinished, smaller or of
     another experiment, are not repeated.
@@ -100,9 +95,10 @@ def run_experiment(
         "facts": context.evidence.facts,
         "versions": {name: metadata.version(name) for name in ("varsmooth", "torch", "numpy")},
     }
-    write_result(experiment, about, result, out)
     if evidence.runs:
+        out.mkdir(parents=True, exist_ok=True)
         write_records(out / RECORDS, evidence.runs)
+    write_result(experiment, about, result, out, results)
     close()
     return result
 
@@ -186,25 +182,33 @@ def resume(evidence: Evidence, out: Path, about: Config) -> Callable[[], None]:
     return close
 
 
-def has_claims(folder: Path) -> bool:
-    """Whether a folder holds a result with claims to judge; others have no evidence of claims."""
-    return not (folder / CLAIMS).is_file() or bool(read_json(folder / CLAIMS))
-
-
 def results_in(results: Path) -> list[tuple[str, Path]]:
     """The name of the experiment and the folder of each result, whatever the folder's name."""
-    found = []
-    for path in sorted(results.glob(f"*/{CONFIG}")):
+    there = []
+    for path in sorted([*results.glob(f"*/{CONFIG}"), *results.glob(f"*/*/{CONFIG}")]):
         config = read_json(path)
         if isinstance(config, dict) and {*config} >= REQUIRED:  # others are not ours
-            found.append((str(config["experiment"]), path.parent))
-    return found
+            there.append((str(config["experiment"]), path.parent))
+    return there
 
 
-def write_again(experiment: Experiment[Any], folder: Path, result: Result) -> None:
-    """Rewrite figures, tables and claims of a folder."""
+def write_again(experiment: Experiment[Any], folder: Path, result: Result, results: Path) -> None:
+    """Rewrite figures, tables and the page of a folder."""
     about = read_json(folder / CONFIG) | {"notes": list(result.notes)}
-    write_result(experiment, about, result, folder)
+    write_result(experiment, about, result, folder, results)
+
+
+def write_finished(folder: Path, results: Path) -> None:
+    """Redraw a result whose experiment has left the code, and rewrite its page."""
+    config = read_json(folder / CONFIG)
+    finished = FINISHED[config["experiment"]]
+    if finished.figures:
+        figures = finished_figures(folder, config)
+        for name, content in draw_figures(figures).items():
+            (folder / name).write_bytes(content)
+        config["figures"] = [{"name": f.name, "caption": f.caption} for f in figures]
+        (folder / CONFIG).write_bytes(_json(config))
+    write_page(results, folder, config, _models(config), finished.commit)
 
 
 def result_in(experiment: Experiment[Any], folder: Path) -> Result:
@@ -239,22 +243,12 @@ def scale_of(experiment: Experiment[Any], config: Config) -> Scale:
     return replace(scale, **sizes)
 
 
-def write_result(experiment: Experiment[Any], about: Config, result: Result, out: Path) -> None:
-    """Write everything but the records. about: what was asked, see `run_experiment`."""
+def write_result(
+    experiment: Experiment[Any], about: Config, result: Result, out: Path, results: Path
+) -> None:
+    """Write everything but the records. about: what was run, see `run_experiment`."""
     small_print = small_print_of(experiment, about)
-    files: dict[str, bytes] = {}
-    for figure in result.figures:
-        picture = draw(
-            figure.name,
-            figure.caption,
-            *figure.plots,
-            legend=figure.legend,
-            height=figure.height,
-            columns=figure.columns,
-            footnote=f"{figure.caption} {small_print}",
-        )
-        files[f"{picture.name}.png"] = picture.png
-        files[f"{picture.name}.svg"] = picture.svg.encode()
+    files = draw_figures(list(result.figures))
     for table in result.tables:
         full = replace(table, caption=f"{table.caption} {small_print}")
         files[f"{table.name}.md"] = full.to_markdown().encode()
@@ -269,19 +263,25 @@ def write_result(experiment: Experiment[Any], about: Config, result: Result, out
         **{key: about[key] for key in ("models", "versions")},
     }
     files[CONFIG] = _json(config)
-    files[CLAIMS] = _json([asdict(claim) for claim in result.claims])
     out.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (out / name).write_bytes(content)
+    write_page(results, out, config, small_print)
 
 
 def small_print_of(experiment: Experiment[Any], about: Config) -> str:
     """What a reader must know beside a figure: the scale, each reduction, the models' training."""
     less = reductions(scale_of(experiment, about), experiment.scales["paper"])
-    parts = [f"Scale {about['scale']}" + (f": {'; '.join(less)}" if less else "")]
+    scale = f"Scale {about['scale']}" + (f": {'; '.join(less)}" if less else "")
+    return f"{scale}. {_models(about)}".strip()
+
+
+def _models(about: Config) -> str:
+    """How the models were trained, and the notes, as sentences."""
+    parts = [_sentence(note) for note in about["notes"]]
     if about["trained"]:
-        parts.append("Models (σ_a: training): " + "; ".join(about["trained"]))
-    return ". ".join([*parts, *(_sentence(note) for note in about["notes"])]) + "."
+        parts.insert(0, "Models (σ_a: training): " + "; ".join(about["trained"]))
+    return "".join(f"{part}. " for part in parts).strip()
 
 
 def _sentence(note: str) -> str:

@@ -12,7 +12,7 @@ from varsmooth._util.files import replace_file
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.report.outcomes import Outcomes
 
-RECORDS, UNFINISHED = "records.csv.gz", "unfinished.csv.gz"
+RECORDS, UNFINISHED, CONFIG = "records.csv.gz", "unfinished.csv.gz", "config.json"
 """Of a result, and of an experiment that still runs."""
 
 
@@ -88,7 +88,7 @@ def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:
             "id": int(line["id"]),
             "label": int(line["label"]),
             "prediction": int(line["prediction"]),
-            "clean_prediction": int(line["clean_prediction"]),
+            "clean_prediction": int(line["clean_prediction"] or line["prediction"]),
             "guarantee": line["guarantee"],
             **{key: float(line[key]) for key in ("radius", "sigma", "eps") if line[key]},
             "sigma_clean": float(line["clean_sigma"]) if line["clean_sigma"] else None,

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from reproduce.harness import Context, Need, VotingScale, size
+from reproduce.exact import CLIP_PERCENTILES
+from reproduce.harness import Context
+from reproduce.scales import Need, VotingScale, size
 from varsmooth._util.progress import Progress
 from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.certificates import Certificate
@@ -200,9 +202,6 @@ def _derived(
 MULTIPLES = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 FINE_MULTIPLES = tuple(round(0.1 * k, 1) for k in range(1, 21))
 
-CLIP_PERCENTILES = (5, 95)
-"""Our rule: clip h to these percentiles of σ_s over held-out images."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class CertifyScale(VotingScale):
@@ -247,23 +246,6 @@ CPU: dict[str, Any] = {
     "choice": 100,
 }
 """What a CPU can do in half an hour for each σ_a."""
-
-
-def relative_width(ends: Any) -> Any:
-    """The width of a range of levels relative to its middle."""
-    low, high = ends
-    return 2 * (high - low) / (high + low)
-
-
-def spread_of(levels: Sequence[Floats]) -> str:
-    """How wide σ_s ranges over images, of several settings, in words."""
-    widths = [100 * float(relative_width(np.percentile(each, CLIP_PERCENTILES))) for each in levels]
-    low, high = CLIP_PERCENTILES
-    least, most = (f"{w:.0f}" if w >= 10 else f"{w:.2g}" for w in (min(widths), max(widths)))
-    return (
-        f"the width of the {low}–{high} % range of σ_s over images is {least} to {most} % of its "
-        "middle"
-    )
 
 
 def sweep(scale: CertifyScale, sigma_a: float) -> tuple[float, ...]:

@@ -1,17 +1,17 @@
-"""Accuracy under attack: Fig. 6b and 7, and whether the attacks have converged."""
+"""Accuracy under attack: Fig. 6b, 7 and 8, g at the same mean σ_s, and how strong attacks are."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from reproduce.arenas import (
+from reproduce.attacks import (
+    CLIPPED,
     CPU,
     FIXED_CPU,
     G_V,
     G_V_STAR,
+    LAMS,
     Arena,
     Attacks,
     AttackScale,
@@ -19,223 +19,42 @@ from reproduce.arenas import (
     G,
     Kind,
     Point,
-    against_best,
-    averaged,
-    best,
-    chosen_claim,
-    clean,
+    Run,
     fixed_arena,
-    hardly_moved,
+    gaps_of,
     lines_of,
-    most_points,
-    moved,
-    over_lams,
-    plane,
     points_table,
-    robust,
-    robust_gap,
-    shifts,
-    spread,
 )
-from reproduce.harness import Claim, Context, Experiment, Figure, Need, Result, pair_needs, size
-from reproduce.plots import Points, plot_points
-from reproduce.verdicts import MARGIN, UNMOVED, AnyOf, MeanDifference, judged
-from varsmooth.bounds import Floats
+from reproduce.certified import clip_table
+from reproduce.comparisons import TABLE_2
+from reproduce.exact import CLIP_PERCENTILES
+from reproduce.figures import Gaps, plot_gaps, plot_plane, plot_rows
+from reproduce.harness import Context, Experiment, Figure, Result
+from reproduce.replay import CPU as CERTIFY_CPU
+from reproduce.replay import CertifyScale, clip_of
+from reproduce.scales import Need, pair_needs, size
+from reproduce.statistics import Differences, paired, pooled
+from varsmooth.evaluation.report.figures import colours
+from varsmooth.evaluation.report.statistics import PairedDifference, Share
 from varsmooth.evaluation.report.tables import Cell, Table
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
-
-# Are the attacks strong enough?
-
-KNOBS = {
-    "steps": "PGD steps",
-    "samples": "EOT draws per step",
-    "n_median_attack": "draws of h's median in the attack",
-    "selector_samples": "draws of h per step on g_v",
-}
-"""What is tried: fields of the scale."""
-
-WEAK = "weak attack on g_v"
-METHODS = (G_V_STAR, G_V, WEAK)
-DOUBLED = "steps and all draws doubled"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConvergenceScale(AttackScale):
-    """One configuration; the settings under test are the scale's own steps and draws."""
-
-    unused = ("choice",)
-
-    sigmas: tuple[float, ...] = size("σ_a", (0.25,), stated=False)
-    methods: tuple[str, ...] = size("methods", METHODS, stated=False, among=METHODS)
-    lam: float = size("λ", 0.2, stated=False)
-    eps: float = size("γ", 0.3, stated=False)
-    tried_steps: tuple[int, ...] = size("PGD steps tried", (50, 200, 500, 1000), stated=False)
-    tried_samples: tuple[int, ...] = size("EOT draws tried", (4, 8, 16, 32), stated=False)
-    tried_n_median_attack: tuple[int, ...] = size(
-        "draws of h's median tried", (5, 11, 23), stated=False, odd=True
+def two_views(name: str, caption: str, arenas: Sequence[Arena], method: str) -> Figure:
+    """The paper's plane, and what the method gains at each λ, paired by image."""
+    return Figure(
+        name,
+        f"{caption} Left: one line per σ_a, from the larger marker on λ grows along {method} and "
+        "σ_s along g; filled: g at σ_s = σ_a. Right: robust accuracy minus that of g at "
+        "σ_s = σ_a, with paired 95 % intervals over images.",
+        [
+            partial(plot_plane, lines=lines_of(arenas, (G, method))),
+            partial(
+                plot_gaps, series=gaps_of(arenas, method), xlabel="λ", ylabel="gain over g (points)"
+            ),
+        ],
+        height=3.8,
+        width=9.0,
     )
-    tried_selector_samples: tuple[int, ...] = size("draws of h tried", (1, 4, 8), stated=False)
-
-    def tried(self, method: str) -> dict[str, list[int]]:
-        """The values of each setting that this method has, the scale's own among them."""
-        absent = {
-            G_V_STAR: {"selector_samples"},
-            G_V: {"n_median_attack"},
-            WEAK: {"samples", "n_median_attack", "selector_samples"},
-        }[method]
-        return {
-            knob: sorted({getattr(self, knob), *getattr(self, f"tried_{knob}")})
-            for knob in KNOBS
-            if knob not in absent
-        }
-
-    def with_knobs(self, values: Mapping[str, int]) -> "ConvergenceScale":
-        changes: dict[str, Any] = dict(values)
-        return replace(self, **changes)
-
-
-@dataclass(frozen=True)
-class Study:
-    """One method: a point for each value of each knob, and with everything doubled."""
-
-    title: str
-    chosen: Point
-    tried: dict[str, dict[int, Point]]
-    doubled: Point | None
-
-    @property
-    def points(self) -> list[Point]:
-        every = [point for points in self.tried.values() for point in points.values()]
-        return every if self.doubled is None else [*every, self.doubled]
-
-    def stronger(self) -> dict[str, Point]:
-        """What the verdict looks at: every value beyond the chosen one, and all doubled."""
-        found: dict[str, Point] = {}
-        for knob, points in self.tried.items():
-            at = next(value for value, point in points.items() if point is self.chosen)
-            found |= {f"{KNOBS[knob]} {at} → {v}": p for v, p in points.items() if v > at}
-        return found if self.doubled is None else found | {DOUBLED: self.doubled}
-
-
-def attack_convergence(context: Context, scale: ConvergenceScale) -> Result:
-    """Robust accuracy as one setting of the attack grows and the others stay."""
-    studies = [
-        study_of(context, scale, sigma, method)
-        for sigma in scale.sigmas
-        for method in scale.methods
-    ]
-    knobs = [knob for knob in KNOBS if any(len(s.tried.get(knob, ())) > 1 for s in studies)]
-    figure = Figure(
-        "attack-convergence",
-        f"Accuracy under PGD, γ = {scale.eps:g}, λ = {scale.lam:g}, as one setting of the attack "
-        "grows and the others stay. Bars: 95 % intervals over images; all points share images, so "
-        "their differences are more certain, see the table.",
-        [partial(_plot_convergence, studies=studies, knob=knob) for knob in knobs],
-        columns=min(3, len(knobs)),
-        height=3.6,
-    )
-    claim = judged(
-        "The attacks have converged: more steps or draws do not lower robust accuracy",
-        f"ours, at σ_a = {', '.join(f'{s:g}' for s in scale.sigmas)}, γ = {scale.eps:g} and λ = "
-        f"{scale.lam:g}",
-        {
-            f"{study.title}, {what}": robust_gap(point, study.chosen)
-            for study in studies
-            for what, point in study.stronger().items()
-        },
-        "robust accuracy with more steps or draws minus that with the chosen ones",
-        margin=MARGIN,
-    )
-    return Result([figure], [convergence_table(studies)], [claim])
-
-
-def study_of(context: Context, scale: ConvergenceScale, sigma_a: float, method: str) -> Study:
-    need, tried = Need.fixed(sigma_a, selector=True), scale.tried(method)
-
-    def attacked(values: Mapping[str, int]) -> Point:
-        changed = scale.with_knobs(values)
-        shown = [knob for knob in KNOBS if knob != "selector_samples" or method == G_V]
-        settings = [f"{KNOBS[knob]} {getattr(changed, knob)}" for knob in shown]
-        if method == G_V and changed.selector_samples == 1:
-            settings.pop()
-        kind: Kind = "weak" if method == WEAK else "strong"
-        attacks = Attacks(context, changed, scale.eps, kind, suffix=f", {', '.join(settings)}")
-        return (attacks.g_v_star if method == G_V_STAR else attacks.g_v)(need, scale.lam)
-
-    chosen = attacked({})
-    found = {
-        knob: {v: chosen if v == getattr(scale, knob) else attacked({knob: v}) for v in values}
-        for knob, values in tried.items()
-    }
-    twice = {knob: 2 * getattr(scale, knob) for knob in tried}
-    if "n_median_attack" in twice:
-        twice["n_median_attack"] += 1  # a median of an odd number
-    doubled = None if method == WEAK else attacked(twice)
-    return Study(f"{method}, σ_a = {sigma_a:g}", chosen, found, doubled)
-
-
-def _plot_convergence(axes: "Axes", studies: Sequence[Study], knob: str) -> None:
-    series = [
-        Points(
-            study.title,
-            [float(value) for value in study.tried[knob]],
-            [point.robust for point in study.tried[knob].values()],
-        )
-        for study in studies
-        if knob in study.tried
-    ]
-    plot_points(axes, series, KNOBS[knob], "accuracy under attack (%)")
-    ticks = sorted({x for points in series for x in points.x})
-    ends = [end for study in studies for p in study.points for end in p.robust.interval()]
-    axes.set_ylim(100 * min(ends) - 2, 100 * max(ends) + 6)  # one scale for all, and a legend
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-
-
-def convergence_table(studies: Sequence[Study]) -> Table:
-    rows = []
-    for study in studies:
-        lines = [
-            (KNOBS[knob], str(value), point)
-            for knob, points in study.tried.items()
-            for value, point in points.items()
-        ]
-        if study.doubled is not None:
-            lines.append((DOUBLED, "–", study.doubled))
-        for what, value, point in lines:
-            same = point is study.chosen
-            gap = Cell("–") if same else Cell.difference(robust_gap(point, study.chosen))
-            sigma = float(point.outcomes.sigmas.mean())
-            head = [Cell.of(study.title), Cell.of(what), Cell.of(value)]
-            rows.append([*head, Cell(f"{sigma:.4f}", sigma), Cell.share(point.robust), gap])
-    return Table(
-        "attack-convergence",
-        "Accuracy in % under attack as one setting changes, and the difference to the chosen "
-        "settings in percentage points, paired by image; with 95 % intervals.",
-        ["method", "setting", "value", "mean σ_s attacked", "robust", "minus the chosen"],
-        rows,
-    )
-
-
-ATTACK_CONVERGENCE = Experiment(
-    "attack-convergence",
-    "ours, on Experiment B",
-    "robust accuracy as steps and draws of the attack grow",
-    {
-        "cpu": ConvergenceScale(
-            **CPU,
-            tried_steps=(10, 20, 50, 200, 500),
-            tried_samples=(1, 2, 4, 8),
-            tried_n_median_attack=(5, 11, 23),
-        ),
-        "paper": ConvergenceScale(),
-    },
-    {"cpu": "6 h", "paper": "10 h on a GPU after training"},
-    attack_convergence,
-)
 
 
 # Fig. 6b: PGD on f alone
@@ -256,85 +75,11 @@ def weak_attack(context: Context, scale: WeakScale) -> Result:
     arenas = []
     for sigma in scale.sigmas:
         attacks = Attacks(context, scale.at(sigma), scale.eps, "weak")
-        arenas.append(fixed_arena(attacks, scale, sigma, {G_V: Attacks.g_v}, choose=G_V))
-    figure = plane(
-        "weak-attack",
-        f"Clean against robust accuracy of g_v and g under PGD on f alone, γ = {scale.eps:g}. One "
-        "line per σ_a, starting at the larger marker; λ grows along g_v, σ_s along g; the label "
-        "marks σ_s = σ_a.",
-        {f"γ = {scale.eps:g}": lines_of(arenas, (G, G_V))},
-        legend="upper left",
-    )
+        arenas.append(fixed_arena(attacks, scale, sigma, {G_V: Attacks.g_v}, choose=True))
+    caption = f"Fig. 6b: g_v and g under PGD on f alone, γ = {scale.eps:g}."
+    figure = two_views("weak-attack", caption, arenas, G_V)
     table = points_table("weak-attack", "g_v and g under PGD on f alone.", arenas)
-    claims = [
-        weak_claim(arenas),
-        chosen_claim(arenas, G_V, "Fig. 6b"),
-        growth_claim(arenas),
-        unmoved_claim(arenas),
-    ]
-    return Result([figure], [table], claims, [context.selectors_of_g_v(pair_needs(scale))])
-
-
-WEAK_GAIN = "Under the weak attack g_v is more robust than g if the appropriate λ is chosen"
-
-
-def weak_claim(arenas: Sequence[Arena]) -> Claim:
-    """With the right λ, g_v is more robust than g at σ_s = σ_a."""
-    return judged(
-        WEAK_GAIN,
-        "Fig. 6b",
-        [
-            AnyOf(
-                [
-                    {f"{each.title}, {p.knob}": robust_gap(p, each.baseline)}
-                    for p in each.methods[G_V]
-                ]
-            )
-            for each in arenas
-        ],
-        "robust accuracy of g_v at its best λ minus that of g at σ_s = σ_a",
-        f"λ chosen with hindsight, as in the paper; {against_best(arenas, G_V)}; "
-        f"{spread([p for each in arenas for p in each.methods[G_V]])}",
-    )
-
-
-def growth_claim(arenas: Sequence[Arena]) -> Claim:
-    """The gain grows with σ_a: that of the largest minus that of the smallest."""
-
-    def gain(each: Arena) -> Any:
-        return robust(best(each.methods[G_V])).astype(int) - robust(each.baseline)
-
-    first, last = arenas[0], arenas[-1]
-    paired = len(arenas) > 1 and gain(first).shape == gain(last).shape  # the same images
-    return judged(
-        "The gain of g_v under the weak attack is larger for larger σ_a",
-        "Fig. 6b",
-        {f"{last.title} − {first.title}": averaged([gain(last) - gain(first)])} if paired else {},
-        "gain in robust accuracy of g_v at the largest σ_a minus that at the smallest",
-        "λ chosen with hindsight at both ends"
-        if paired
-        else "this needs two σ_a with the same images",
-        ours=most_points(arenas, G_V),
-        theirs=most_points(arenas, G_V),
-    )
-
-
-def unmoved_claim(arenas: Sequence[Arena]) -> Claim:
-    """The weak attack does not know h; does h choose the same σ_s?"""
-    return judged(
-        "The weak attack does not affect h",
-        "ours, on Fig. 6b: “the performance of h was not affected”",
-        [movement(each.title, -1 * shifts(each.methods[G_V])) for each in arenas],
-        "minus the relative change of σ_s of g_v under the attack, up or down, mean over attacked "
-        "images and λ",
-        margin=UNMOVED,
-        unit="%",
-    )
-
-
-def movement(title: str, rows: Floats) -> dict[str, MeanDifference]:
-    """The mean over settings of numbers about attacked images (m, n); none if none was attacked."""
-    return {title: averaged(rows, bound=0.0)} if rows.size else {}
+    return Result([figure], [table], [context.selectors_of_g_v(pair_needs(scale))])
 
 
 WEAK_ATTACK = Experiment(
@@ -361,307 +106,58 @@ class StrongScale(FixedScale):
     budgets: tuple[float, ...] = size("γ", (0.1, 0.3))
 
 
-@dataclass(frozen=True)
-class Budget:
-    """One γ: the strong attack, and the weak one on g at σ_s = σ_a, g_v and g_v*."""
-
-    strong: Arena
-    weak: Mapping[str, Sequence[Point]]
-
-    def drop(self, method: str) -> Floats:
-        """Right under the weak attack minus right under the strong one, mean over λ: (n,)."""
-        at = self.strong
-        hard = [at.baseline] if method == G else at.methods[method]
-        return np.array(over_lams(self.weak[method], hard, robust).values)
-
-
-@dataclass(frozen=True)
-class Model:
-    """The attacks on the model of one σ_a, at the smallest and at the largest γ and between."""
-
-    sigma_a: float
-    budgets: Sequence[Budget]
-
-    @property
-    def title(self) -> str:
-        return self.budgets[0].strong.title
-
-    @property
-    def smallest(self) -> Budget:
-        return self.budgets[0]
-
-    @property
-    def largest(self) -> Budget:
-        return self.budgets[-1]
-
-    @property
-    def named(self) -> list[tuple[str, Budget]]:
-        return [(f"{self.title}, γ = {each.strong.eps:g}", each) for each in self.budgets]
-
-
 def strong_attack(context: Context, scale: StrongScale) -> Result:
-    """Mono smoothing g_v and dual smoothing g_v* under an attack on all of them."""
-    models = [model_of(context, scale, sigma) for sigma in scale.sigmas]
-    by_budget = [[model.budgets[i].strong for model in models] for i in range(len(scale.budgets))]
-    figure = plane(
+    """g_v and g_v* under an attack on all of them; the weak attack beside it."""
+    methods: dict[str, Run] = {G_V: Attacks.g_v, G_V_STAR: Attacks.g_v_star}
+    by_budget: dict[float, list[Arena]] = {}
+    for sigma_a in scale.sigmas:
+        need, sizes = Need.fixed(sigma_a, selector=True), scale.at(sigma_a)
+        for eps in scale.budgets:
+            at = fixed_arena(Attacks(context, sizes, eps), scale, sigma_a, methods)
+            by_budget.setdefault(eps, []).append(at)
+            weak = Attacks(context, sizes, eps, "weak")
+            weak.g(need, sigma_a)
+            for run in methods.values():
+                for lam in scale.lams_of(sigma_a):
+                    run(weak, need, lam)
+    planes = [
+        partial(plot_plane, lines=lines_of(arenas, (G, G_V, G_V_STAR)), title=f"γ = {eps:g}")
+        for eps, arenas in by_budget.items()
+    ]
+    gains = [
+        partial(
+            plot_gaps,
+            series=[dual_gain(at, colour) for at, colour in coloured(arenas)],
+            xlabel="λ",
+            ylabel="g_v* minus g_v (points)",
+        )
+        for arenas in by_budget.values()
+    ]
+    figure = Figure(
         "strong-attack",
-        "Clean against robust accuracy of g_v, g_v* and g under PGD through f, noise and h. One "
-        "line per σ_a, starting at the larger marker; λ grows along g_v and g_v*, σ_s along g; the "
-        "label marks σ_s = σ_a.",
-        {f"γ = {each[0].eps:g}": lines_of(each, (G, G_V, G_V_STAR)) for each in by_budget},
-        legend="upper left",
+        "Fig. 7: g_v, g_v* and g under PGD through f, noise and h. Above: one line per σ_a, from "
+        "the larger marker on λ grows along g_v and g_v*, and σ_s along g; filled: g at σ_s = "
+        "σ_a. Below: robust accuracy of g_v* minus that of g_v at each λ, with paired 95 % "
+        "intervals over images.",
+        [*planes, *gains],
+        columns=len(planes),
+        height=3.6,
+        width=max(5.0, 4.5 * len(planes)),
     )
-    arenas = [each for budget in by_budget for each in budget]
+    arenas = [at for each in by_budget.values() for at in each]
     table = points_table("strong-attack", "g_v, g_v* and g under the strong attack.", arenas)
-    own = context.selectors_of_g_v(pair_needs(scale))
-    claims = [*drop_claims(models, own), *selector_claims(models, own), *lam_claims(models)]
-    return Result([figure], [table], claims, [own])
+    return Result([figure], [table], [context.selectors_of_g_v(pair_needs(scale))])
 
 
-def model_of(context: Context, scale: StrongScale, sigma_a: float) -> Model:
-    need = Need.fixed(sigma_a, selector=True)
-    methods = {G_V: Attacks.g_v, G_V_STAR: Attacks.g_v_star}
-    sizes, budgets = scale.at(sigma_a), []
-    for eps in scale.budgets:
-        strong = fixed_arena(Attacks(context, sizes, eps), scale, sigma_a, methods)
-        weak = Attacks(context, sizes, eps, "weak")
-        points: dict[str, list[Point]] = {G: [weak.g(need, sigma_a)]}
-        for method, run in methods.items():
-            points[method] = [run(weak, need, lam) for lam in scale.lams_of(sigma_a)]
-        budgets.append(Budget(strong, points))
-    return Model(sigma_a, budgets)
+def coloured(arenas: Sequence[Arena]) -> list[tuple[Arena, Any]]:
+    return list(zip(arenas, colours(len(arenas)), strict=True))
 
 
-LITTLE = 0.05
-"""What "a little" clean accuracy is at most."""
-
-
-def drop_claims(models: Sequence[Model], own: str) -> list[Claim]:
-    """What the strong attack takes from g_v, from g and from g_v*, beyond the weak one."""
-    eps = models[0].largest.strong.eps
-    points = [point for model in models for point in model.largest.strong.methods[G_V]]
-    drop = "drop: robust accuracy under the weak attack minus that under the strong one"
-    little = f"{100 * LITTLE:g} points"
-
-    def dropped(model: Model, *methods: str) -> dict[str, MeanDifference]:
-        return {f"{m}, {model.title}": averaged([model.largest.drop(m)]) for m in methods}
-
-    def compared(at: Budget, more: str, less: str) -> MeanDifference:
-        return averaged([at.drop(more) - at.drop(less)])
-
-    def grown(model: Model) -> MeanDifference:
-        ends = [at.drop(G_V) - at.drop(G_V_STAR) for at in (model.largest, model.smallest)]
-        return averaged([ends[0] - ends[1]])
-
-    def cost(model: Model) -> dict[str, MeanDifference]:
-        at = model.smallest.strong.methods
-        paid = over_lams(at[G_V], at[G_V_STAR], clean)
-        left = averaged([LITTLE - np.array(paid.values)])
-        return {model.title: paid, f"{model.title}, {little} minus this": left}
-
-    return [
-        judged(
-            "PGD that knows the smoothed classifier is stronger than PGD on f alone",
-            "Experiment B, conditions; tested on the runs of Fig. 7",
-            [dropped(model, G, G_V, G_V_STAR) for model in models],
-            f"robust accuracy under the weak attack minus that under the strong one, γ = {eps:g}, "
-            "of g at σ_s = σ_a, and of g_v and g_v*, mean over λ",
-            f"all three must hold; {spread(points)}",
-        ),
-        judged(
-            "The robust accuracy of g_v drops from the weak to the strong attack",
-            "Fig. 7",
-            [dropped(model, G_V) for model in models],
-            f"robust accuracy of g_v under the weak attack minus that under the strong one, γ = "
-            f"{eps:g}, mean over λ",
-            f"{spread(points)}; {moved(points)}",
-        ),
-        judged(
-            "g_v drops more than g",
-            "ours, on Fig. 7",
-            {model.title: compared(model.largest, G_V, G) for model in models},
-            f"drop of g_v (mean over λ) minus that of g at σ_s = σ_a, γ = {eps:g}",
-            f"{drop}; {moved(points)}",
-        ),
-        judged(
-            "g_v* drops less than g_v",
-            "Fig. 7",
-            {name: compared(at, G_V, G_V_STAR) for model in models for name, at in model.named},
-            "drop of g_v minus that of g_v*, mean over λ",
-            f"{drop}; {own}",
-        ),
-        judged(
-            "g_v* drops less than g_v especially for larger γ",
-            "Fig. 7",
-            {model.title: grown(model) for model in models if len(model.budgets) > 1},
-            f"drop of g_v minus that of g_v*, mean over λ, at γ = {eps:g} minus the same at "
-            f"{models[0].smallest.strong.eps:g}",
-            drop,
-        ),
-        judged(
-            "Under the strong attack g_v* has better robust accuracy than g_v",
-            "Fig. 7",
-            {
-                name: over_lams(at.strong.methods[G_V_STAR], at.strong.methods[G_V], robust)
-                for model in models
-                for name, at in model.named
-            },
-            "robust accuracy of g_v* minus that of g_v, mean over λ",
-            own,
-        ),
-        judged(
-            "Median smoothing costs a little clean accuracy",
-            "Fig. 7",
-            [cost(model) for model in models],
-            f"clean accuracy of g_v minus that of g_v*, mean over λ; and {little} minus this",
-            f"both must hold; the {little} are ours; {own}",
-        ),
-    ]
-
-
-def selector_claims(models: Sequence[Model], own: str) -> list[Claim]:
-    """How far the strong attack moves σ_s."""
-
-    def reached(model: Model) -> list[dict[str, MeanDifference]]:
-        return [movement(name, shifts(at.strong.methods[G_V])) for name, at in model.named]
-
-    def defended(name: str, at: Budget) -> dict[str, MeanDifference]:
-        bare, protected = (at.strong.methods[method] for method in (G_V, G_V_STAR))
-        found = shifts([*bare, *protected])
-        return movement(name, found[: len(bare)] - found[len(bare) :])
-
-    def further(model: Model) -> dict[str, MeanDifference]:
-        near, far = (at.strong.methods[G_V_STAR] for at in (model.smallest, model.largest))
-        found = shifts([*near, *far])
-        title = f"{model.title}, γ = {far[0].eps:g} − {near[0].eps:g}"
-        return movement(title, found[len(near) :] - found[: len(near)])
-
-    def far(model: Model) -> dict[str, MeanDifference]:
-        at = model.largest.strong
-        return movement(f"{model.title}, γ = {at.eps:g}", shifts(at.methods[G_V_STAR]))
-
-    share = "up or down, mean over attacked images and λ"
-    bare, star = (
-        [point for model in models for point in model.largest.strong.methods[method]]
-        for method in (G_V, G_V_STAR)
-    )
-    every = [p for model in models for _, at in model.named for p in at.strong.methods[G_V]]
-    several = [model for model in models if len(model.budgets) > 1]
-    return [
-        judged(
-            f"PGD moves σ_s of g_v by more than {100 * UNMOVED:g} %",
-            "ours, on Fig. 7: “the PGD attack was effective against h”",
-            [case for model in models for case in reached(model)],
-            f"relative change of σ_s of g_v under the attack, {share}",
-            line=UNMOVED,
-            unit="%",
-        ),
-        judged(
-            "Median smoothing defends h: the attack moves σ_s of g_v* less than σ_s of g_v",
-            "ours, on the discussion: “effective as a defensive method”",
-            [defended(name, at) for model in models for name, at in model.named],
-            f"relative change of σ_s of g_v under the attack, {share}, minus the same for g_v*",
-            f"g_v: {moved(bare)}, {spread(bare)}; g_v*: {moved(star)}, {spread(star)}; {own}; "
-            f"trivial if σ_s of g_v moves by at most {100 * UNMOVED:g} %, as there is nothing to "
-            "defend then",
-            verdict="trivial" if hardly_moved(every) else None,
-            unit="%",
-        ),
-        judged(
-            "An attack with a larger budget moves σ_s of g_v* further",
-            "ours, on the discussion: “harder to select better σ_s”",
-            [further(model) for model in several],
-            f"relative change of σ_s of g_v* under the attack, {share}, at the largest γ minus the "
-            "same at the smallest",
-            moved(star),
-            unit="%",
-        ),
-        judged(
-            f"The attack with the largest budget moves σ_s of g_v* by more than "
-            f"{100 * UNMOVED:g} %",
-            "ours, on the discussion: “harder to select better σ_s”",
-            [far(model) for model in models],
-            f"relative change of σ_s of g_v* under the attack, {share}",
-            line=UNMOVED,
-            unit="%",
-        ),
-    ]
-
-
-def lam_claims(models: Sequence[Model]) -> list[Claim]:
-    """What λ does to σ_s, to the noise over all images, to clean and to robust accuracy."""
-    eps = models[0].largest.strong.eps
-
-    def ends(model: Model) -> tuple[str, list[Point], list[Point]]:
-        star = model.largest.strong.methods[G_V_STAR]
-        return f"{model.title}, {star[0].knob} and {star[-1].knob}", [star[0]], [star[-1]]
-
-    def levels(model: Model, first: list[Point], last: list[Point]) -> MeanDifference:
-        (low,), (high,) = first, last
-        more = high.outcomes.clean_sigmas - low.outcomes.clean_sigmas
-        return averaged([more / model.sigma_a], bound=0.0)
-
-    smaller, traded, normal = [], [], {}
-    for model in models:
-        title, first, last = ends(model)
-        if first != last:
-            strict = {f"{title}, robust": over_lams(last, first, robust)}
-            smaller.append({f"{title}, σ_s / σ_a": levels(model, first, last)} | strict)
-            traded.append({f"{title}, clean": over_lams(first, last, clean)} | strict)
-            tails = [excess_kurtosis(points[0].outcomes.clean_sigmas) for points in (first, last)]
-            normal[title] = MeanDifference((tails[0] - tails[1]).tolist())
-    most = max(
-        (
-            abs(float(excess_kurtosis(sigmas).mean()))
-            for model in models
-            for sigmas in levels_of(model)
-        ),
-        default=0.0,
-    )
-    return [
-        judged(
-            "A larger λ makes the noise over all images more nearly Gaussian",
-            "ours, on §3.1: “to encourage Gaussianity of the marginal distribution”",
-            normal,
-            "excess kurtosis of the noise over all images, g_v* at the smallest λ minus that at "
-            "the largest",
-            f"0 for Gaussian noise, 3 Var(σ_s²) / E(σ_s²)² for a mixture; {most:.2g} at most here",
-            digits=4,
-        ),
-        judged(
-            "Minimizing the cross-entropy alone encourages a smaller σ_s and degrades robustness",
-            "§3.1: “might result in degraded robustness”; tested on the runs of Fig. 7",
-            smaller,
-            "g_v* at the largest λ minus that at the smallest: σ_s / σ_a (in hundredths), and "
-            "robust accuracy",
-            f"both must hold; γ = {eps:g}; one h serves all λ",
-        ),
-        judged(
-            "Smaller λ gives better clean accuracy, larger λ higher robustness",
-            "§3.1: “may be better”; tested on the runs of Fig. 7",
-            traded,
-            "accuracy of g_v*: clean at the smallest λ minus that at the largest, robust at the "
-            "largest λ minus that at the smallest",
-            f"both must hold; γ = {eps:g}",
-        ),
-    ]
-
-
-def levels_of(model: Model) -> list[Floats]:
-    """σ_s of g_v* without attack, at each λ."""
-    return [p.outcomes.clean_sigmas for p in model.largest.strong.methods[G_V_STAR]]
-
-
-def excess_kurtosis(sigmas: Floats) -> Floats:
-    """Of noise whose σ varies from image to image: one number per image (n,), to be averaged.
-
-    A mixture of N(0, σ_i²) has kurtosis 3 m₄ / m₂², m_k the mean of σ_i^k. The mean of what is
-    returned is this minus 3; its spread is that of the influence of each image (delta method).
-    """
-    m2, m4 = (sigmas**2).mean(), (sigmas**4).mean()
-    influence = (sigmas**4 - m4) / m2**2 - 2 * m4 * (sigmas**2 - m2) / m2**3
-    found: Floats = 3 * (m4 / m2**2 - 1 + influence)
-    return found
+def dual_gain(at: Arena, colour: Any) -> Gaps:
+    """Robust accuracy of g_v* minus that of g_v, at each λ."""
+    pairs = list(zip(at.methods[G_V_STAR], at.methods[G_V], strict=True))
+    gaps = [paired(one.outcomes, other.outcomes) for one, other in pairs]
+    return Gaps(at.title, [one.value for one, _ in pairs], gaps, colour)
 
 
 STRONG_ATTACK = Experiment(
@@ -671,4 +167,364 @@ STRONG_ATTACK = Experiment(
     {"cpu": StrongScale(**FIXED_CPU), "paper": StrongScale()},
     {"cpu": "2.5 h", "paper": "10 h on a GPU after training"},
     strong_attack,
+)
+
+
+# Fig. 8: clipping
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippingScale(FixedScale):
+    """The paper attacks with 500 iterations and does not state γ."""
+
+    unused = ("selector_samples",)
+
+    steps: int = size("PGD steps", 500)
+    eps: float = size("γ", 0.3, stated=False)
+    held_out: int = size("held-out images", 5000, stated=False)
+    held_out_draws: int = size("selector draws per held-out image", 1001, stated=False, odd=True)
+
+
+def clipping(context: Context, scale: ClippingScale) -> Result:
+    """g_v* without and with clipping of h, against g, under the strong attack."""
+    attacks = {sigma: Attacks(context, scale.at(sigma), scale.eps) for sigma in scale.sigmas}
+    sizes = CertifyScale(
+        data=scale.data,
+        seed=scale.seed,
+        held_out=scale.held_out,
+        held_out_draws=scale.held_out_draws,
+    )
+    clips = {
+        (sigma, lam): clip_of(context, sizes, sigma, lam)
+        for sigma in scale.sigmas
+        for lam in scale.lams_of(sigma)
+    }
+
+    def clipped(attacks: Attacks, need: Need, lam: float) -> Point:
+        return attacks.g_v_star(need, lam, clips[float(need.level), lam])
+
+    methods: dict[str, Run] = {G_V_STAR: Attacks.g_v_star, CLIPPED: clipped}
+    arenas = [
+        fixed_arena(each, scale, sigma, methods, choose=True) for sigma, each in attacks.items()
+    ]
+    for sigma, lam in TABLE_2:  # whose range of σ_s is compared with the clip
+        if sigma in attacks and lam not in scale.lams_of(sigma):
+            attacks[sigma].unattacked(Need.fixed(sigma, selector=True), lam)
+    base = two_views("clipping", "", arenas, G_V_STAR)
+    changed = partial(
+        plot_gaps,
+        series=[clip_gain(at, colour) for at, colour in coloured(arenas)],
+        xlabel="λ",
+        ylabel="clipped minus not clipped (points)",
+    )
+    figure = replace(
+        base,
+        caption=f"Fig. 8: g_v* and g under PGD through f, noise and h, γ = {scale.eps:g}. "
+        f"{base.caption.strip().replace('Right', 'Middle')} Right: robust accuracy of g_v* clipped "
+        "minus not clipped; the two planes of the paper would look alike.",
+        plots=[*base.plots, changed],
+        width=12.5,
+    )
+    tables = [
+        points_table("clipping", "g_v* without and with clipping, and g.", arenas),
+        clip_table(clips),
+    ]
+    low, high = CLIP_PERCENTILES
+    note = f"clip: percentiles {low} and {high} of σ_s on held-out images, for each λ"
+    return Result([figure], tables, [note])
+
+
+def clip_gain(at: Arena, colour: Any) -> Gaps:
+    """Robust accuracy of g_v* clipped minus not clipped, at each λ."""
+    pairs = list(zip(at.methods[CLIPPED], at.methods[G_V_STAR], strict=True))
+    gaps = [paired(one.outcomes, other.outcomes) for one, other in pairs]
+    return Gaps(at.title, [one.value for one, _ in pairs], gaps, colour)
+
+
+CLIPPING = Experiment(
+    "clipping",
+    "Fig. 8, Table 2",
+    "clean against robust accuracy of g_v* without and with clipping, and of g",
+    {
+        "cpu": ClippingScale(
+            **FIXED_CPU,
+            held_out=CERTIFY_CPU["held_out"],
+            held_out_draws=CERTIFY_CPU["held_out_draws"],
+        ),
+        "paper": ClippingScale(),
+    },
+    {"cpu": "1.5 h, half of it shared with strong-attack", "paper": "10 h on a GPU after training"},
+    clipping,
+)
+
+
+# Is it the level or the choice per image?
+
+PARTS = ("weak", "strong", "universal", "table-2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchedScale(AttackScale):
+    """weak: Fig. 6b; strong: Fig. 8; universal: Fig. 9; table-2: clipped to the paper's ranges."""
+
+    unused = ("choice", "selector_samples")
+
+    steps: int = size("PGD steps", 200, stated=False)
+    parts: tuple[str, ...] = size("comparisons", PARTS, stated=False, among=PARTS)
+    lams: tuple[float, ...] = size("λ", LAMS)
+    every_lam: tuple[float, ...] = size("σ_a with every λ", (0.12, 0.25, 0.5, 1.0))
+    few_lams: tuple[float, ...] = size("λ at the other σ_a", LAMS)
+    strong_lams: tuple[float, ...] = size("λ under the strong attack", LAMS, stated=False)
+    universal: float = size("σ_a′ of f_u", 1.0)
+    universal_lams: tuple[float, ...] = size("λ on f_u", (0.2, 0.4), stated=False)
+    budgets: tuple[float, ...] = size("γ", (0.3,), stated=False)
+
+    def lams_of(self, sigma_a: float) -> tuple[float, ...]:
+        return self.lams if sigma_a in self.every_lam else self.few_lams
+
+    @property
+    def needs(self) -> list[Need]:
+        universal = [Need.universal(self.universal)] if "universal" in self.parts else []
+        return [*pair_needs(self), *universal]
+
+
+def matched(context: Context, scale: MatchedScale) -> Result:
+    """Each g_v and g_v* beside g at its mean σ_s, on the same f, under the same attack.
+
+    The paper compares with g at σ_s = σ_a, which is another level, and on f_u with other f.
+    """
+    panels: dict[str, list[Gaps]] = {}
+    for eps in scale.budgets:
+        for part, method, run in (
+            ("weak", G_V, Attacks.g_v),
+            ("strong", G_V_STAR, Attacks.g_v_star),
+        ):
+            kind: Kind = "weak" if part == "weak" else "strong"
+            attacks = Attacks(context, scale, eps, kind)
+            title = f"{method}, {kind} attack, γ = {eps:g}"
+            for sigma_a in scale.sigmas if part in scale.parts else ():
+                lams = scale.lams_of(sigma_a) if kind == "weak" else scale.strong_lams
+                gaps = beside(attacks, run, Need.fixed(sigma_a, selector=True), lams)
+                panels.setdefault(title, []).append(gaps)
+        strong = Attacks(context, scale, eps)
+        if "universal" in scale.parts:
+            need = Need.universal(scale.universal)
+            gaps = beside(strong, Attacks.g_v_star, need, scale.universal_lams)
+            panels[f"{G_V_STAR} on f_u, strong attack, γ = {eps:g}"] = [gaps]
+        if "table-2" in scale.parts:
+            clips = [clipped_gain(strong, sigma_a) for sigma_a in scale.sigmas]
+            shown = [gaps for gaps in clips if gaps.x]
+            panels |= {f"{G_V_STAR} clipped to Table 2, γ = {eps:g}": shown} if shown else {}
+    plots = [
+        partial(
+            plot_gaps,
+            series=[
+                replace(gaps, colour=colour)
+                for gaps, colour in zip(series, colours(len(series)), strict=True)
+            ],
+            xlabel="λ",
+            ylabel="gain over g at the mean σ_s (points)",
+            title=title,
+        )
+        for title, series in panels.items()
+    ]
+    figure = Figure(
+        "matched",
+        "Robust accuracy minus that of g at the mean σ_s, on the same f, with paired 95 % "
+        "intervals over images.",
+        plots,
+        height=3.6,
+        width=4.2 * len(plots),
+    )
+    table = Table(
+        "matched",
+        "Robust accuracy minus that of g at the mean σ_s on the same f, in percentage points, "
+        "paired by image.",
+        ["method and attack", "model", "λ", "minus g"],
+        [
+            [Cell.of(title), Cell.of(gaps.label), Cell(f"{lam:g}", lam), gap_cell(gap)]
+            for title, series in panels.items()
+            for gaps in series
+            for lam, gap in zip(gaps.x, gaps.differences, strict=True)
+        ],
+    )
+    notes = [context.selectors_of_g_v(pair_needs(scale))]
+    return Result([figure] if plots else [], [table], notes)
+
+
+def gap_cell(gap: Differences) -> Cell:
+    estimate = pooled([gap])
+    return Cell(estimate.text(), estimate.value, estimate.interval())
+
+
+def beside(attacks: Attacks, run: Run, need: Need, lams: Sequence[float]) -> Gaps:
+    """A method at each λ minus g at its mean σ_s."""
+    gaps: list[Differences] = []
+    for lam in lams:
+        learned = run(attacks, need, lam)
+        name = f"{learned.method}, {need.title}, {learned.setting}, {attacks.kind} attack"
+        level = attacks.context.fact(f"mean σ_s of {name}", partial(mean_level, learned))
+        gaps.append(paired(learned.outcomes, attacks.g(need, level).outcomes))
+    return Gaps(need.title, list(lams), gaps)
+
+
+def mean_level(point: Point) -> float:
+    return float(point.outcomes.clean_sigmas.mean())
+
+
+def clipped_gain(attacks: Attacks, sigma_a: float) -> Gaps:
+    """g_v* clipped to Table 2 minus g_v*, at each λ where the clip changes any σ_s.
+
+    Where every σ_s lies beyond the clip, g at its end is the same classifier, and cheaper.
+    """
+    need, gaps = Need.fixed(sigma_a, selector=True), dict[float, Differences]()
+    for lam, (low, high) in ((lam, clip) for (s, lam), clip in TABLE_2.items() if s == sigma_a):
+        levels = attacks.unattacked(need, lam).sigmas
+        if (levels >= high).all() or (levels <= low).all():
+            clipped = attacks.g(need, high if (levels >= high).all() else low)
+        elif (levels < low).any() or (levels > high).any():
+            clipped = attacks.g_v_star(need, lam, (low, high))
+        else:
+            continue
+        gaps[lam] = paired(clipped.outcomes, attacks.g_v_star(need, lam).outcomes)
+    return Gaps(need.title, list(gaps), list(gaps.values()))
+
+
+MATCHED = Experiment(
+    "matched",
+    "ours, on Fig. 6b, 8 and 9 and Table 2",
+    "g_v and g_v* against g at their mean σ_s, on the same f, under the same attack",
+    {
+        "cpu": MatchedScale(**CPU, every_lam=(0.25,), few_lams=(0.0, 0.2, 0.4), strong_lams=(0.2,)),
+        "paper": MatchedScale(),
+    },
+    {"cpu": "40 min", "paper": "10 h on a GPU after training"},
+    matched,
+    lambda scale: scale.needs,
+)
+
+
+# Are the attacks strong enough?
+
+SETTINGS = {
+    "steps": "PGD steps",
+    "samples": "EOT draws per step",
+    "n_median_attack": "draws of h's median in the attack",
+    "selector_samples": "draws of h per step on g_v",
+}
+"""What is tried: fields of the scale."""
+
+WEAK = "weak attack on g_v"
+METHODS = (G_V_STAR, G_V, WEAK)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvergenceScale(AttackScale):
+    """One configuration; the settings under test are the scale's own steps and draws."""
+
+    unused = ("choice",)
+
+    sigmas: tuple[float, ...] = size("σ_a", (0.25,), stated=False)
+    methods: tuple[str, ...] = size("methods", METHODS, stated=False, among=METHODS)
+    lam: float = size("λ", 0.2, stated=False)
+    eps: float = size("γ", 0.3, stated=False)
+    tried_steps: tuple[int, ...] = size("PGD steps tried", (50, 200, 500, 1000), stated=False)
+    tried_samples: tuple[int, ...] = size("EOT draws tried", (4, 8, 16, 32), stated=False)
+    tried_n_median_attack: tuple[int, ...] = size(
+        "draws of h's median tried", (5, 11, 23), stated=False, odd=True
+    )
+    tried_selector_samples: tuple[int, ...] = size("draws of h tried", (1, 4, 8), stated=False)
+
+    def tried(self, method: str) -> list[dict[str, int]]:
+        """The chosen setting, each other value of each setting that matters, and all doubled."""
+        absent = {
+            G_V_STAR: {"selector_samples"},
+            G_V: {"n_median_attack"},
+            WEAK: {"samples", "n_median_attack", "selector_samples"},
+        }[method]
+        used = [name for name in SETTINGS if name not in absent]
+        changes = [
+            {name: value}
+            for name in used
+            for value in getattr(self, f"tried_{name}")
+            if value != getattr(self, name)
+        ]
+        twice = {name: 2 * getattr(self, name) for name in used}
+        if "n_median_attack" in twice:
+            twice["n_median_attack"] += 1  # a median of an odd number
+        return [{}, *changes, *([] if method == WEAK else [twice])]
+
+
+def attack_convergence(context: Context, scale: ConvergenceScale) -> Result:
+    """Robust accuracy as one setting of the attack grows and the others stay."""
+    rows, gaps = [], dict[str, Differences]()
+    for sigma_a in scale.sigmas:
+        for method in scale.methods:
+            every = scale.tried(method)
+            points = [attacked(context, scale, sigma_a, method, change) for change in every]
+            for change, point in zip(every, points, strict=True):
+                what = ", ".join(f"{SETTINGS[name]} {value}" for name, value in change.items())
+                title = f"{method}, σ_a = {sigma_a:g}"
+                one, other = point.outcomes, points[0].outcomes
+                gap = Cell("–")
+                if point is not points[0]:
+                    gaps[f"{method}: {'all doubled' if len(change) > 1 else what}"] = paired(
+                        one, other
+                    )
+                    gap = Cell.difference(PairedDifference.of(one.correct, other.correct))
+                sigma = float(one.sigmas.mean())
+                cells = [Cell(f"{sigma:.4f}", sigma), Cell.share(Share.of(one.correct)), gap]
+                rows.append([Cell.of(title), Cell.of(what or "as chosen"), *cells])
+    figure = Figure(
+        "attack-convergence",
+        f"Robust accuracy with more steps or draws minus that with the chosen ones, γ = "
+        f"{scale.eps:g}, λ = {scale.lam:g}; paired 95 % intervals over images.",
+        [partial(plot_rows, rows=gaps, xlabel="difference in robust accuracy (points)")],
+        height=0.9 + 0.3 * len(gaps),
+        width=7.0,
+    )
+    table = Table(
+        "attack-convergence",
+        "Accuracy in % under attack as one setting changes, and the difference to the chosen "
+        "settings in percentage points, paired by image; with 95 % intervals.",
+        ["method", "setting", "mean σ_s attacked", "robust", "minus the chosen"],
+        rows,
+    )
+    return Result([figure], [table])
+
+
+def attacked(
+    context: Context,
+    scale: ConvergenceScale,
+    sigma_a: float,
+    method: str,
+    change: Mapping[str, int],
+) -> Point:
+    """A method under the attack with some settings changed; its name tells all of them."""
+    values: dict[str, Any] = dict(change)
+    changed = replace(scale, **values)
+    drawn = method == G_V and changed.selector_samples > 1
+    shown = [name for name in SETTINGS if name != "selector_samples" or drawn]
+    suffix = "".join(f", {SETTINGS[name]} {getattr(changed, name)}" for name in shown)
+    kind: Kind = "weak" if method == WEAK else "strong"
+    attacks = Attacks(context, changed, scale.eps, kind, suffix=suffix)
+    run = attacks.g_v_star if method == G_V_STAR else attacks.g_v
+    return run(Need.fixed(sigma_a, selector=True), scale.lam)
+
+
+ATTACK_CONVERGENCE = Experiment(
+    "attack-convergence",
+    "ours, on Experiment B",
+    "robust accuracy as steps and draws of the attack grow",
+    {
+        "cpu": ConvergenceScale(
+            **CPU,
+            tried_steps=(10, 20, 50, 200, 500),
+            tried_samples=(1, 2, 4, 8),
+            tried_n_median_attack=(5, 11, 23),
+        ),
+        "paper": ConvergenceScale(),
+    },
+    {"cpu": "6 h", "paper": "10 h on a GPU after training"},
+    attack_convergence,
 )

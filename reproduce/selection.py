@@ -7,21 +7,18 @@ from itertools import product
 
 import numpy as np
 
-from reproduce.harness import (
-    Claim,
-    Context,
-    Experiment,
-    Figure,
-    Need,
-    Result,
-    Scale,
-    VotingScale,
-    pair_needs,
-    size,
+from reproduce.exact import SHIFTS
+from reproduce.figures import (
+    Gaps,
+    plot_gaps,
+    plot_lines,
+    plot_percentile_bounds,
+    plot_selector_bounds,
 )
-from reproduce.plots import Points, plot_percentile_bounds, plot_points, plot_selector_bounds
-from reproduce.replay import CPU, Certified, CertifyScale, raw_samples, spread_of
-from reproduce.verdicts import judged
+from reproduce.harness import Context, Experiment, Figure, Result
+from reproduce.replay import CPU, Certified, CertifyScale, raw_samples
+from reproduce.scales import Need, Scale, VotingScale, pair_needs, size
+from reproduce.statistics import paired
 from varsmooth import bounds
 from varsmooth.bounds import Floats
 from varsmooth.evaluation.options import DataOptions, ModelOptions, PredictOptions
@@ -31,9 +28,6 @@ from varsmooth.evaluation.report.statistics import Interval, PairedDifference, S
 from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.evidence import SelectorEvidence
 from varsmooth.rounding import rounded
-
-SHIFTS = tuple(0.25 * step for step in range(17))
-"""D/σ_m of the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,21 +40,10 @@ class PercentilesScale(Scale):
     alpha_select: float = size("α_h", 1e-5, stated=False)
 
 
-def gaps(n: int, a: float) -> list[float]:
-    """How far q_u/n lies above Φ(D/σ_m) at each shift where it exists, in percentage points."""
-    found = []
-    for shift in SHIFTS:
-        _, upper = bounds.order_statistics(n, shift, 1.0, a)
-        if upper <= n:
-            found.append(100 * (upper / n - float(bounds.normal_cdf(shift))))
-    return found
-
-
 def percentiles(context: Context, scale: PercentilesScale) -> Result:
     a = scale.alpha_select / 2
-    rows, largest = [], {}
+    rows = []
     for n in scale.sample_sizes:
-        largest[n] = max(gaps(n, a))
         for shift in SHIFTS:
             lower, upper = bounds.order_statistics(n, shift, 1.0, a)
             theory = float(bounds.normal_cdf(shift))
@@ -83,25 +66,13 @@ def percentiles(context: Context, scale: PercentilesScale) -> Result:
     )
     figure = Figure(
         "percentiles",
-        "Percentiles of h(x+ε) that bound its median at x+δ, ‖δ‖ ≤ D. A dashed line ends where "
-        "no order statistic is a valid bound; beyond, only clipping bounds h.",
+        "Fig. 4b and App. A: percentiles of h(x+ε) that bound its median at x+δ, ‖δ‖ ≤ D. A dashed "
+        "line ends where no order statistic is a valid bound; beyond, only clipping bounds h.",
         [partial(plot_percentile_bounds, n=n, a=a) for n in scale.sample_sizes],
-        height=3.4,
-        legend=None,
+        height=3.2,
+        width=10.0,
     )
-    ends = [float(bounds.normal_quantile(a ** (1 / n))) for n in largest]  # p̄ⁿ = a
-    gaps_shown = [f"{gap:.2f} points at N_h = {n:,}" for n, gap in largest.items()]
-    claim = Claim(
-        "Empirical bounds approach the theoretical ones as N_h grows",
-        "Fig. 4b, App. A",
-        f"largest gap {gaps_shown[0]}, {gaps_shown[-1]}",
-        f"largest gap between q_u/N_h and p̄: {'; '.join(gaps_shown)}. A bound exists up to "
-        f"D/σ_m = {', '.join(f'{end:.2f}' for end in ends)}, respectively",
-        "trivial",
-        "exact binomial arithmetic, no sampling",
-        {"largest_gap": {str(n): gap for n, gap in largest.items()}},
-    )
-    return Result([figure], [table], [claim], notes=["q_l and q_u at α_h/2 per side"])
+    return Result([figure], [table], ["q_l and q_u at α_h/2 per side"])
 
 
 def _percentage(share: float) -> Cell:
@@ -176,7 +147,6 @@ def mean_bounds(model: Certified, scale: BoundsScale, lam: float) -> Floats:
 def selector_bounds(context: Context, scale: BoundsScale) -> Result:
     """How far an attacker of budget D can move the smoothed selector's output."""
     plots, rows = [], []
-    measured: dict[str, list[float]] = {}
     for sigma_a, lam in product(scale.sigmas, scale.lams):
         found = mean_bounds(Certified(context, scale, sigma_a), scale, lam)
         name = f"σ_a = {sigma_a:g}, λ = {lam:g}"
@@ -191,7 +161,6 @@ def selector_bounds(context: Context, scale: BoundsScale) -> Result:
                 title=f"h for {name}",
             )
         )
-        measured[name] = [float(w) for w in (high - low) / middle]
         head = [Cell(f"{sigma_a:g}", sigma_a), Cell(f"{lam:g}", lam)]
         for distance, means in zip(scale.distances, found, strict=True):
             rows.append([*head, Cell(f"{distance:g}", distance), *map(_mean, means)])
@@ -204,32 +173,14 @@ def selector_bounds(context: Context, scale: BoundsScale) -> Result:
     )
     figure = Figure(
         "selector-bounds",
-        "Mean bounds of h under an attack of budget D. A line ends where no order statistic of "
-        "N_h samples is a bound.",
+        "App. B: mean bounds of h under an attack of budget D, relative to its median. A line ends "
+        "where no order statistic of N_h samples is a bound.",
         plots,
-        columns=len(scale.lams),
-        height=3.2,
+        columns=min(4, len(plots)),
+        height=2.8,
+        width=3.1 * min(4, len(plots)),
     )
-    return Result([figure], [table], [growth_claim(scale, measured)])
-
-
-def growth_claim(scale: BoundsScale, widths: dict[str, list[float]]) -> Claim:
-    """The bounds move apart as the budget grows; what is measured is how far."""
-    shown = "; ".join(
-        f"{name}: " + ", ".join("none" if np.isnan(x) else f"{100 * x:.2g} %" for x in w)
-        for name, w in widths.items()
-    )
-    name, widest = max(widths.items(), key=lambda item: float(np.nanmax(item[1])))
-    budgets = ", ".join(f"{d:g}" for d in scale.distances)
-    return Claim(
-        "Deviations of the selector's bounds from its median grow with the budget",
-        "App. B",
-        f"width at most {100 * float(np.nanmax(widest)):.2g} % of the median ({name})",
-        f"(mean h_qu − mean h_ql) / mean h_50% at D = {budgets}: {shown}",
-        "trivial",
-        "order statistics of the same samples: true of any h",
-        {k: [None if np.isnan(x) else x for x in w] for k, w in widths.items()},
-    )
+    return Result([figure], [table])
 
 
 def _mean(mean: Floats) -> Cell:
@@ -276,26 +227,33 @@ class Pair:
 
 def clean(context: Context, scale: CleanScale) -> Result:
     """Clean accuracy against the noise level, for g and for g_v with its mean σ_s."""
-    series, pairs = [], []
+    lines, series, pairs = [], [], []
     for sigma_a, colour in zip(scale.sigmas, colours(len(scale.sigmas)), strict=True):
         mine = [pair_at(context, scale, sigma_a, lam) for lam in scale.lams]
-        series += [
-            _points(f"g, σ_a = {sigma_a:g}", [p.fixed for p in mine], colour, filled=False),
-            _points(f"g_v, σ_a = {sigma_a:g}", [p.learned for p in mine], colour, filled=True),
-        ]
+        for name, style, runs in (
+            ("g", "s--", [p.fixed for p in mine]),
+            ("g_v", "o-", [p.learned for p in mine]),
+        ):
+            x = [float(run.sigmas.mean()) for run in runs]
+            y = [100 * float(run.correct.mean()) for run in runs]
+            lines.append((f"{name}, σ_a = {sigma_a:g}", x, y, colour, style))
+        gaps = [paired(pair.learned, pair.fixed) for pair in mine]
+        series.append(Gaps(f"_σ_a = {sigma_a:g}", scale.lams, gaps, colour))
         pairs += mine
     figure = Figure(
         "clean",
-        "Clean accuracy against the noise level: the mean of all selected σ_s for g_v (solid, λ "
-        "grows from left to right), and g at these levels (dashed). Bars: 95 % intervals over "
-        "images; g and g_v share images and noise, so their differences are far more certain than "
-        "the bars.",
-        [partial(plot_points, series=series, xlabel="(mean) σ_s", ylabel="clean accuracy (%)")],
-        legend="lower left",
-        height=4.4,
+        "Fig. 6a. Left: clean accuracy against the noise level: the mean of all selected σ_s for "
+        "g_v (solid, λ grows from left to right), and g at these levels (dashed). Right: g_v minus "
+        "g at its mean σ_s, with paired 95 % intervals over images.",
+        [
+            partial(plot_lines, lines=lines, xlabel="(mean) σ_s", ylabel="clean accuracy (%)"),
+            partial(plot_gaps, series=series, xlabel="λ", ylabel="g_v minus g (points)"),
+        ],
+        height=3.7,
+        width=9.0,
     )
     notes = [context.selectors_of_g_v(pair_needs(scale))]
-    return Result([figure], [_clean_table(pairs)], [clean_claim(pairs)], notes)
+    return Result([figure], [_clean_table(pairs)], notes)
 
 
 def pair_at(context: Context, scale: CleanScale, sigma_a: float, lam: float) -> Pair:
@@ -319,18 +277,11 @@ def predicted(
 ) -> Outcomes:
     """A run that predicts by plain majority."""
 
-    def asked() -> tuple[ModelOptions, DataOptions, PredictOptions]:
+    def options() -> tuple[ModelOptions, DataOptions, PredictOptions]:
         data = context.images(scale.data, "test", scale.images)
         return model(), data, PredictOptions(n=scale.n, alpha=None, seed=scale.seed)
 
-    return context.majority(name, asked)
-
-
-def _points(label: str, runs: Sequence[Outcomes], colour: str, filled: bool) -> Points:
-    means = [float(run.sigmas.mean()) for run in runs]
-    return Points(
-        label, means, [Share.of(run.correct) for run in runs], colour=colour, filled=filled
-    )
+    return context.majority(name, options)
 
 
 def _clean_table(pairs: Sequence[Pair]) -> Table:
@@ -355,20 +306,6 @@ def _clean_table(pairs: Sequence[Pair]) -> Table:
         "difference in percentage points, paired by image, with 95 % intervals.",
         ["σ_a", "λ", "mean σ_s", "sd of σ_s", "g_v", "σ_s of g", "g", "g_v − g"],
         rows,
-    )
-
-
-CLEAN_GAIN = "g_v has better clean accuracy than g at equal mean σ_s"
-
-
-def clean_claim(pairs: Sequence[Pair]) -> Claim:
-    """At equal mean σ, g_v is more often right than g."""
-    return judged(
-        CLEAN_GAIN,
-        "Fig. 6a",
-        {f"σ_a = {pair.sigma_a:g}, λ = {pair.lam:g}": pair.gap for pair in pairs},
-        "clean accuracy of g_v minus that of g",
-        spread_of([pair.learned.sigmas for pair in pairs]),
     )
 
 

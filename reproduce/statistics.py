@@ -13,6 +13,7 @@ import numpy as np
 from scipy.stats import t
 
 from varsmooth.bounds import Floats
+from varsmooth.errors import check
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import Interval
 
@@ -99,6 +100,7 @@ def pooled(settings: Mapping[str, Differences] | Sequence[Differences]) -> Estim
     True
     """
     every = list(settings.values() if isinstance(settings, Mapping) else settings)
+    check(bool(every), "there is nothing to pool: the records have no such pair of runs")
     value, influence = 0.0, dict[int, float]()
     for each in every:
         mean = float(each.values.mean())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.__main__ import EXPERIMENTS, build_parser, main, sizes_of
-from reproduce.harness import S, resized
+from reproduce.scales import S, resized
 
 
 def run(words: str, *more: object) -> int:
@@ -40,7 +40,6 @@ def lines_of(folder: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def results(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, str]]]:
-    """Configuration, claims and records of a result."""
-    config, claims = (json.loads((folder / f"{n}.json").read_text()) for n in ("config", "claims"))
-    return config, claims, lines_of(folder)
+def results(folder: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Configuration and records of a result."""
+    return json.loads((folder / "config.json").read_text()), lines_of(folder)

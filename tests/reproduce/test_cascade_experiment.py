@@ -10,6 +10,8 @@ from reproduce.__main__ import main
 from reproduce.cascade_rules import CASCADE, CascadeScale, limits
 from reproduce.cascade_votes import at_equal_total, certify_with, votes_of
 from reproduce.committed import result_in, write_again
+from reproduce.comparisons import Committed
+from reproduce.exact import cascade_violations
 from reproduce.harness import Context
 from varsmooth import certify, load, load_dataset
 from varsmooth.evaluation.tune.cascade import ConfidentVotes
@@ -48,11 +50,11 @@ def test_the_experiment_runs_resumes_and_is_judged_again(tmp_path: Path) -> None
     assert "best rule, N = 96" in (tmp_path / "out" / "cascade-hindsight.md").read_text()
     assert main([*words.split(), "--out", str(tmp_path / "again")]) == 0
     assert blocks == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
-    for name in ("cascade-64.md", "cascade-96.csv", "claims.json"):
+    for name in ("cascade-64.md", "cascade-96.csv", "config.json"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
-    before = (tmp_path / "out" / "claims.json").read_bytes()
-    write_again(CASCADE, tmp_path / "out", result_in(CASCADE, tmp_path / "out"))
-    assert (tmp_path / "out" / "claims.json").read_bytes() == before
+    before = (tmp_path / "out" / "cascade-64.csv").read_bytes()
+    write_again(CASCADE, tmp_path / "out", result_in(CASCADE, tmp_path / "out"), tmp_path)
+    assert (tmp_path / "out" / "cascade-64.csv").read_bytes() == before
 
 
 def test_hindsight_is_not_misled_by_the_selection_draws() -> None:
@@ -90,5 +92,6 @@ def test_the_attack_finds_points_beyond_the_radius_and_none_inside(tmp_path: Pat
     assert {row["wrong"] for row in rows if row["factor"] < 1} == {False}
     assert {row["wrong"] for row in rows if row["factor"] > 1} == {True}
     assert all(row["share"] <= row["factor"] * (1 + 1e-5) for row in rows)
-    (claim,) = json.loads((tmp_path / "out" / "claims.json").read_text())
-    assert claim["verdict"] == "trivial"
+    assert cascade_violations(Committed(tmp_path / "out")) == (
+        "0 of 2 images inside 0.95 R, 2 of 2 at 20 R"
+    )

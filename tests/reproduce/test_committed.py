@@ -1,55 +1,50 @@
 """What an interrupted experiment keeps and may use again; that committed results stand."""
 
 import json
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from reproduce.__main__ import EXPERIMENTS, build_parser, sizes_of
-from reproduce.committed import has_claims, result_of, resume, scale_of, small_print_of
-from reproduce.harness import Context, Evidence, resized
+from reproduce.committed import results_in, resume, scale_of, small_print_of
+from reproduce.harness import Context, Evidence
+from reproduce.pages import FINISHED
+from reproduce.scales import resized
 
 RESULTS = Path(__file__).parents[2] / "results"
-COMMITTED = [
-    path.parent for path in sorted(RESULTS.glob("**/claims.json")) if has_claims(path.parent)
-]
+EVERY = [folder for name, folder in results_in(RESULTS) if name in EXPERIMENTS]
 
 
-@pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: str(folder.relative_to(RESULTS)))
-def test_committed_claims_follow_from_their_records(folder: Path) -> None:
-    """By this code: run `python -m reproduce claims` after a change of how claims are judged."""
-    config, claims = (json.loads((folder / f"{n}.json").read_text()) for n in ("config", "claims"))
-    found = result_of(EXPERIMENTS[folder.name], folder, config).claims
-    assert json.loads(json.dumps([asdict(claim) for claim in found])) == claims
-
-
-EVERY = [path.parent for path in sorted(RESULTS.glob("**/claims.json"))]
+def test_every_result_has_its_experiment_or_the_commit_that_ran_it() -> None:
+    for name, folder in results_in(RESULTS):
+        assert (name in EXPERIMENTS) != (name in FINISHED)
+        if name in FINISHED:
+            assert f"commit `{FINISHED[name].commit}`" in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("folder", EVERY, ids=lambda folder: str(folder.relative_to(RESULTS)))
 def test_tables_and_page_have_the_same_small_print(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
-    said = small_print_of(EXPERIMENTS[config["experiment"]], config)
+    text = small_print_of(EXPERIMENTS[config["experiment"]], config)
     for name in ["README", *(table["name"] for table in config["tables"])]:
-        assert said in (folder / f"{name}.md").read_text()
+        assert text in (folder / f"{name}.md").read_text()
 
 
-@pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: str(folder.relative_to(RESULTS)))
+@pytest.mark.parametrize("folder", EVERY, ids=lambda folder: str(folder.relative_to(RESULTS)))
 def test_the_command_beside_a_result_makes_it(folder: Path) -> None:
     """It parses, and its sizes are those that the result records."""
     config = json.loads((folder / "config.json").read_text())
-    asked = build_parser().parse_args(config["command"].split()[3:])
-    experiment = EXPERIMENTS[asked.name]
-    scale = resized(experiment.scales[asked.scale], sizes_of(asked))
+    options = build_parser().parse_args(config["command"].split()[3:])
+    experiment = EXPERIMENTS[options.name]
+    scale = resized(experiment.scales[options.scale], sizes_of(options))
     assert scale == scale_of(experiment, config)
 
 
 def test_facts_are_kept_for_the_same_sizes_and_models(tmp_path: Path) -> None:
     out, computed = tmp_path / "results" / "some", list[str]()
 
-    def asked(about: dict[str, object], *names: str) -> dict[str, object]:
+    def facts(about: dict[str, object], *names: str) -> dict[str, object]:
         evidence = Evidence()
         context = Context(tmp_path, evidence=evidence)
         resume(evidence, out, about)
@@ -62,8 +57,8 @@ def test_facts_are_kept_for_the_same_sizes_and_models(tmp_path: Path) -> None:
         return [0.5, name]
 
     about: dict[str, object] = {"sizes": {"sigmas": (0.25, 0.5)}, "models": {"f": "abc"}}
-    asked(about, "one")
-    assert asked(about, "one", "two") == {"one": [0.5, "one"], "two": [0.5, "two"]}
+    facts(about, "one")
+    assert facts(about, "one", "two") == {"one": [0.5, "one"], "two": [0.5, "two"]}
     assert computed == ["one", "two"]
-    asked({**about, "models": {"f": "another"}}, "one")
+    facts({**about, "models": {"f": "another"}}, "one")
     assert computed == ["one", "two", "one"]

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,21 @@ import torch
 
 from reproduce.__main__ import EXPERIMENTS
 from reproduce.committed import resume
-from reproduce.harness import Context, Evidence, Need, Scale, resized, sizes_in_use
+from reproduce.comparisons import Committed
+from reproduce.comparisons_certified import (
+    ablation,
+    attack_on_h,
+    attacked_gap,
+    certified_clipping,
+    certified_gain,
+    chosen_radius,
+    every_model,
+    sound_radius,
+    soundness_cost,
+    traded,
+)
+from reproduce.exact import bounds_width, largest_gap
+from reproduce.harness import Context, Evidence
 from reproduce.records import read_records
 from reproduce.replay import (
     Certified,
@@ -22,6 +37,9 @@ from reproduce.replay import (
     levels_between,
     selector_options,
 )
+from reproduce.scales import Need, Scale, resized, sizes_in_use
+from reproduce.statistics import pooled, radius_gap
+from reproduce.verdicts import BESIDE
 from tests.reproduce.commands import results, run, sized
 from tests.small_models import write_pair
 from varsmooth.bounds import class_radius
@@ -100,21 +118,19 @@ def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_percentiles(tmp_path: Path) -> None:
     assert run("percentiles --out", tmp_path / "percentiles") == 0
-    (claim,) = json.loads((tmp_path / "percentiles" / "claims.json").read_text())
-    gaps = list(claim["numbers"]["largest_gap"].values())
+    gaps = [largest_gap(n, 5e-6) for n in (1_000, 10_000, 100_000)]
     assert gaps == sorted(gaps, reverse=True)
     assert 6 < gaps[0] < 8  # about 4.42 σ of a fair coin in 1,000 tosses: 100·4.42·0.5/√1000
-    assert run("claims --results", tmp_path) == 0
-    page = (tmp_path / "README.md").read_text()
-    assert "| Empirical bounds approach the theoretical ones as N_h grows | Fig. 4b" in page
-    assert "[percentiles](percentiles/README.md)" in page
-    assert "python -m reproduce percentiles" in (tmp_path / "percentiles/README.md").read_text()
+    assert run("pages --results", tmp_path) == 0
+    page = (tmp_path / "percentiles/README.md").read_text()
+    assert "python -m reproduce percentiles" in page
+    assert "![percentiles](percentiles.png)" in page
 
 
 def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
     words = f"tradeoff {TINY} --swept 0.5 --sigmas 0.25,0.5"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
-    config, (sizes, traded, within, close), lines = results(tmp_path)
+    config, lines = results(tmp_path)
     assert {"tradeoff.png", "tradeoff.svg", "certified-accuracy.md"} <= {
         path.name for path in tmp_path.iterdir()
     }
@@ -135,22 +151,17 @@ def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
         for sigma in ("0.25", "0.5")
     }
     gap = np.mean(right["0.25"]) - np.mean(right["0.5"])
-    assert sizes["numbers"]["r = 0, σ = 0.25 − 0.5"] == pytest.approx(gap)
-    reach = float(class_radius(60, 60, 1.0, 0.05))
-    for claim, beyond in ((traded, True), (within, False)):
-        for title in claim["numbers"]:
-            r, levels = title.removeprefix("r = ").split(", σ_s = ")
-            smaller = min(map(float, levels.split(" − ")))
-            assert float(r) == 0 or (float(r) > reach * smaller) == beyond
+    (near,) = traded((0.25, 0.5), "σ_s = σ_a = {s:g}", far=False)(Committed(tmp_path)).values()
+    assert pooled([near]).value == pytest.approx(gap)
 
     def average(level: str) -> float:
         mine = [line for line in lines if line["run"] == f"σ_a = 0.5, σ_s = {level}"]
         return float(np.mean([radius_if_right(line) for line in mine]))
 
-    for title, found in close["numbers"].items():
-        _, _, at, _, end = title.split()
-        assert found == pytest.approx(average(at) - average(end))
-    assert len(close["numbers"]) == 2
+    for one, other in (("0.25", "0.5"), ("0.5", "0.75")):
+        runs = [Committed(tmp_path).runs[f"σ_a = 0.5, σ_s = {level}"] for level in (one, other)]
+        found = pooled([radius_gap(runs[0], runs[1], 0.5)]).value
+        assert found == pytest.approx((average(one) - average(other)) / 0.5)
 
 
 @pytest.mark.parametrize(
@@ -201,19 +212,19 @@ def test_a_second_time_nothing_is_computed(
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
-def test_a_committed_result_is_judged_again_from_its_records(
+def test_a_committed_result_is_redrawn_from_its_records(
     tmp_path: Path, models: Path, store: Path
 ) -> None:
-    """Without models, data or runs: figures, tables and claims are the same bytes."""
+    """Without models, data or runs: figures, tables and pages are the same bytes."""
     for name, sizes in (("certified", TINY), ("selector-bounds", TINY), ("clean", PREDICTED)):
         words = f"{name} {sizes} --sigmas 0.25"
         assert run(words, "--models", models, "--store", store, "--out", tmp_path / name) == 0
     written = {path: path.read_bytes() for path in tmp_path.glob("*/*")}
-    assert run("claims --results", tmp_path) == 0
+    assert run("pages --results", tmp_path) == 0
     assert {path: path.read_bytes() for path in written} == written
     records = tmp_path / "clean" / "records.csv.gz"
     records.write_bytes((tmp_path / "certified" / "records.csv.gz").read_bytes())
-    assert run("claims --results", tmp_path) == 1
+    assert run("pages --results", tmp_path) == 1
 
 
 def test_levels_are_finer_than_the_spread_of_h_however_small() -> None:
@@ -286,80 +297,70 @@ def test_g_is_certified_as_by_a_run_at_the_level(
 def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
     words = f"certified {TINY} --sigmas 0.25"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
-    _, claims, lines = results(tmp_path)
+    _, lines = results(tmp_path)
     assert "snapped" in (tmp_path / "certified-accuracy.md").read_text()
     assert "0.16, 0.24" in (tmp_path / "clip-thresholds.md").read_text()
     assert {line["guarantee"] for line in lines} == {"sound", "conditional", "heuristic"}
 
-    def accuracy(part: str, radius: float) -> float:
-        """The best of the runs whose name has this part, from the compact records."""
-        runs: dict[str, list[bool]] = {}
-        for line in lines:
-            if part in line["run"]:
-                right = line["prediction"] == line["label"] and float(line["radius"]) >= radius
-                runs.setdefault(line["run"], []).append(right)
-        return max(float(np.mean(right)) for right in runs.values())
-
-    compared = {
-        title.partition(" (in the last tenth")[0]: gap
-        for title, gap in claims[0]["numbers"].items()
-    }
-    for r in (0.0, 0.125, 0.25):
-        expected = accuracy("no attack", r) - accuracy("σ_s = 0.25", r)
-        assert compared[f"σ_a = 0.25, r = {r:g}"] == pytest.approx(expected)
-
-    levels: dict[str, list[float]] = {}
-    for line in lines:
-        if "no attack" in line["run"]:
-            levels.setdefault(line["run"], []).append(float(line["sigma"]))
-    usual = max(float(np.median(each)) for each in levels.values())
-    reach = float(class_radius(60, 60, usual, 0.05))
-    for r in (0.375, 0.5):  # what no vote could prove is not held against g_v*
-        assert (f"σ_a = 0.25, r = {r:g}" in compared) == (r <= reach)
-        assert (f"σ_a = 0.25, r = {r:g}: " in claims[0]["why"]) == (r > reach)
-
-    def average(part: str) -> float:
-        """The largest average radius of the runs whose name has this part."""
+    def best(part: str, number: Callable[[dict[str, str]], float]) -> float:
+        """The largest mean of the runs whose name has this part, from the compact records."""
         runs: dict[str, list[float]] = {}
         for line in lines:
             if part in line["run"]:
-                runs.setdefault(line["run"], []).append(radius_if_right(line))
-        return max(float(np.mean(radii)) for radii in runs.values())
+                runs.setdefault(line["run"], []).append(number(line))
+        return max(float(np.mean(each)) for each in runs.values())
 
-    *_, free, sound, cost, three = claims
-    kept = {  # the average radius that remains at each λ
-        lam: average(f"λ = {lam}, sound, clipped") - 0.9 * average(f"λ = {lam}, no attack")
+    def certified(part: str, radius: float) -> float:
+        right = partial(reaches, radius=radius)
+        return best(part, right)
+
+    evidence = Committed(tmp_path)
+    (runs,) = every_model(evidence)
+    usual = max(float(np.median(run.sigmas)) for run in runs.free)
+    reach = 0.9 * float(class_radius(1000, 1000, usual, 1e-3))  # the last tenth decides nothing
+    assert runs.decided == [r for r in (0, 0.125, 0.25, 0.375, 0.5) if r <= reach]
+    for rival, part in (("equal", "σ_s = 0.25"), ("envelope", "g, ")):
+        gaps = certified_gain(rival)(evidence)
+        assert len(gaps) == len(runs.decided)
+        for r, gap in zip(runs.decided, gaps.values(), strict=True):
+            expected = certified("no attack", r) - certified(part, r)
+            assert pooled([gap]).value == pytest.approx(expected)
+    for which, d in ((0, 0.05), (-1, 0.3)):
+        (gap,) = attacked_gap(which)(evidence).values()
+        mine = [certified(f"λ = {lam}, attack on h, D = {d:g}", d) for lam in ("0", "0.1", "0.2")]
+        assert pooled([gap]).value == pytest.approx(max(mine) - certified("g, ", d))
+    (sound,) = sound_radius(evidence).values()
+    gap_in_radius = best("sound, clipped", radius_if_right) - best("g, ", radius_if_right)
+    assert pooled([sound]).value == pytest.approx(gap_in_radius / 0.25)
+    lost = {
+        f"σ_a = 0.25, λ = {lam}": best(f"λ = {lam}, no attack", radius_if_right)
+        - best(f"λ = {lam}, sound, clipped", radius_if_right)
         for lam in ("0", "0.1", "0.2")
     }
-    assert cost["numbers"] == pytest.approx({f"σ_a = 0.25, λ = {k}": x for k, x in kept.items()})
-    assert three["verdict"] == "refuted"
-    for claim, part in zip((free, sound), ("no attack", "sound, clipped"), strict=True):
-        gap = average(part) - average("g, ")
-        assert claim["numbers"]["σ_a = 0.25"] == pytest.approx(gap)
-    chosen = next(claim for claim in claims if "chosen on held-out images" in claim["statement"])
-    assert chosen["verdict"] != "untested"  # held-out images chose a λ and a σ_s
-    clipped = next(claim for claim in claims if "Clipping" in claim["statement"])
-    assert len(clipped["numbers"]) == 15  # clipped or not at the same λ and D
-    attacked = next(claim for claim in claims if "is attacked" in claim["statement"])
-    assert attacked["verdict"] == "trivial"
-    assert len(attacked["numbers"]) == 15
-    assert all(gap >= 0 for gap in attacked["numbers"].values())
-    title = "g_v*, σ_a = 0.25, λ = 0.1"
-    lost = sum(
-        sign
-        for line in lines
-        for name, sign in (("no attack on h", 1 / 6), ("attack on h, D = 0.3", -1 / 6))
-        if line["run"] == f"{title}, {name}" and radius_if_right(line) >= 0.3
+    costs = {name: 0.25 * pooled([each]).value for name, each in soundness_cost(evidence).items()}
+    assert costs == pytest.approx(lost)
+    assert len(certified_clipping(evidence)) == 15  # clipped or not at the same λ and D
+    attacked = attack_on_h(evidence)
+    assert len(attacked) == 15
+    assert all((gap.values >= 0).all() for gap in attacked.values())
+    name = "σ_a = 0.25, λ = 0.1, r = D = 0.3"
+    expected = certified("λ = 0.1, no attack", 0.3) - certified(
+        "λ = 0.1, attack on h, D = 0.3", 0.3
     )
-    assert attacked["numbers"]["σ_a = 0.25, λ = 0.1, r = D = 0.3"] == pytest.approx(lost)
+    assert pooled([attacked[name]]).value == pytest.approx(expected)
+    assert len(chosen_radius(evidence)) == 1  # held-out images chose a λ and a σ_s
+
+
+def reaches(line: dict[str, str], radius: float) -> float:
+    return float(line["prediction"] == line["label"] and float(line["radius"]) >= radius)
 
 
 def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:
     words = f"selector-bounds {TINY} --distances 0,0.1,0.9 --sigmas 0.25,0.5"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
-    _, (claim,), _ = results(tmp_path)
-    widths = claim["numbers"]["σ_a = 0.25, λ = 0"]
-    assert widths[2] is None  # 61 samples bound nothing at D = 3.6 σ_m
+    config, _ = results(tmp_path)
+    means = np.array(config["facts"]["bounds, σ_a = 0.25, λ = 0"], dtype=float)[:, :, 0]
+    assert np.isnan(means[2, [0, 2]]).all()  # 61 samples bound nothing at D = 3.6 σ_m
     g = load(models / "h-0.25", lam=0.0)
     from varsmooth.bounds import order_statistics
     from varsmooth.data import load_dataset
@@ -372,13 +373,15 @@ def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:
     ordered = samples.sort(dim=1).values.numpy()
     low, high = order_statistics(61, 0.1, 0.25, 0.005)
     width = ordered[:, high - 1].mean() - ordered[:, low - 1].mean()
-    assert widths[1] == pytest.approx(width / ordered[:, 30].mean(), rel=1e-4)
+    assert means[1, 2] - means[1, 0] == pytest.approx(width, rel=1e-4)
+    assert means[1, 1] == pytest.approx(ordered[:, 30].mean(), rel=1e-4)
+    assert "of the median apart" in bounds_width(Committed(tmp_path))
 
 
 def test_clean(tmp_path: Path, models: Path, store: Path) -> None:
     words = f"clean {PREDICTED} --lams 0,0.4 --sigmas 0.25"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
-    _, (claim,), lines = results(tmp_path)
+    _, lines = results(tmp_path)
     g = load(models / "h-0.25", lam=0.4, selector="learned")
     from varsmooth.data import load_dataset
 
@@ -398,7 +401,8 @@ def test_clean(tmp_path: Path, models: Path, store: Path) -> None:
     mine = [line for line in lines if line["run"] == "g beside g_v, σ_a = 0.25, λ = 0.4"]
     assert [int(line["prediction"]) for line in mine] == fixed.argmax(dim=1).tolist()
     right, other = (v.argmax(dim=1).eq(labels).double().mean() for v in (votes, fixed))
-    assert claim["numbers"]["σ_a = 0.25, λ = 0.4"] == pytest.approx(float(right - other))
+    gap = BESIDE(Committed(tmp_path))["σ_a = 0.25, λ = 0.4"]
+    assert pooled([gap]).value == pytest.approx(float(right - other))
 
 
 def radius_if_right(line: dict[str, str]) -> float:
@@ -409,20 +413,15 @@ def test_ablation(tmp_path: Path, models: Path, store: Path) -> None:
     sizes = "--trained 0.25 --fixed-lams 0.2 --asked-lams 0,0.2 --train-split val"
     words = f"ablation {TINY} {sizes} --epochs 1 --images-per-epoch 8 --device cpu"
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
-    config, claims, lines = results(tmp_path)
-    for claim, variant in zip(
-        claims[-2:], ("reads f's output", "reads f's output, rewarded for radius"), strict=True
-    ):
-        mine, reference = (
-            max(
-                np.mean(
-                    [radius_if_right(line) for line in lines if line["run"] == f"{name}, {lam}"]
-                )
-                for lam in ("λ = 0", "λ = 0.2")
+    config, lines = results(tmp_path)
+    for variant in ("reads f's output", "reads f's output, rewarded for radius"):
+        gaps = ablation(f"{variant}, λ = {{l}}", "universal λ, λ = {l}", "radius")
+        for lam, gap in gaps(Committed(tmp_path)).items():
+            mine, reference = (
+                np.mean([radius_if_right(line) for line in lines if line["run"] == f"{n}, {lam}"])
+                for n in (variant, "universal λ")
             )
-            for name in (variant, "universal λ")
-        )
-        assert list(claim["numbers"].values()) == pytest.approx([mine - reference])
+            assert pooled([gap]).value == pytest.approx(mine - reference)
     levels = config["facts"]
     hidden = [levels[f"σ_s on held-out images: λ hidden from h, λ = {lam}"] for lam in ("0", "0.2")]
     assert hidden[0] == hidden[1]  # without λ as an input, λ changes nothing
@@ -446,19 +445,13 @@ def test_other_released_selectors(
     monkeypatch.chdir(tmp_path)
     words = f"clean {PREDICTED} --lams 0 --sigmas 0.25"
     assert run(words) == 0
-    assert run("claims") == 0
-    assert "other selectors" not in Path("results/README.md").read_text()
     assert run(words, "--variant", "confidence") == 0
-    assert run("claims --results results/confidence") == 0
-    assert run("claims") == 0
-    assert "[confidence](confidence/README.md)" in Path("results/README.md").read_text()
-    heading = "# Results with the selectors of `--variant confidence`\n"
-    assert Path("results/confidence/README.md").read_text().startswith(heading)
+    assert run("pages") == 0
     paper, ours = (results(Path("results") / folder / "clean") for folder in ("", "confidence"))
     assert ours[0]["command"].endswith(" --variant confidence")
     assert "h (confidence, objective radius) 6 epochs" in ours[0]["trained"][0]
     assert "h (KL per dimension; paper: sum) 20 epochs" in paper[0]["trained"][0]
-    parts = [config["models"]["cifar10-0.25"] for config, _, _ in (paper, ours)]
+    parts = [config["models"]["cifar10-0.25"] for config, _ in (paper, ours)]
     assert parts[0]["classifier"] == parts[1]["classifier"]
     assert parts[0]["selector"] != parts[1]["selector"]
     capsys.readouterr()
@@ -506,19 +499,19 @@ def test_an_unknown_option_is_told_apart_by_experiment(capsys: pytest.CaptureFix
     assert "clean has no --steps; see: python -m reproduce clean --help" in capsys.readouterr().err
 
 
-def test_nothing_is_rewritten_unless_all_results_can_be_judged(
+def test_nothing_is_rewritten_unless_all_results_can_be_redrawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = f"clean {PREDICTED} --lams 0 --sigmas 0.25"
     assert run(words, "--out", tmp_path / "clean", "--store", tmp_path.parent / "s") == 0
     (tmp_path / "percentiles").mkdir()
     assert run("percentiles --out", tmp_path / "percentiles") == 0
-    config = tmp_path / "percentiles" / "claims.json"
-    config.write_text("[1]")  # to be rewritten
+    page = tmp_path / "percentiles" / "README.md"
+    page.write_text("[1]")  # to be rewritten
     (tmp_path / "clean" / "records.csv.gz").unlink()
-    assert run("claims --results", tmp_path) == 1
+    assert run("pages --results", tmp_path) == 1
     assert f"{tmp_path / 'clean'}: the records hold no" in capsys.readouterr().err
-    assert config.read_text() == "[1]"
+    assert page.read_text() == "[1]"
 
 
 def small_set(path: Path, seed: int) -> None:
@@ -537,11 +530,11 @@ def test_changed_images_are_not_taken_for_the_earlier_ones(
     for seed, out in ((1, "first"), (2, "second")):
         small_set(tmp_path / "own.npz", seed)
         assert run(words, *places, "--out", tmp_path / out) == 0
-        labels.append([line["label"] for line in results(tmp_path / out)[2]])
+        labels.append([line["label"] for line in results(tmp_path / out)[1]])
     small_set(tmp_path / "own.npz", 1)
     assert run(words, *places, "--out", tmp_path / "third") == 0
     assert labels[0] != labels[1]
-    assert [line["label"] for line in results(tmp_path / "third")[2]] == labels[0]
+    assert [line["label"] for line in results(tmp_path / "third")[1]] == labels[0]
 
 
 def test_images_without_labels_are_refused_before_any_work(
@@ -575,8 +568,7 @@ def test_a_result_is_not_replaced_by_a_smaller_one_or_by_another_experiment(
     config = results(tmp_path / "mine")[0]
     assert config["command"].endswith(" --models YOURS")
     assert set(config["models"]) == {"0.25"}
-    assert run("claims --results", tmp_path) == 0  # whatever the folder is called
-    assert "[mine](mine/README.md)" in (tmp_path / "README.md").read_text()
+    assert run("pages --results", tmp_path) == 0  # whatever the folder is called
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file", tmp_path / "file" / "in"):
         assert run(words, *places[:-1], out) == 1
@@ -587,18 +579,11 @@ def test_a_result_is_not_replaced_by_a_smaller_one_or_by_another_experiment(
     (tmp_path / "strange" / "config.json").write_text("[1]")
     assert run(words, *places[:-1], tmp_path / "strange") == 1
     assert "holds something else" in capsys.readouterr().err
-    assert run("claims --results", tmp_path) == 0  # which is none of theirs
-    (tmp_path / "README.md").write_text("# My project")
-    assert run("claims --results", tmp_path) == 1
-    assert (tmp_path / "README.md").read_text() == "# My project"
+    assert run("pages --results", tmp_path) == 0  # which is none of theirs
 
 
 def damaged_json(folder: Path) -> None:
     (folder / "config.json").write_text("{")
-
-
-def damaged_claims(folder: Path) -> None:
-    (folder / "claims.json").write_text("[")
 
 
 def truncated(folder: Path) -> None:
@@ -626,7 +611,7 @@ def a_label_that_is_none(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [damaged_json, damaged_claims, truncated, no_gzip, a_row_less, a_label_that_is_none],
+    [damaged_json, truncated, no_gzip, a_row_less, a_label_that_is_none],
 )
 def test_a_damaged_result_is_one_sentence_that_names_it(
     damage: Callable[[Path], None],
@@ -640,7 +625,7 @@ def test_a_damaged_result_is_one_sentence_that_names_it(
     assert run(words, *places, "--out", tmp_path / "clean") == 0
     damage(tmp_path / "clean")
     capsys.readouterr()
-    assert run("claims --results", tmp_path) == 1
+    assert run("pages --results", tmp_path) == 1
     shown = capsys.readouterr().err
     assert shown.count("\n") == 1
     assert str(tmp_path / "clean") in shown

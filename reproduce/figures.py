@@ -1,0 +1,403 @@
+"""The paper's figures: its axes and curves, and paired differences where curves coincide.
+
+Same look as `report.figures`: colours that colour-blind readers can tell apart, and a line style
+for each guarantee. Sizes and captions stand on the experiment's page, not in the picture.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from reproduce.statistics import Differences, pooled
+from varsmooth import bounds
+from varsmooth.bounds import Floats
+from varsmooth.evaluation.report.figures import (
+    LINE_STYLES,
+    Picture,
+    colours,
+    draw_band,
+    styled,
+)
+from varsmooth.evaluation.report.outcomes import Envelope, Outcomes
+from varsmooth.evaluation.report.statistics import certified_accuracy, share_intervals
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Plot = Callable[["Axes"], None]
+GREY = "#777777"
+
+
+def tex(text: str) -> str:
+    """Symbols as they are typeset: `g_v*, σ_a = 0.25` → `$g_v^*$, $\\sigma_a = 0.25$`.
+
+    >>> tex("g_v*, σ_a′ = 1")
+    "$g_v^*$, $\\\\sigma_a'$ = 1"
+    """
+    symbols = {
+        r"g_v\*": "g_v^*",
+        "g_v": "g_v",
+        "σ_a′": r"\sigma_a'",
+        "σ_([astm])": r"\sigma_#",
+        "N_h": "N_h",
+        "f_u": "f_u",
+        "h_50%": r"h_{50\%}",
+        "h_q([lu])": r"h_{q_#}",
+        "q_([lu])": r"q_#",
+        r"\b([fgh])\b(?!['_-])": "#",
+        "λ": r"\lambda",
+        "γ": r"\gamma",
+        "σ": r"\sigma",
+    }
+    either = "|".join(f"(?:{key})" for key in symbols)
+
+    def typeset(match: "re.Match[str]") -> str:
+        for key, value in symbols.items():
+            if found := re.fullmatch(key, match[0]):
+                group = found[1] if found.groups() else ""
+                return f"${value.replace('#', group)}$"
+        return match[0]
+
+    return re.sub(either, typeset, text)
+
+
+def draw(
+    name: str,
+    caption: str,
+    *plots: Plot,
+    columns: int | None = None,
+    height: float = 3.2,
+    width: float = 0.0,
+) -> Picture:
+    """Draw plots `columns` in a row, with one legend above for all that they have in common."""
+    from matplotlib.figure import Figure
+
+    columns = columns or len(plots)
+    lines = -(-len(plots) // columns)
+    with styled(name, **{"mathtext.fontset": "dejavusans"}):
+        wide = width or max(6.4, 3.3 * columns)
+        figure = Figure(figsize=(wide, height * lines), layout="constrained")
+        places = figure.subplots(lines, columns, squeeze=False).flat
+        labelled: dict[str, Any] = {}
+        for axes, plot in zip(places, plots, strict=False):
+            plot(axes)
+            if axes.get_legend() is None:
+                for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                    labelled.setdefault(label, handle)
+        for axes in places[len(plots) :]:
+            axes.set_axis_off()
+        if labelled:
+            longest = max(map(len, labelled))
+            across = max(1, min(len(labelled), int(wide * 13 / (longest + 6))))
+            rows = -(-len(labelled) // across)
+            figure.set_size_inches(wide, height * lines + 0.24 * rows)
+            figure.legend(
+                labelled.values(), labelled, loc="outside upper center", ncols=across, fontsize=9
+            )
+        return Picture.of(name, caption, figure)
+
+
+# Fig. 2 and 5: certified accuracy against radius
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method's certified accuracy: the best of its runs at each radius.
+
+    dashes: by default those of its guarantee.
+    """
+
+    label: str
+    runs: Sequence[Outcomes]
+    colour: Any = None
+    band: bool = False
+    dashes: Any = None
+    width: float = 1.6
+
+    def accuracy(self, radii: ArrayLike) -> Floats:
+        return certified_accuracy(Envelope(self.label, self.runs).reach, radii)
+
+    @property
+    def style(self) -> Any:
+        return self.dashes or LINE_STYLES[Envelope(self.label, self.runs).guarantee]
+
+
+def plot_curves(
+    axes: "Axes", curves: Sequence[Curve], title: str = "", own_legend: bool = False
+) -> None:
+    """Certified accuracy in % against radius: one line for each method.
+
+    own_legend: inside, for plots whose lines are not those of their neighbours.
+    """
+    reaches = [float(run.reach.max()) for curve in curves for run in curve.runs]
+    radii = np.linspace(0, 1.02 * max(0.0, *reaches) or 1.0, 401)
+    for curve, usual in zip(curves, colours(len(curves)), strict=True):
+        colour = curve.colour or usual
+        accuracy = curve.accuracy(radii)
+        n = len(curve.runs[0])
+        if curve.band:
+            shown = accuracy > 0
+            counts = np.rint(accuracy[shown] * n)
+            draw_band(axes, radii[shown], *share_intervals(counts, n), colour)
+        until = slice(0, int((accuracy > 0).sum()) + 1)
+        line = {"color": colour, "label": tex(curve.label), "linestyle": curve.style}
+        axes.plot(radii[until], 100 * accuracy[until], linewidth=curve.width, **line)
+    axes.set(xlabel=r"$\ell_2$ radius $r$", ylabel="certified accuracy (%)", xlim=(0, radii[-1]))
+    highest = max(float(certified_accuracy(run.reach, 0.0)) for c in curves for run in c.runs)
+    axes.set_ylim(0, min(100.0, 10 * float(np.ceil(10 * highest + 0.5))))
+    axes.set_title(tex(title))
+    if own_legend:
+        axes.legend(loc="upper right", fontsize=9)
+
+
+def plot_certified_gaps(
+    axes: "Axes", base: Curve, curves: Sequence[Curve], until: float, title: str = ""
+) -> None:
+    """Certified accuracy minus that of a base curve, in points, as far as a radius.
+
+    Band: the paired 95 % interval of the last curve. Each curve ends at its largest radius.
+    """
+    radii = np.linspace(0, until, 161)
+    axes.axhline(0, color=base.colour or GREY, linewidth=1.2)
+    for curve in curves:
+        reach = max(float(run.reach.max()) for run in curve.runs)
+        shown = radii[radii <= reach]
+        gap = 100 * (curve.accuracy(shown) - base.accuracy(shown))
+        if curve is curves[-1]:
+            ends = np.array([_paired_ends(curve, base, float(r)) for r in shown]).T
+            axes.fill_between(shown, *(100 * ends), color=curve.colour, alpha=0.15, linewidth=0)
+        style = {"color": curve.colour, "linestyle": curve.style, "label": tex(curve.label)}
+        axes.plot(shown, gap, linewidth=curve.width, **style)
+    axes.set(xlabel=r"$\ell_2$ radius $r$", ylabel="difference (points)", xlim=(0, until))
+    axes.set_title(tex(title))
+
+
+def _paired_ends(one: Curve, other: Curve, radius: float) -> tuple[float, float]:
+    """The paired interval of the best run of each at a radius."""
+    reaches = [
+        max((run.reach >= radius for run in curve.runs), key=lambda c: int(c.sum()))
+        for curve in (one, other)
+    ]
+    gap = reaches[0].astype(float) - reaches[1]
+    low, high = pooled([Differences(range(len(gap)), gap)]).interval()
+    return low, high
+
+
+# Fig. 4 and App. A; App. B
+
+
+def plot_percentile_bounds(axes: "Axes", n: int, a: float, furthest: float = 4.0) -> None:
+    """Percentiles of h that bound its median under a shift of D/σ_m: theory, and n samples.
+
+    Theory: Φ(±D/σ_m). With n samples: q_u/n and q_l/n at failure probability a per side, as far
+    as such order statistics exist.
+    """
+    shift = np.linspace(0, furthest, 161)
+    indices = [bounds.order_statistics(n, float(z), 1.0, a) for z in shift]
+    low, high = np.array(indices, dtype=np.float64).T
+    blue, red = colours(2)
+    lines = (
+        (100 * bounds.normal_cdf(shift), "-", blue, r"$\overline{p}$ (theory)"),
+        (np.where(high <= n, 100 * high / n, np.nan), "--", blue, r"$q_u / N_h$"),
+        (100 * bounds.normal_cdf(-shift), "-", red, r"$\underline{p}$ (theory)"),
+        (np.where(low >= 1, 100 * low / n, np.nan), "--", red, r"$q_l / N_h$"),
+    )
+    for y, style, colour, label in lines:
+        axes.plot(shift, y, style, color=colour, label=label, linewidth=1.6)
+    axes.set(xlabel=r"$D / \sigma_m$", ylabel="percentile of $h$ (%)", xlim=(0, furthest))
+    axes.set(ylim=(-2, 102), title=f"$N_h$ = {n:,}")
+
+
+def plot_selector_bounds(
+    axes: "Axes", distances: Floats, lower: Floats, median: Floats, upper: Floats, title: str
+) -> None:
+    """How far the mean bounds of h lie from its median, in % of it, against the budget D."""
+    blue, red = colours(2)
+    for bound, colour, label in ((upper, red, "h_qu"), (lower, blue, "h_ql")):
+        y = 100 * (bound / median - 1)
+        axes.plot(distances, y, "o-", color=colour, label=tex(label), markersize=4, linewidth=1.4)
+    axes.axhline(0, color=GREY, linewidth=1)
+    axes.annotate(
+        tex(f"h_50% = {float(median[0]):.3f}"),
+        (0.04, 0.04),
+        xycoords="axes fraction",
+        fontsize=9,
+    )
+    axes.set(xlabel="budget $D$", ylabel=tex("bound minus h_50% (%)"), title=tex(title))
+
+
+# Fig. 6 to 9, App. C: accuracy, and what is gained, paired by image
+
+
+@dataclass(frozen=True)
+class Line:
+    """Runs joined in this order: points of clean against robust accuracy.
+
+    model: written once below all lines of this model. hollow: of a baseline, dashed and hollow.
+    filled: the one point of a hollow line that is not: g at σ_s = σ_a.
+    """
+
+    label: str
+    runs: Sequence[Outcomes]
+    model: str = ""
+    colour: Any = None
+    filled: int | None = None
+    hollow: bool = False
+    marker: str = "o"
+
+
+def plot_plane(axes: "Axes", lines: Sequence[Line], title: str = "") -> None:
+    """Accuracy under attack against accuracy without, in %; the first point of a line is larger."""
+    places: dict[str, list[tuple[float, float]]] = {}
+    for line in lines:
+        x = np.array([100 * float(run.clean_correct.mean()) for run in line.runs])
+        y = np.array([100 * float(run.correct.mean()) for run in line.runs])
+        look: dict[str, Any] = {"marker": line.marker, "color": line.colour}
+        look["markerfacecolor"] = "white" if line.hollow else line.colour
+        dashes = "--" if line.hollow else "-"
+        axes.plot(x, y, dashes, markersize=5, linewidth=1.2, label=tex(line.label), **look)
+        if len(x) > 1:
+            axes.plot(x[0], y[0], markersize=9, label="_first", **look)
+        if line.filled is not None:
+            axes.plot(x[line.filled], y[line.filled], line.marker, color=line.colour, label="_at")
+        places.setdefault(line.model, []).extend(zip(x.tolist(), y.tolist(), strict=True))
+    for model, points in places.items():
+        if model:
+            x, y = np.array(points).T
+            style: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 9, "zorder": 5}
+            style["bbox"] = {"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 0.8}
+            middle = (float(x.min() + x.max()) / 2, float(y.min()))
+            axes.annotate(tex(model), middle, xytext=(0, -8), textcoords="offset points", **style)
+    axes.margins(x=0.08, y=0.12)
+    axes.set(xlabel="clean accuracy (%)", ylabel="accuracy under attack (%)", title=tex(title))
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Paired differences at some values of a setting, such as λ."""
+
+    label: str
+    x: Sequence[float]
+    differences: Sequence[Differences]
+    colour: Any = None
+    marker: str = "o"
+
+
+def plot_gaps(
+    axes: "Axes",
+    series: Sequence[Gaps],
+    xlabel: str,
+    ylabel: str,
+    title: str = "",
+    ticks: Sequence[float] = (),
+) -> None:
+    """Differences in points with paired 95 % intervals over images, side by side at each x."""
+    values = sorted({x for gaps in series for x in gaps.x})
+    step = min((b - a for a, b in pairwise(values)), default=1.0)
+    axes.axhline(0, color=GREY, linewidth=1)
+    for k, (gaps, usual) in enumerate(zip(series, colours(len(series)), strict=True)):
+        estimates = [pooled([one]) for one in gaps.differences]
+        y = np.array([100 * one.value for one in estimates])
+        ends = np.array([one.interval() for one in estimates]).T
+        shift = 0.6 * step * ((k + 0.5) / len(series) - 0.5)
+        axes.errorbar(
+            np.array(gaps.x) + shift,
+            y,
+            yerr=np.abs(100 * ends - y),
+            fmt=gaps.marker,
+            color=gaps.colour or usual,
+            markersize=4.5,
+            elinewidth=1.1,
+            capsize=2,
+            label=tex(gaps.label),
+        )
+    axes.set(xlabel=tex(xlabel), ylabel=tex(ylabel), title=tex(title))
+    axes.set_xticks(ticks or values, [f"{x:g}" for x in ticks or values])
+
+
+def plot_lines(
+    axes: "Axes",
+    lines: Sequence[tuple[str, Sequence[float], Sequence[float], Any, str]],
+    xlabel: str,
+    ylabel: str,
+    title: str = "",
+) -> None:
+    """(label, x, y, colour, style) of each line."""
+    for label, x, y, colour, style in lines:
+        filled = "white" if style.endswith("--") else colour
+        look: dict[str, Any] = {"color": colour, "markerfacecolor": filled, "label": tex(label)}
+        axes.plot(x, y, style, markersize=4.5, linewidth=1.3, **look)
+    axes.set(xlabel=tex(xlabel), ylabel=tex(ylabel), title=tex(title))
+
+
+def plot_rows(axes: "Axes", rows: Mapping[str, Differences], xlabel: str, title: str = "") -> None:
+    """One paired difference in points with its 95 % interval in each row, the first on top."""
+    for at, gap in enumerate(rows.values()):
+        estimate = pooled([gap])
+        value, (low, high) = 100 * estimate.value, estimate.interval()
+        axes.plot([100 * low, 100 * high], [at, at], color=colours(1)[0], linewidth=1.3)
+        axes.plot(value, at, "o", color=colours(1)[0], markersize=5)
+    axes.axvline(0, color=GREY, linewidth=1)
+    axes.set_yticks(range(len(rows)), [tex(name) for name in rows], fontsize=8.5)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set(xlabel=tex(xlabel), title=tex(title))
+
+
+def plot_levels(
+    axes: "Axes", lines: Mapping[str, Sequence[tuple[float, float, float]]], target: float
+) -> None:
+    """(λ, mean of σ_s, its standard deviation over images) of each selector; dashed: the target."""
+    for k, (name, points) in enumerate(lines.items()):
+        lam, mean, spread = np.array(points).T
+        colour = colours(len(lines))[k]
+        shift = 0.008 * (k - (len(lines) - 1) / 2)
+        look: dict[str, Any] = {"color": colour, "markersize": 5, "linewidth": 1.2, "capsize": 2}
+        axes.errorbar(lam + shift, mean, spread, fmt="o-", elinewidth=0.9, label=tex(name), **look)
+    axes.axhline(target, linestyle="--", color=GREY, linewidth=1)
+    axes.set(xlabel=r"$\lambda$", ylabel=r"$\sigma_s$", ylim=(0, 1.2 * target))
+    ticks = sorted({lam for points in lines.values() for lam, _, _ in points})
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+
+
+# What an experiment that has left the code measured
+
+
+def plot_passes(
+    axes: "Axes",
+    study: Mapping[str, Any],
+    what: str,
+    clips: Mapping[str, tuple[float, float]],
+    title: str,
+) -> None:
+    """Spread of σ_s, or gain over the best single level, over the passes of training.
+
+    study[passes][set][λ]; what: "width" or "gain". Passes are on a logarithmic scale from 1 on.
+    """
+    passes = sorted(map(int, study))
+    lams = list(study[str(passes[0])]["training"])
+    for lam, colour in zip(lams, colours(len(lams)), strict=True):
+        for which, style in (("training", "o-"), ("held-out", "s--")):
+            seen = [study[str(done)][which][lam] for done in passes]
+            if what == "width":
+                y = [200 * (s["high"] - s["low"]) / (s["high"] + s["low"]) for s in seen]
+            else:
+                y = [s["gain"][0] for s in seen]
+            face = "white" if style.endswith("--") else colour
+            look: dict[str, Any] = {"color": colour, "markerfacecolor": face}
+            label = tex(f"λ = {lam}, {which} images")
+            axes.plot(passes, y, style, markersize=4.5, linewidth=1.3, label=label, **look)
+        if what == "width" and lam in clips:
+            low, high = clips[lam]
+            axes.axhline(200 * (high - low) / (high + low), linestyle=":", color=colour)
+    axes.set_xscale("symlog", linthresh=1, linscale=0.4)
+    ticks = [0, 1, *(p for p in (2, 5, 10, 20, 50, 100, 200) if p <= passes[-1])]
+    axes.set_xticks(ticks, map(str, ticks))
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(-0.15, 1.15 * passes[-1])
+    ylabel = "width of $\\sigma_s$ (% of its middle)" if what == "width" else "gain in the loss"
+    axes.set(xlabel="passes over the training images", ylabel=ylabel, title=tex(title))
