@@ -382,13 +382,9 @@ class Context:
                 for part in (about.classifier, about.selector if steered else None)
             ],
             "recommended": _in_use(about.recommended, model) if steered else {},
-            "model": asdict(replace(self._precise(model), model=None, trust=model.trust or [])),
-            "data": asdict(replace(data, root=None)) | self.content(data.data, data.split),
-            "settings": {
-                k: v
-                for k, v in asdict(settings).items()
-                if k != "vote_cache" and (k, v) != ("bound", "cohen")  # the only one, once
-            },
+            "model": _spelled(replace(self._precise(model), model=None, trust=model.trust or [])),
+            "data": _spelled(replace(data, root=None)) | self.content(data.data, data.split),
+            "settings": _spelled(settings),
         }
         return f"{verb}-{_digest(values)}"
 
@@ -414,6 +410,20 @@ def variant_of(name: str) -> str:
 
 def outcomes(run: Run) -> Outcomes:
     return Outcomes.of(run.header, run.rows())
+
+
+def _spelled(options: Any) -> dict[str, Any]:
+    """Options as the keys of committed records spell them; what came later counts if it is set."""
+    values = asdict(options)
+    if "selector" in values:
+        values["protect"] = values["selector"] != "learned"
+    later = {
+        "selector": (None, "learned"),
+        "bound": ("cohen",),
+        "vote_cache": (values.get("vote_cache"),),
+    }
+    later |= {"center_crop": (None,), "interpolation": (None,)}
+    return {k: v for k, v in values.items() if k not in later or v not in later[k]}
 
 
 def _digest(values: Any) -> str:

@@ -1,16 +1,20 @@
 """What an interrupted experiment keeps and may use again; that committed results stand."""
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from reproduce.__main__ import EXPERIMENTS, build_parser, sizes_of
+from reproduce.attacks import Attacks, AttackScale
 from reproduce.committed import results_in, resume, scale_of, small_print_of
 from reproduce.harness import Context, Evidence
 from reproduce.pages import FINISHED
-from reproduce.scales import resized
+from reproduce.records import read_records
+from reproduce.scales import Need, resized
+from varsmooth.evaluation.report.outcomes import Outcomes
 
 RESULTS = Path(__file__).parents[2] / "results"
 EVERY = [folder for name, folder in results_in(RESULTS) if name in EXPERIMENTS]
@@ -39,6 +43,32 @@ def test_the_command_beside_a_result_makes_it(folder: Path) -> None:
     experiment = EXPERIMENTS[options.name]
     scale = resized(experiment.scales[options.scale], sizes_of(options))
     assert scale == scale_of(experiment, config)
+
+
+def test_committed_records_stand_for_their_runs(tmp_path: Path) -> None:
+    """However options are spelled by now: else every run would be computed again."""
+    context = Context(tmp_path, precision="bfloat16")
+    config = json.loads((RESULTS / "weak-attack" / "config.json").read_text())
+    scale = scale_of(EXPERIMENTS["weak-attack"], config)
+    assert isinstance(scale, AttackScale)
+    keys: dict[str, str] = {}
+
+    def run(name: str, make: object, key: Callable[[], str]) -> Outcomes:
+        keys[name] = key()
+        return committed[name]
+
+    committed = read_records(RESULTS / "weak-attack" / "records.csv.gz")
+    object.__setattr__(context, "run", run)
+    attacks = Attacks(context, scale, 0.3, "weak")
+    need = Need.fixed(0.5, selector=True)
+    attacks.g(need, 0.5)
+    attacks.g_v(need, 0.2)
+    strong = Attacks(context, scale_of(EXPERIMENTS["clipping"], config), 0.3)  # type: ignore[arg-type]
+    committed |= read_records(RESULTS / "clipping" / "records.csv.gz")
+    strong.g_v_star(need, 0.2)
+    assert len(keys) == 3
+    for name, key in keys.items():
+        assert committed[name].header["key"] == key
 
 
 def test_facts_are_kept_for_the_same_sizes_and_models(tmp_path: Path) -> None:

@@ -475,7 +475,7 @@ def test_other_released_selectors(
         ("weak-attack --closer 0", "--closer must be a whole number above 0"),
         ("weak-attack --choice -1", "--choice must be a whole number from 0 on"),
         ("strong-attack --n-median 4", "--n-median must be an odd number above 0, not '4'"),
-        ("memorisation --classifiers foo", "must be one of released, overfitted, batch, separated"),
+        ("matched --parts foo", "must be one of weak, strong, universal, table-2, separated"),
         ("clean --sigmas 0.3", "there are presets for σ_a = 0.12, 0.25, 0.50, 1.00"),
         ("clean --data cifar10-sample --images 5000", "cifar10-sample test has "),
         ("weak-attack --data cifar10-sample --images 60 --closer 50", "images, not 3000"),
