@@ -81,10 +81,15 @@ def check_images(x: "Tensor") -> None:
     )
     check(bool(x.isfinite().all()), "the images contain NaN or infinity; remove those images")
     low, high = x.detach().min().item(), x.detach().max().item()
+    rounding = low > -1e-3 and high < 1.001
     check(
         low >= 0 and high <= 1,
-        f"pixels must lie in [0, 1], these go from {low:g} to {high:g}; "
-        "scale the images, and put normalisation inside the classifier",
+        f"pixels must lie in [0, 1], these go from {low:.9g} to {high:.9g}; "
+        + (
+            "clamp them with x.clamp(0, 1)"
+            if rounding
+            else "scale the images, and put normalisation inside the classifier"
+        ),
     )
 
 

@@ -42,7 +42,7 @@ def check_probability(name: str, value: float) -> None:
     """A failure probability lies strictly between 0 and 1."""
     check(
         isinstance(value, int | float) and 0 < value < 1,
-        f"{name} must be a number between 0 and 1, not {value}",
+        f"{name} must be a number between 0 and 1, not {value!r}",
     )
 
 

@@ -21,7 +21,7 @@ LOCK = ".lock"
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file in one step: after a crash or a power loss it is the old one or the new one."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with _writing(path):
+    with writing_file(path):
         make_folder(path.parent)
         try:
             with part.open("wb") as file:
@@ -36,7 +36,7 @@ def replace_file(path: Path, content: bytes) -> None:
 def create_file(path: Path, content: bytes) -> bool:
     """Write a file in one step unless it exists; of several processes one writes, and gets True."""
     part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
-    with _writing(path):
+    with writing_file(path):
         make_folder(path.parent)
         try:
             with part.open("wb") as file:
@@ -60,7 +60,7 @@ def append_lines(path: Path, lines: bytes) -> None:
 
     Half a line that a crash or a full disk left at the end is cut first.
     """
-    with _writing(path):
+    with writing_file(path):
         new = not path.exists()
         with path.open("a+b") as file:
             _locked(file, wait=True)
@@ -121,7 +121,7 @@ def only_writer(folder: Path, name: str = LOCK) -> Iterator[None]:
     """
     path = folder / name
     made = [one for one in (folder, *folder.parents) if not one.exists()]
-    with _writing(path):
+    with writing_file(path):
         file, free = _lock_file(path)
     with file:
         _check_free(path, file, free)
@@ -129,7 +129,7 @@ def only_writer(folder: Path, name: str = LOCK) -> Iterator[None]:
             for other in sorted(folder.glob(f"{LOCK}-*")) if name == LOCK else [folder / LOCK]:
                 with suppress(FileNotFoundError), other.open("r+b") as theirs:
                     _check_free(other, theirs, _locked(theirs))
-            with _writing(path):
+            with writing_file(path):
                 file.truncate(0)
                 file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
                 file.flush()
@@ -194,7 +194,7 @@ def _sync(file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-def _writing(path: Path) -> AbstractContextManager[None]:
-    """What the operating system refuses, as one sentence."""
+def writing_file(path: Path) -> AbstractContextManager[None]:
+    """What the operating system refuses inside, as one sentence that names the file."""
     how = "make room there or choose another folder, then rerun the command"
     return wrap_errors(OSError, lambda e: f"{path} cannot be written ({e.strerror or e}); {how}")

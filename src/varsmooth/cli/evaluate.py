@@ -1,5 +1,6 @@
 """`varsmooth predict`, `certify`, `attack` and `verify`: a data set through the library."""
 
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,23 @@ def _announce(
     scaling = {"resize": data.resize, "center crop": data.center_crop}
     settings = {**scaling, "σ": _level(model), "precision": precision, **settings}
     announce(f"{verb} {images} with {model.model}", device, **settings, out=out)
+    _note_strange_levels(model)
+
+
+def _note_strange_levels(options: ModelOptions) -> None:
+    """Say where the caller names noise levels far from those of training."""
+    if callers_own(options.model) or (options.sigma is None and options.cascade is None):
+        return
+    about = describe(str(options.model))
+    plan = resolve_selector(about, options).about
+    strange = about.strange_levels(plan.get("levels") or [plan["sigma"]])
+    if strange:
+        trained = f"up to σ = {about.sigma_a:g}" if about.universal else f"at σ = {about.sigma_a:g}"
+        levels = ", ".join(f"{level:g}" for level in strange)
+        say(
+            f"note: the classifier was trained {trained}; at {levels} it may know little",
+            sys.stderr,
+        )
 
 
 def _level(options: ModelOptions) -> str:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from varsmooth._util.files import check_unused
+from varsmooth._util.files import check_unused, replace_file
 from varsmooth._util.typed import fit
 from varsmooth.cli.feedback import say
 from varsmooth.defaults import MODEL
@@ -67,7 +67,7 @@ def export(name: str, /, *, out: Path, licence: str | None = None) -> None:
         descriptions.write(folder, shared)
     text = card(folder.resolve().name, shared, is_released(find(name)))
     header = HEADER.format(licence="" if given is None else f"license: {given}\n")
-    (folder / CARD).write_text(header + text, encoding="utf-8")
+    replace_file(folder / CARD, (header + text).encode())
     say(f"{folder} holds {', '.join(sorted(path.name for path in folder.iterdir()))}")
     for part in (shared.classifier, shared.selector):
         if part is not None and ":" in part.network:

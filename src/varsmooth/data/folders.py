@@ -11,7 +11,7 @@ from varsmooth.data.arrays import load_arrays, with_classes
 from varsmooth.data.dataset import SPLITS, ImageDataset, split_off
 from varsmooth.data.files import ImageFiles
 from varsmooth.data.source import AS_IS, Preprocessing
-from varsmooth.errors import check
+from varsmooth.errors import check, nearest
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 
@@ -33,9 +33,10 @@ def load_folder(folder: Path, split: str, preprocessing: Preprocessing = AS_IS) 
     divided = split in ("train", "val") and "val" not in parts
     chosen = "train" if divided else split
     other = "val" if chosen == "test" else max(parts)
+    wanted = f"; choose split={other!r}" if chosen in SPLITS else nearest(chosen, sorted(parts))
     check(
         chosen in parts,
-        f"{folder} has no {chosen!r} beside {', '.join(sorted(parts))}; choose split={other!r}",
+        f"{folder} has no {chosen!r} beside {', '.join(sorted(parts))}{wanted}",
     )
     part = parts[chosen]
     if part.is_dir():

@@ -6,6 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from varsmooth._util.files import replace_file
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.descriptions import WEIGHTS, Description, Part, describe, find, is_released
 from varsmooth.rounding import rounded
@@ -28,7 +29,7 @@ are varsmooth's own (docs/concepts/certificate.md in its repository)."""
 
 def write_card(folder: Path, about: Description) -> None:
     """Write the card into the folder of its model."""
-    (folder / CARD).write_text(_card_in(folder, about), encoding="utf-8")
+    replace_file(folder / CARD, _card_in(folder, about).encode())
 
 
 def has_card(folder: Path, about: Description) -> bool:

@@ -5,7 +5,7 @@ is one sentence and never an error further on.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,14 @@ class Description:
     def default_sigma(self) -> float:
         """The one level to smooth f with unless the caller chooses another."""
         return float(self.recommended.get("sigma", self.trained_sigma))
+
+    def strange_levels(self, levels: Iterable[float]) -> list[float]:
+        """Those of the levels that f has not seen in training, nor half or twice of them."""
+        part = self.classifier
+        if part is None or not part.training:  # never trained under noise, or not known
+            return []
+        lowest = 0.0 if self.universal else self.sigma_a / 2.01
+        return [s for s in levels if not lowest <= s <= 2.01 * self.sigma_a]
 
     @property
     def trained_on(self) -> tuple[tuple[str, ...], tuple[int, int, int] | None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from varsmooth._util.files import make_folder, shown
+from varsmooth._util.files import make_folder, shown, writing_file
 from varsmooth._util.typed import as_option
 from varsmooth.bounds import Floats
 from varsmooth.errors import check
@@ -84,7 +84,8 @@ def write_report(
             files |= {f"{table.name}.{end}": text.encode() for end, text in texts.items()}
     make_folder(out)
     for name, content in files.items():
-        (out / name).write_bytes(content)
+        with writing_file(out / name):
+            (out / name).write_bytes(content)
     return out / PAGE
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from scipy.stats import norm
 
-from varsmooth._util.files import shown
+from varsmooth._util.files import shown, writing_file
 from varsmooth._util.untrusted import check_regular
 from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import check, wrap_errors
@@ -81,7 +81,7 @@ def _columns(row: Row) -> Row:
 
 
 def _write_csv(rows: Sequence[Row], out: Path, delimiter: str = ",") -> None:
-    with out.open("w", newline="", encoding="utf-8") as file:
+    with writing_file(out), out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
         writer.writeheader()
         writer.writerows(
