@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from varsmooth.api import certify, certify_as_paper, certify_at, certify_until
@@ -21,6 +21,8 @@ def certify_dataset(
     model: ModelOptions, data: DataOptions, settings: CertifyOptions, options: RunOptions
 ) -> Run:
     """Certify every image of a data set into the folder of a run; continues what is there."""
+    cache = settings.vote_cache
+    settings = replace(settings, vote_cache=cache and cache.resolve())
     return run(Certifying(settings), model, data, options)
 
 
@@ -33,7 +35,7 @@ class Certifying(Evaluation):
 
     def config(self) -> dict[str, Any]:
         cache = self.settings.vote_cache
-        return asdict(self.settings) | {"vote_cache": cache and str(cache.resolve())}
+        return asdict(self.settings) | {"vote_cache": cache and str(cache)}
 
     def block(self, batch_size: int) -> int:
         return super().block(batch_size) if self.settings.n_max is None else BLOCK_SIZE

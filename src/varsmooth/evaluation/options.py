@@ -60,12 +60,30 @@ class WorkerOptions(Typed):
 
     Args:
         devices: number of processes of a run, each with its own device
+        engine: local: processes of this machine or of torchrun; ray: tasks on a Ray cluster, which
+            replaces workers that die and keeps all of them busy
+        ray_address: the cluster, as in ray://head:10001 (default: $RAY_ADDRESS, else this machine)
+        worker_cpus: processor cores of a Ray worker
+        worker_gpus: GPUs of a Ray worker, as in 0.25 (default: 1 where the cluster has any)
         shard: I/N, as in 3/32: only part I of N; workers need no connection, and write into one
             folder or into several that `report` and `verify` take together
     """
 
     devices: Few = 1
     shard: Annotated[str, SHARD] | None = None
+    engine: Literal["local", "ray"] = "local"
+    ray_address: str | None = None
+    worker_cpus: Positive = 1
+    worker_gpus: Weight | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.engine == "ray" and self.devices > 1:
+            raise OptionError("devices", "belongs to `engine` local; a Ray cluster has its own")
+        plain = {"ray_address": None, "worker_cpus": 1, "worker_gpus": None}
+        for name, value in plain.items():
+            if self.engine != "ray" and getattr(self, name) != value:
+                raise OptionError(name, "belongs to `engine` ray; add it, or leave this out")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -34,10 +34,9 @@ from varsmooth.smoothing import SmoothedClassifier
 
 @dataclass(frozen=True)
 class Setup:
-    """What one process of a run works with."""
+    """What one process of a run works with, besides the images."""
 
     g: SmoothedClassifier
-    images: ImageDataset
     record: Run
     batch_size: int
     undecided: Callable[[int], None] | None = None
@@ -99,8 +98,13 @@ class Job:
     def shard(self) -> Shard:
         return Shard.parse(self.options.shard)
 
-    def prepare(self, device: torch.device, rank: int = 0) -> Setup:
-        """Build the smoothed classifier, load the images, open the record."""
+    def prepare(
+        self, device: torch.device, rank: int = 0, where: Mapping[str, Any] | None = None
+    ) -> tuple[Setup, ImageDataset]:
+        """Build the smoothed classifier, load the images, open the record.
+
+        `where` is the environment of the workers, if they compute elsewhere.
+        """
         evaluation, options = self.evaluation, self.options
         built = build(self.model, device)
         data = self.data.filled(built.own)
@@ -111,14 +115,14 @@ class Job:
             "config": _config(self.model, data, options) | evaluation.config(),
             "block": evaluation.block(options.batch_size),
             "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
-            "environment": environment(device),
+            "environment": where or environment(device),
             "dataset": described(images, data, _recorded_digest(options.out)),
             "class_names": list(built.class_names),
             **seen_before(images, data, built.about, self.model),
             **identity(built.g),
         }
         record = Run.create(options.out, header, self.shard.writer(rank))
-        return Setup(evaluation.wrap_model(built.g), images, record, options.batch_size)
+        return Setup(evaluation.wrap_model(built.g), record, options.batch_size), images
 
 
 def _recorded_digest(folder: Path) -> str | None:
@@ -135,14 +139,15 @@ def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options:
     Each process appends to its own file. Any of them may die: the same call continues, with any
     number of processes or shards, to the same table.
     """
-    from varsmooth.evaluation.engines import local  # which needs what is defined here
+    from varsmooth.evaluation.engines import local, ray_tasks  # which need what is defined here
 
+    engine = ray_tasks if options.engine == "ray" else local
     job = Job(evaluation, model, data, options)
     whole = options.shard is None and "RANK" not in os.environ  # of torchrun
     new = whole and not (options.out / HEADER).exists()
     with writing_to(options.out, job.shard.lock):
         try:
-            local.compute(job)
+            engine.compute(job)
         except VarsmoothError:
             if new and [path.name for path in options.out.glob("[!.]*")] == [HEADER]:
                 (options.out / HEADER).unlink()  # a refused command leaves nothing
@@ -151,12 +156,15 @@ def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options:
 
 
 def timed_rows(
-    evaluation: Evaluation, setup: Setup, batch: Batch, device: torch.device
+    evaluation: Evaluation, setup: Setup, batch: Batch, entries: Iterable[Mapping[str, Any]]
 ) -> list[Row]:
-    """The rows of one block, each with what is recorded of its image, and the block's seconds."""
-    images = dict(zip(batch.ids.tolist(), setup.images.row_entries(batch), strict=True))
+    """The rows of one block, each with the entries of its image, and with the block's seconds.
+
+    `entries` are `ImageDataset.row_entries` of the batch.
+    """
+    images = dict(zip(batch.ids.tolist(), entries, strict=True))
     started = time.perf_counter()
-    rows = evaluation.rows(setup, batch._replace(images=batch.images.to(device)))
+    rows = evaluation.rows(setup, batch._replace(images=batch.images.to(setup.g.device)))
     seconds = (time.perf_counter() - started) / max(len(rows), 1)
     return [row | images[row["id"]] | {"seconds": seconds} for row in rows]
 
@@ -192,11 +200,16 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
+def absolute_model(model: ModelOptions) -> ModelOptions:
+    """The same model, named so that it is found from anywhere on this disk."""
+    folder = Path(model.model or "").expanduser()
+    named = model.model is not None and (folder / CONFIG).is_file()
+    return replace(model, model=str(folder.resolve())) if named else model
+
+
 def _config(model: ModelOptions, data: DataOptions, options: RunOptions) -> dict[str, Any]:
     """Options as plain values; paths are absolute, so that they hold from anywhere."""
-    values = asdict(model) | asdict(data.absolute())
-    if model.model is not None and (Path(model.model).expanduser() / CONFIG).is_file():
-        values["model"] = str(Path(model.model).expanduser().resolve())
+    values = asdict(absolute_model(model)) | asdict(data.absolute())
     values["root"] = data.root and str(values["root"])
     where = ("batch_size", "device", "devices")  # shards share a header
     return values | {name: getattr(options, name) for name in where}

@@ -217,7 +217,7 @@ class _Again:
         evaluation = Certifying(replace(recorded(CertifyOptions, config), vote_cache=None))
         size = config.get("batch_size", BATCH_SIZE)
         check_limit("SIZE", size, f"the run was computed in batches of {size:,} images")
-        setup = Setup(self.built.g, self.images, self.run, size)
+        setup = Setup(self.built.g, self.run, size)
         block = evaluation.block(size)
         stored = {row["id"]: row for row in self.rows}
         differing = []

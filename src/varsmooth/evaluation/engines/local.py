@@ -11,6 +11,7 @@ import torch
 
 from varsmooth._util.processes import Engine, launch
 from varsmooth._util.progress import Progress
+from varsmooth.data import ImageDataset
 from varsmooth.evaluation.engines.recording import Result, record
 from varsmooth.evaluation.runner import Job, Setup, timed_rows
 
@@ -24,14 +25,15 @@ def compute(job: Job) -> None:
 
 
 def _compute_rank(job: Job, engine: Engine) -> None:
-    setup = job.prepare(engine.device, engine.rank)
+    setup, images = job.prepare(engine.device, engine.rank)
     part = (engine.rank, engine.processes)
-    record(job, setup, partial(_results, job, setup, engine.device), part)
+    record(job, setup, images, partial(_results, job, setup, images), part)
 
 
 def _results(
-    job: Job, setup: Setup, device: torch.device, todo: Sequence[slice], progress: Progress
+    job: Job, setup: Setup, images: ImageDataset, todo: Sequence[slice], progress: Progress
 ) -> Iterator[Result]:
-    for block, batch in zip(todo, setup.images.blocks(todo), strict=True):
+    for block, batch in zip(todo, images.blocks(todo), strict=True):
         waiting = partial(progress.wait, len(batch.ids))
-        yield block, timed_rows(job.evaluation, replace(setup, undecided=waiting), batch, device)
+        here = replace(setup, undecided=waiting)
+        yield block, timed_rows(job.evaluation, here, batch, images.row_entries(batch))

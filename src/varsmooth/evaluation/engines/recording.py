@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from varsmooth._util.progress import Progress
+from varsmooth.data import ImageDataset
 from varsmooth.data.dataset import skipped_text
 from varsmooth.data.fitting import outputs_on
 from varsmooth.evaluation.engines.shards import blocks
@@ -19,10 +20,16 @@ Results = Callable[[Sequence[slice], Progress], Iterator[Result]]
 """An engine: blocks to do → their rows, in any order."""
 
 
-def record(job: Job, setup: Setup, results: Results, part: tuple[int, int] = (0, 1)) -> None:
+def record(
+    job: Job,
+    setup: Setup,
+    images: ImageDataset,
+    results: Results,
+    part: tuple[int, int] = (0, 1),
+) -> None:
     """Append the rows of every block that has none yet; part (r, R) of the shard's blocks."""
     evaluation, run, (rank, processes) = job.evaluation, setup.record, part
-    ids, stored = setup.images.ids.tolist(), run.rows()
+    ids, stored = images.ids.tolist(), run.rows()
     done, tally, counted = {key_of(row) for row in stored}, evaluation.tally(stored), len(stored)
     samples = sum(row.get("samples", 0) for row in stored)
     del stored
@@ -32,7 +39,7 @@ def record(job: Job, setup: Setup, results: Results, part: tuple[int, int] = (0,
     total, left = sum(len(ids[b]) for b in mine), sum(len(ids[b]) for b in todo)
     shown = rank == 0
     if shown:
-        _notes(setup)
+        _notes(setup, images)
     if shown and done and total > left:
         print(f"resuming: {total - left:,} of {total:,} images are there", file=sys.stderr)
     with (
@@ -58,19 +65,17 @@ def _label(job: Job, processes: int) -> str:
     return " ".join(word for word in words if word)
 
 
-def _notes(setup: Setup) -> None:
+def _notes(setup: Setup, images: ImageDataset) -> None:
     """What the user must know of these images and this model."""
     for name, what in SEEN.items():
         if seen := setup.record.header.get(name):
-            print(
-                f"warning: {what.format(seen)} of these {len(setup.images)} images", file=sys.stderr
-            )
-    names, outputs = setup.images.class_names, outputs_on(setup.images, setup.g)
+            print(f"warning: {what.format(seen)} of these {len(images)} images", file=sys.stderr)
+    names, outputs = images.class_names, outputs_on(images, setup.g)
     if names and outputs != len(names):
-        note = f"the model has {outputs} outputs, {setup.images.name} has {len(names)} classes"
+        note = f"the model has {outputs} outputs, {images.name} has {len(names)} classes"
         print(f"note: {note}; a vote for any other output counts as wrong", file=sys.stderr)
-    if setup.images.skipped:
-        print(f"note: {skipped_text(setup.images.skipped)}", file=sys.stderr)
+    if images.skipped:
+        print(f"note: {skipped_text(images.skipped)}", file=sys.stderr)
 
 
 @contextmanager
