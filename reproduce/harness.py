@@ -395,7 +395,7 @@ class Context:
         self, verb: str, name: str, model: ModelOptions, data: DataOptions, settings: Any
     ) -> RunOptions:
         folder = self.store / "runs" / self.key(verb, model, data, settings)
-        return RunOptions(folder, name, self.batch_size, self.device)  # type: ignore[arg-type]
+        return RunOptions(folder, name, self.batch_size, self.device)
 
 
 def variant_of(name: str) -> str:

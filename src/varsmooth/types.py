@@ -1,8 +1,9 @@
 """Types of plain values with the range they must lie in; importable without torch."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,13 @@ Positive = Annotated[float, _between("a number > 0, at most 10⁹", gt=0, le=1e9
 Weight = Annotated[float, _between("a number ≥ 0", ge=0)]
 Probability = Annotated[float, _between("a number between 0 and 1", gt=0, lt=1)]
 Port = Annotated[int, _between("a whole number from 0 to 65535", ge=0, lt=65536)]
-Device = Literal["auto", "cpu", "cuda"]
+Device = Annotated[
+    str,
+    Rule(
+        "auto, cpu, cuda, mps or another device of torch, as in cuda:1",
+        holds=lambda value: re.fullmatch(r"auto|[a-z]+(:\d{1,3})?", value) is not None,
+    ),
+]
 Share = Annotated[float, _between("a number in [0, 1]", ge=0, le=1)]
 Distance = Annotated[float, _between("a number from 0 to 10⁹", ge=0, le=1e9)]
 Class = Annotated[int, _between("a class, or -1", ge=-1, lt=2**31)]

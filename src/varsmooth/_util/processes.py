@@ -56,6 +56,7 @@ def launch(
     if devices == 1 and not under_torchrun:
         return function(Engine(choose_device(accelerator)))
     several = "several processes (devices above 1, or torchrun)"
+    check(":" not in accelerator, f"{several} have a device each; choose device='cuda'")
     how = "install it with: pip install lightning-fabric"
     with wrap_errors(ImportError, f"{several} need Lightning Fabric; {how}"):
         from lightning_fabric import Fabric
@@ -95,8 +96,19 @@ def writing_to(folder: Path, name: str = LOCK) -> AbstractContextManager[None]:
     return only_writer(folder, name) if os.environ.get("RANK", "0") == "0" else nullcontext()
 
 
-def choose_device(accelerator: str = "auto") -> torch.device:
-    """The device that one process computes on: auto, cpu or cuda."""
-    available = torch.cuda.is_available()
-    check(available or accelerator != "cuda", "torch sees no CUDA device here; choose device='cpu'")
-    return torch.device("cuda" if available and accelerator != "cpu" else "cpu")
+def choose_device(name: str = "auto") -> torch.device:
+    """The device that one process computes on: auto, or as torch names it.
+
+    auto is the first CUDA device if there is one, else the CPU.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    with wrap_errors(RuntimeError, f"torch knows no device {name!r}; choose device='cpu'"):
+        device = torch.device(name)
+        module = torch.get_device_module(device)
+    count = module.device_count() if device.type == "cpu" or module.is_available() else 0
+    label = device.type if device.type != "cuda" else "CUDA"
+    here = f"torch sees no {label} device here" if count == 0 else f"torch has no device {name}"
+    last = f" or {device.type}:0 to {device.type}:{count - 1}" if count else ""
+    check((device.index or 0) < count, f"{here}; choose device='cpu'{last}")
+    return device

@@ -98,7 +98,12 @@ def _print_predictions(
 
 
 def certify(
-    *, model: ModelOptions, data: DataOptions, settings: CertifyOptions, run: RunOptions
+    *,
+    model: ModelOptions,
+    data: DataOptions,
+    settings: CertifyOptions,
+    run: RunOptions,
+    estimate: bool = False,
 ) -> None:
     """Certify every image: a class and an ℓ2 radius within which it cannot change.
 
@@ -112,11 +117,18 @@ def certify(
       varsmooth certify --model my_model/ --data cifar10 --devices 4 --out runs/four
       torchrun --nproc-per-node 4 -m -- varsmooth certify --model my_model/ --out runs/four
       varsmooth certify --model my_model/ --data cifar10 --shard 3/32 --out runs/shared
+      varsmooth certify --model my_model/ --data cifar10 --n 100000 --out runs/x --estimate true
+
+    Args:
+        estimate: say what the run will cost, measured here, and do nothing else
     """
     data = _here(model, data)
     names = ("method", "at", "until", "n_max") if settings.n_max else ("method", "n")
     asked = {name: getattr(settings, name) for name in (*names, "alpha")}
     _announce("certify", model, [data], run.device, run.out, **asked)
+    if estimate:
+        _estimate(model, data, settings, run)
+        return
     from varsmooth.evaluation.certify import certify_dataset
     from varsmooth.evaluation.report.summary_text import next_command, result
 
@@ -124,6 +136,17 @@ def certify(
     named = model.model if callers_own(model.model) else None
     verify = command("verify", run.out, model=named, trust=model.trust)
     conclude(result(found), next_command(found), verify)
+
+
+def _estimate(
+    model: ModelOptions, data: DataOptions, settings: CertifyOptions, run: RunOptions
+) -> None:
+    from varsmooth.evaluation.certify import Certifying
+    from varsmooth.evaluation.estimate import estimate
+    from varsmooth.evaluation.runner import Job
+
+    cost = estimate(Job(Certifying(settings), model, data, run))
+    conclude(cost.text(run.devices if run.devices > 1 else 8))
 
 
 def attack(

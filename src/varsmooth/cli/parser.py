@@ -29,7 +29,7 @@ COMMON = {
     "is usual for ImageNet",
     "interpolation": "how --resize computes pixels (default: lanczos)",
     "trust": "import paths of your own networks that the model may load: package.module:Class,...",
-    "device": "where to compute",
+    "device": "where to compute: auto, cpu, cuda, cuda:1, mps or another device of torch",
     "batch_size": "noisy images per forward pass; never changes the result",
     "name": "what tables and legends call the run (default: the folder's name)",
     "seed": "seed of the noise",

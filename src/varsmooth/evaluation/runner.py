@@ -24,7 +24,7 @@ from varsmooth._util.fingerprints import fingerprints, matches
 from varsmooth._util.processes import writing_to
 from varsmooth.data import Batch, ImageDataset
 from varsmooth.errors import VarsmoothError
-from varsmooth.evaluation.build import build, described, load_images, seen_before
+from varsmooth.evaluation.build import BuiltModel, build, described, load_images, seen_before
 from varsmooth.evaluation.engines.shards import Shard
 from varsmooth.evaluation.options import DataOptions, ModelOptions, RunOptions
 from varsmooth.evaluation.records import HEADER, Key, Row, Run, other_settings
@@ -98,6 +98,12 @@ class Job:
     def shard(self) -> Shard:
         return Shard.parse(self.options.shard)
 
+    def load(self, device: torch.device) -> tuple[BuiltModel, DataOptions, ImageDataset]:
+        """The model, the options of the images with nothing left open, and the images."""
+        built = build(self.model, device)
+        data = self.data.filled(built.own)
+        return built, data, load_images(data, built)
+
     def prepare(
         self, device: torch.device, rank: int = 0, where: Mapping[str, Any] | None = None
     ) -> tuple[Setup, ImageDataset]:
@@ -106,9 +112,7 @@ class Job:
         `where` is the environment of the workers, if they compute elsewhere.
         """
         evaluation, options = self.evaluation, self.options
-        built = build(self.model, device)
-        data = self.data.filled(built.own)
-        images = load_images(data, built)
+        built, data, images = self.load(device)
         header = {
             "verb": evaluation.verb,
             "name": options.name or options.out.resolve().name,

@@ -54,7 +54,10 @@ def compute(job: Job) -> None:
     check(not saves, "Ray workers cannot save images into the run; leave out --save-images")
     job = replace(job, model=absolute_model(job.model))
     with _cluster(job) as ray:
-        task = partial(ray.remote, num_cpus=job.options.worker_cpus, num_gpus=_gpus(ray, job))
+        gpus = _gpus(ray, job)
+        if gpus == 0 and job.options.device == "auto":
+            job = replace(job, options=replace(job.options, device="cpu"))
+        task = partial(ray.remote, num_cpus=job.options.worker_cpus, num_gpus=gpus)
         where = _get(ray, task(max_retries=RETRIES)(_environment).remote(job.options.device))
         setup, images = job.prepare(torch.device("cpu"), where=where)
         work = ray.put(Work(job, setup.record.header))
@@ -152,7 +155,8 @@ def _cluster(job: Job) -> Iterator[Any]:
     """Ray, connected to the cluster of the job, or to one started on this machine."""
     how = "install it with: pip install 'varsmooth[ray]'"
     with wrap_errors(ImportError, f"--engine ray needs Ray; {how}"):
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
+            os.environ.setdefault(name, "0")  # no telephone, no warning
         import ray
     mine = not ray.is_initialized()
     if mine:

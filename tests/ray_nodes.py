@@ -1,0 +1,22 @@
+"""Several Ray nodes on this machine, for tests: python -m tests.ray_nodes
+
+Prints the address, then reads `remove` (end a node at once, as a power cut does) and `add` from
+standard input, and answers `done`. Ends with its input.
+"""
+
+import sys
+
+from ray.cluster_utils import Cluster
+
+if __name__ == "__main__":
+    head = {"num_cpus": 1, "include_dashboard": False, "ray_client_server_port": 25001}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    print(cluster.address, flush=True)
+    for word in sys.stdin:
+        if word.strip() == "remove":
+            cluster.remove_node(nodes.pop(), allow_graceful=False)
+        else:
+            nodes.append(cluster.add_node(num_cpus=1))
+        print("done", flush=True)
+    cluster.shutdown()  # type: ignore[no-untyped-call]
