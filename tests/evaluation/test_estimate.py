@@ -1,0 +1,93 @@
+"""`certify --estimate`: what it says before is what it takes afterwards."""
+
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.small_models import run, write_pair
+from varsmooth.evaluation.certify import Certifying, certify_dataset
+from varsmooth.evaluation.estimate import Estimate, estimate
+from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
+from varsmooth.evaluation.runner import Job
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ModelOptions:
+    return ModelOptions(model=str(write_pair(tmp_path / "model")), sigma=0.25)
+
+
+def test_fixed_votes_are_counted_and_nothing_is_written(
+    tmp_path: Path, model: ModelOptions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"certify --model {model.model} --sigma 0.25 --n 100 --n0 20 --alpha 0.05 "
+    words += f"--subset 0:30 --batch-size 64 --out {tmp_path}/run"
+    assert run(f"{words} --estimate true") == 0
+    said = capsys.readouterr().out
+    assert "30 images to certify, 120 samples of f per image: 3,600 forward passes" in said
+    assert re.search(r"one process like this: \d+ s\n8 such processes, each on its own: \d+", said)
+    assert re.search(r"memory of a process: \d+ MB", said)
+    assert not (tmp_path / "run").exists()
+    assert run(f"{words} --shard 1/2") == 0
+    capsys.readouterr()
+    assert run(f"{words} --estimate true") == 0
+    assert re.search(r"^1\d images to certify", capsys.readouterr().out), "the others are there"
+
+
+def test_what_a_pilot_adds(tmp_path: Path, model: ModelOptions) -> None:
+    """Samples that depend on the image come from 20 images spread over the data."""
+    settings = CertifyOptions(n0=16, n_max=48, alpha=0.05, at=[0, 0.1])
+    job = Job(Certifying(settings), model, DataOptions(subset="0:200"), RunOptions(tmp_path / "r"))
+    cost = estimate(job)
+    assert cost.pilot == 20
+    assert cost.images == 200
+    assert 32 <= cost.samples <= 64
+    assert "plausible" in "\n".join(cost.text(4))
+    dual = ModelOptions(model=model.model, lam=0.2)
+    settings = CertifyOptions(n=2000, n0=16, n_select=61, alpha=0.05, alpha_select=0.01)
+    cost = estimate(Job(Certifying(settings), dual, DataOptions(), RunOptions(tmp_path / "r")))
+    assert cost.selector_samples == 16 + 61
+    assert cost.samples >= 16 + 2000, "a pilot of fewer votes is scaled to all of them"
+
+
+RELEASED = ModelOptions(model="cifar10-0.25")
+CASES: dict[str, tuple[dict[str, Any], CertifyOptions, str]] = {
+    "fixed": (
+        {"sigma": 0.25},
+        CertifyOptions(n=1000, n0=100, alpha=0.05),
+        "0:60",
+    ),
+    "stopping": (
+        {"sigma": 0.25},
+        CertifyOptions(n0=100, n_max=2000, alpha=0.05, at=[0, 0.25, 0.5]),
+        "0:160",
+    ),
+    "dual": (
+        {"lam": 0.2},
+        CertifyOptions(n=500, n0=50, n_select=101, alpha=0.05, alpha_select=0.01),
+        "0:60",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_right_within_a_factor_of_one_and_a_half(tmp_path: Path, case: str) -> None:
+    """Measured twice, before and after, because the machine may be busy with other things."""
+    options, settings, subset = CASES[case]
+    model, data = replace(RELEASED, **options), DataOptions(subset=subset)
+    job = Job(Certifying(settings), model, data, RunOptions(tmp_path / "run"))
+    before: Estimate = estimate(job)
+    started = time.perf_counter()
+    record = certify_dataset(model, data, settings, job.options)
+    seconds = sum(row["seconds"] for row in record.rows())
+    assert seconds <= time.perf_counter() - started
+    elsewhere = RunOptions(tmp_path / "other")
+    after = estimate(Job(Certifying(settings), model, data, elsewhere))
+    estimates = [3600 * one.hours() for one in (before, after)]
+    mean = sum(estimates) / 2
+    print(f"{case}: estimated {estimates[0]:.1f} and {estimates[1]:.1f} s, took {seconds:.1f} s")
+    assert 1 / 1.5 <= mean / seconds <= 1.5, (estimates, seconds)
