@@ -142,8 +142,9 @@ class NoiseStream:
             draws = torch.arange(size)
             wanted = torch.cat([chunk * CHUNK + draws < n for _, chunk in batch])
             if not wanted.all():  # the last chunk of an image is cut
-                rows, epsilon = rows[wanted], epsilon[wanted.to(like.device)]
-            yield rows.to(like.device), epsilon.permute(0, 3, 1, 2)
+                kept = wanted.nonzero()[:, 0]  # a GPU would have to count a mask, and we to wait
+                rows, epsilon = rows[kept], epsilon[kept.to(like.device, non_blocking=True)]
+            yield rows.to(like.device, non_blocking=True), epsilon.permute(0, 3, 1, 2)
 
     def perturb(self, x: Tensor, sigma: Tensor, epsilon: Tensor) -> Tensor:
         """x + σ·ε for x (M,C,H,W), sigma (M,), epsilon (M,C,H,W); differentiable in x and σ.
