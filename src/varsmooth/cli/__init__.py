@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from varsmooth.cli import adopt, app, data, demo, evaluate, models, report, train, tune
+from varsmooth.cli import adopt, app, data, demo, evaluate, models, report, study, train, tune
 from varsmooth.cli.feedback import say
 from varsmooth.cli.parser import Group, Verbs, WrongUsage, as_typed, parse
 from varsmooth.errors import VarsmoothError
@@ -44,6 +44,7 @@ VERBS: Verbs = {
         },
         default="make",
     ),
+    "study": study.study,
     "demo": demo.demo,
     "app": app.app,
 }

@@ -192,6 +192,38 @@ class SelectorConfig(TrainingConfig):
         check_network(self.network, SELECTORS)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions(Source):
+    """The size of a study; the defaults are short.
+
+    Args:
+        data: a name from `varsmooth data list`, or the path of your own images, labelled
+        out: folder for models, runs and report (default: study-NAME of the data)
+        sigma: σ_a, the noise level of f; single levels σ/2, σ and 2σ are compared with h
+        lams: values of λ
+        epochs: passes over the training set for f
+        selector_epochs: passes for h
+        selector_images: images in one pass of h
+        images: how many unseen images are certified and attacked
+        n: votes per image and level
+        steps: gradient steps of the attack, whose budget is σ
+        flip: mirror half of the training images
+    """
+
+    out: Path
+    sigma: Positive
+    lams: list[Share] = field(default_factory=lambda: [0.0, 0.3, 0.7])
+    epochs: Count = 15
+    selector_epochs: Count = 4
+    selector_images: Count = 2000
+    images: Count = 100
+    n: Count = 200
+    steps: Count = 10
+    flip: bool = True
+    seed: NonNegative = 0
+    device: Device = "auto"
+
+
 AnyConfig = ClassifierConfig | SelectorConfig
 
 

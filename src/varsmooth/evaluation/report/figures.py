@@ -231,6 +231,25 @@ def plot_robust_accuracy(axes: "Axes", runs: Sequence[Outcomes]) -> None:
     axes.set_xlim(left=0)
 
 
+def plot_clean_against_robust(axes: "Axes", runs: Sequence[Outcomes]) -> None:
+    """Accuracy under the largest attack against accuracy without one, a point for each run."""
+    for run, colour in zip(runs, colours(len(runs)), strict=True):
+        at = run.select(run.eps == run.budgets()[-1])
+        clean, robust = Share.of(at.clean_correct), Share.of(at.correct)
+        errors = [
+            [
+                [100 * (share.value - share.interval().low)],
+                [100 * (share.interval().high - share.value)],
+            ]
+            for share in (clean, robust)
+        ]
+        label = f"{run.name}, ε = {run.budgets()[-1]:g}"
+        place = (100 * clean.value, 100 * robust.value)
+        sideways, upright = errors
+        axes.errorbar(*place, upright, sideways, color=colour, label=label, linestyle="", **POINTS)
+    axes.set(xlabel="accuracy without attack (%)", ylabel="accuracy under attack (%)")
+
+
 def _fine_radii(runs: Sequence[Outcomes | Envelope]) -> Floats:
     """Where curves are evaluated: 400 steps to just beyond the largest radius certified right."""
     furthest = max(0.0, *(float(run.reach.max()) for run in runs))
