@@ -16,7 +16,6 @@ from varsmooth import (
     Certificate,
     FixedSelector,
     SmoothedClassifier,
-    SoftmaxGate,
     VarsmoothError,
     bounds,
     certify,
@@ -169,9 +168,9 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
         (lambda: CascadeSelector("0.5,0.25"), "levels must be a list"),  # type: ignore[arg-type]
         (lambda: CascadeSelector(0.5), "levels must be a list"),  # type: ignore[arg-type]
         (lambda: CascadeSelector([0.5], 0.6), "thresholds must be a list"),  # type: ignore[arg-type]
-        (lambda: CascadeSelector([0.5], gate=0.4), "must be a function"),  # type: ignore[arg-type]
-        (lambda: CascadeSelector([0.5], gate=SoftmaxGate({0.25: 0.9})), "not stages"),
-        (lambda: SoftmaxGate(1.5), "confidence"),
+        (lambda: CascadeSelector([0.5], gates=0.4), "gates must be a list"),  # type: ignore[arg-type]
+        (lambda: CascadeSelector([0.5], gates=[0.9, 0.9]), "as many gates, not 2"),
+        (lambda: CascadeSelector([0.5], gates=[1.5]), r"gates must lie in \[0, 1\)"),
         (
             lambda: certify(cascade(SHARES, [0.5] * 3), point(0.5), method="conditional"),
             "no conditional",
@@ -345,7 +344,7 @@ class Sure(nn.Module):
 
 def test_the_gate_turns_unsure_votes_into_passes() -> None:
     plain = SmoothedClassifier(Sure(), CascadeSelector([0.5]))
-    gated = SmoothedClassifier(Sure(), CascadeSelector([0.5], gate=SoftmaxGate(0.7)))
+    gated = SmoothedClassifier(Sure(), CascadeSelector([0.5], gates=[0.7]))
     x = point(0.6, 0.5)
     before = plain.votes(x, 1000, sigma=torch.tensor([0.5]), noise=plain.noise(1, 0))
     after = gated.votes(x, 1000, sigma=torch.tensor([0.5]), noise=gated.noise(1, 0))
@@ -355,9 +354,9 @@ def test_the_gate_turns_unsure_votes_into_passes() -> None:
     assert found.votes[0].passes > 0
     assert found.votes[0].top == same.votes[0].top  # P(f = 0 and stay) is P(f = 0) here
     assert found.radius > 5 * same.radius > 0  # for the others pass, and nobody runs up
-    levels = SmoothedClassifier(Sure(), CascadeSelector([0.5], gate=SoftmaxGate({0.5: 0.95})))
+    levels = SmoothedClassifier(Sure(), CascadeSelector([0.5], gates=[0.95]))
     assert certify(levels, x, seed=0)[0].votes[0].passes == 1000
-    first = CascadeSelector([0.5, 0.25], gate=SoftmaxGate({0.25: 0.95}))
+    first = CascadeSelector([0.5, 0.25], gates=[0, 0.95])
     assert certify(SmoothedClassifier(Sure(), first), x, seed=0)[0].votes[0].passes == 0
 
 
@@ -372,7 +371,7 @@ def test_the_gate_turns_unsure_votes_into_passes() -> None:
 )
 def test_a_gate_that_returns_no_scores_is_refused(gate: Any, words: str) -> None:
     """(M, 1) once counted every vote M times: false certificates."""
-    g = SmoothedClassifier(Sure(), CascadeSelector([0.5], gate=gate))
+    g = SmoothedClassifier(Sure(), CascadeSelector([0.5], gates=gate))
     with pytest.raises(VarsmoothError, match=words):
         certify(g, point(0.6, 0.5), n=40, n0=10, seed=0)
 
@@ -388,8 +387,8 @@ def test_soft_scores_mix_the_stages_and_carry_gradients() -> None:
     mixed = selector.mix([unsure, second])
     weight = torch.sigmoid(torch.tensor((0.5 - 0.6) / 0.05))
     torch.testing.assert_close(mixed, weight * unsure + (1 - weight) * second)
-    for gate in (None, SoftmaxGate(0.5)):
-        g = SmoothedClassifier(Sure(), CascadeSelector([0.5, 0.25], gate=gate))
+    for gates in (None, [0.5, 0.5]):
+        g = SmoothedClassifier(Sure(), CascadeSelector([0.5, 0.25], gates=gates))
         assert bool(g(point(0.6, 0.5)).isfinite().all())
     g = SmoothedClassifier(Linear(), CascadeSelector([0.5, 0.25]), temperature=0.1)
     x = point(0.7, 0.5).requires_grad_()

@@ -46,11 +46,11 @@ def smooth(selector: Any) -> Any:
         (lambda: API.SmoothedClassifier(nn.Linear, SIGMA), "an nn.Module, so that its weights"),
         (lambda: API.SmoothedClassifier(G, SIGMA), "give the network inside it, g.classifier"),
         (
-            lambda: API.certify(smooth(API.CascadeSelector([0.5], gate=NETWORK)), X),
+            lambda: API.certify(smooth(API.CascadeSelector([0.5], gates=NETWORK)), X),
             "the gate (z, logits, sigma) → scores fails on torch.float32 images of 4×4 pixels",
         ),
-        (lambda: API.CascadeSelector([0.5], gate=API.SoftmaxGate), "SoftmaxGate(0.3) counts"),
-        (lambda: API.CascadeSelector([0.5], gate=0.3), "SoftmaxGate(0.3) counts"),
+        (lambda: API.CascadeSelector([0.5], gates=int), "gates must be a list of numbers"),
+        (lambda: API.CascadeSelector([0.5], gates=0.3), "gates must be a list of numbers"),
         (lambda: API.MedianSelector(0.25, 0.25), "a selector or a function of images, given first"),
         (
             lambda: API.predict(smooth(API.MedianSelector(API.CascadeSelector([1]), 0.25)), X),

@@ -17,7 +17,6 @@ from varsmooth import (
     MedianSelector,
     NoiseSelector,
     SmoothedClassifier,
-    SoftmaxGate,
     certify,
     certify_as_paper,
     certify_at,
@@ -57,7 +56,7 @@ SELECTORS: dict[str, Callable[[], Selector]] = {
     "clipped": lambda: MedianSelector(brightness, 0.25, n=51, clip=(0.2, 0.3)),
     "grid": lambda: MedianSelector(learned(), 0.25, n=51, clip=(0.1, 1), levels=8),
     "cascade": lambda: CascadeSelector([0.5, 0.25, 0.12], [0.7, 0.6, 0.5]),
-    "gated": lambda: CascadeSelector([0.5, 0.25], gate=SoftmaxGate(0.3)),
+    "gated": lambda: CascadeSelector([0.5, 0.25], gates=[0.3, 0.3]),
 }
 
 

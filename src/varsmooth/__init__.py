@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from varsmooth.api import predict as predict
     from varsmooth.attacks import pgd as pgd
     from varsmooth.cascade import CascadeSelector as CascadeSelector
-    from varsmooth.cascade import SoftmaxGate as SoftmaxGate
     from varsmooth.certificates import Certificate as Certificate
     from varsmooth.certificates import Certificates as Certificates
     from varsmooth.certificates import Decision as Decision
@@ -43,7 +42,7 @@ __version__ = "0.1.0"
 # Imported on first use, so that the command line's help does not wait for torch.
 _ROOMS = {
     "ABSTAIN Certificate Certificates Decision Decisions Prediction Predictions": "certificates",
-    "CascadeSelector SoftmaxGate": "cascade",
+    "CascadeSelector": "cascade",
     "FixedSelector LearnedSelector MedianSelector NoiseSelector": "selectors",
     "SmoothedClassifier": "smoothing",
     "VarsmoothError": "errors",

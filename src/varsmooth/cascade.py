@@ -6,7 +6,7 @@ is harmful only together with a wrong class, so that no level has to be safe for
 (Theorem C, `varsmooth.methods.cascade`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -55,46 +55,44 @@ class CascadeSelector(nn.Module):
         thresholds: τ_j in [½, 1), one for each level. ½ throughout by default: then the true
             radius of every image is at least that of σ = s_1. Larger ones make an early stage
             more careful, which gains accuracy at small radii.
-        gate: Turns votes into "pass" votes, see `Gate`; P(f = c and stay) takes the place of
-            p_j(c) everywhere. `SoftmaxGate` is one.
+        gates: θ_j in [0, 1), one for each level: at stage j a vote counts where the largest softmax
+            probability of f is at least θ_j, and is a "pass" elsewhere; 0 counts every vote. Or a
+            function of your own, see `Gate`. P(f = c and stay) takes the place of p_j(c).
     """
 
     def __init__(
         self,
         levels: Sequence[float],
         thresholds: Sequence[float] | None = None,
-        gate: Gate | None = None,
+        gates: Sequence[float] | Gate | None = None,
     ) -> None:
         super().__init__()
-        for name, values in (("levels", levels), ("thresholds", thresholds)):
+        gate = gates if callable(gates) and not isinstance(gates, type) else None
+        thetas = None if gate is not None else gates
+        for name, values in (("levels", levels), ("thresholds", thresholds), ("gates", thetas)):
             check(
                 values is None or (isinstance(values, Iterable) and not isinstance(values, str)),
                 f"{name} must be a list of numbers, one for each stage, not {values!r}",
             )
-        check(
-            gate is None or (callable(gate) and not isinstance(gate, type)),
-            f"the gate must be a function (z, logits, sigma) → scores, not {gate!r}; "
-            "SoftmaxGate(0.3) counts the votes with a softmax of at least 0.3",
-        )
         rounded = tuple(float(np.float32(check_sigma("a level", s))) for s in levels)
-        taus = tuple(float(t) for t in ([0.5] * len(rounded) if thresholds is None else thresholds))
+        taus = _one_each("thresholds", thresholds, 0.5, len(rounded))
         check(len(rounded) > 0, "a cascade needs at least one level")
         check(
             all(high > low for high, low in pairwise(rounded)),
             f"levels must fall, the largest noise first, not {list(levels)}",
         )
         check(
-            len(taus) == len(rounded),
-            f"a cascade of {len(rounded)} levels needs as many thresholds, not {len(taus)}",
-        )
-        check(
             all(0.5 <= tau < 1 for tau in taus),
             f"thresholds must lie in [0.5, 1), not {list(taus)}",
         )
-        by_level = gate.confidence if isinstance(gate, SoftmaxGate) else None
-        if isinstance(by_level, dict):
-            unknown = [s for s in by_level if s not in rounded]
-            check(not unknown, f"the gate names the levels {unknown}, which are not stages")
+        if gate is None:
+            confidences = _one_each("gates", thetas, 0.0, len(rounded))
+            check(
+                all(0 <= theta < 1 for theta in confidences),
+                f"gates must lie in [0, 1), not {list(confidences)}",
+            )
+            if any(confidences):
+                gate = SoftmaxGate(dict(zip(rounded, confidences, strict=True)))
         self.stages = Stages(rounded, taus)
         self.gate = gate
 
@@ -124,11 +122,12 @@ class CascadeSelector(nn.Module):
             "selector": "cascade",
             "levels": list(self.stages.levels),
             "thresholds": list(self.stages.thresholds),
-            "gate": describe_gate(self.gate),
+            "gates": describe_gate(self.gate),
         }
 
     def extra_repr(self) -> str:
-        return f"levels={list(self.stages.levels)}, thresholds={list(self.stages.thresholds)}"
+        parts = (f"{name}={value}" for name, value in self.describe().items() if name != "selector")
+        return ", ".join(parts)
 
     def mix(self, probabilities: Sequence[Tensor]) -> Tensor:
         """The soft answer (B, classes) from each stage's soft votes P_j (B, classes).
@@ -149,40 +148,36 @@ class CascadeSelector(nn.Module):
 
 
 class SoftmaxGate(nn.Module):
-    """A vote counts where the largest softmax probability of f is at least `confidence`.
+    """A vote counts where the largest softmax probability of f is at least that of its level."""
 
-    Args:
-        confidence: One number for all levels, or a mapping from level to number.
-    """
-
-    def __init__(self, confidence: float | dict[float, float]) -> None:
+    def __init__(self, confidence: Mapping[float, float]) -> None:
         super().__init__()
-        every = confidence.values() if isinstance(confidence, dict) else [confidence]
-        check(all(0 <= c < 1 for c in every), f"confidence must lie in [0, 1), not {confidence}")
-        if isinstance(confidence, dict):
-            confidence = {float(np.float32(s)): c for s, c in confidence.items()}
-        self.confidence = confidence
+        self.confidence = dict(confidence)
 
     def forward(self, z: Tensor, logits: Tensor, sigma: Tensor) -> Tensor:
         sure = logits.softmax(dim=1).amax(dim=1)  # (M,)
-        if not isinstance(self.confidence, dict):
-            return sure - self.confidence
         needed = torch.zeros_like(sure)
         for level, confidence in self.confidence.items():
             needed = torch.where(sigma == level, confidence, needed)
         return sure - needed
 
-    def describe(self) -> dict[str, Any]:
-        """Its settings as plain JSON values."""
-        if isinstance(self.confidence, dict):
-            return {"gate": "softmax", "confidence": [list(c) for c in self.confidence.items()]}
-        return {"gate": "softmax", "confidence": self.confidence}
-
 
 def describe_gate(gate: Gate | None) -> Any:
-    """A gate's settings as JSON values; a plain callable has only its name."""
+    """A gate as JSON values: θ of each stage, or the name of a function; None is no gate."""
     if gate is None:
         return None
     if isinstance(gate, SoftmaxGate):
-        return gate.describe()
-    return {"gate": "function", "name": getattr(gate, "__qualname__", type(gate).__qualname__)}
+        return list(gate.confidence.values())
+    return {"function": getattr(gate, "__qualname__", type(gate).__qualname__)}
+
+
+def _one_each(
+    name: str, values: Sequence[float] | None, default: float, stages: int
+) -> tuple[float, ...]:
+    """One number for each stage."""
+    numbers = tuple(float(value) for value in ([default] * stages if values is None else values))
+    check(
+        len(numbers) == stages,
+        f"a cascade of {stages} levels needs as many {name}, not {len(numbers)}",
+    )
+    return numbers

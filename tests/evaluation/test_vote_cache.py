@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tests.oracles import LinearSelector
 from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, certify
 from varsmooth._util.fingerprints import earlier_fingerprint
-from varsmooth.cascade import CascadeSelector, SoftmaxGate
+from varsmooth.cascade import CascadeSelector
 from varsmooth.certificates import Certificates
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
@@ -131,8 +131,9 @@ def test_options_that_leave_no_trace_in_the_weights_have_other_votes(tmp_path: P
 
 def test_gated_votes_are_kept_apart(tmp_path: Path) -> None:
     """A gate turns votes of f into "pass" votes, so its counts are others."""
-    selectors = [CascadeSelector([0.5, 0.25], gate=gate) for gate in (None, SoftmaxGate(0.6))]
-    selectors.append(CascadeSelector([0.5, 0.25], gate=SoftmaxGate(0.7)))
+    selectors = [
+        CascadeSelector([0.5, 0.25], gates=gates) for gates in (None, [0.6, 0.6], [0.7, 0.7])
+    ]
     for selector in selectors:
         g = SmoothedClassifier(Counting(), selector)
         assert certified(CachedSmoothedClassifier(g, tmp_path)).items == certified(g).items

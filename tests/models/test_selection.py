@@ -17,7 +17,7 @@ from varsmooth.models.loading import make_selector
 from varsmooth.models.options import ModelOptions, TunedStages
 from varsmooth.models.selection import resolve_selector, selector_text
 
-STAGES = (TunedStages(0.0, (0.1,), (0.5,)), TunedStages(0.4, (0.5, 0.2), (0.6, 0.5), 0.3))
+STAGES = (TunedStages(0.0, (0.1,), (0.5,)), TunedStages(0.4, (0.5, 0.2), (0.6, 0.5), (0.3, 0.0)))
 
 
 @pytest.mark.parametrize("name", released_names())
@@ -33,7 +33,7 @@ def test_what_is_resolved_is_what_load_builds(name: str) -> None:
     [
         ({}, "cascade"),
         ({"lam": 0.2}, "cascade"),
-        ({"gate": 0.4}, "cascade"),
+        ({"cascade": "0.5:0.5:0.4,0.1"}, "cascade"),
         ({"cascade": "0.5,0.1"}, "cascade"),
         ({"sigma": 0.3}, "fixed"),
         ({"selector": "fixed"}, "fixed"),
@@ -67,7 +67,7 @@ def test_a_tuned_cascade_is_the_default_at_lambda_1(tmp_path: Path) -> None:
     assert (len(default.stages.levels), len(low.stages.levels)) == (2, 1)
 
 
-@pytest.mark.parametrize("name", ["lam", "sigma_m", "gate"])
+@pytest.mark.parametrize("name", ["lam", "sigma_m"])
 def test_an_option_without_a_selector_is_refused(name: str) -> None:
     with pytest.raises(VarsmoothError, match=f"{name} steers a selector|no tuned cascade"):
         resolve_selector(describe("cifar10-denoised"), ModelOptions(**{name: 0.5}))  # type: ignore[arg-type]

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from varsmooth._util.files import check_unused
-from varsmooth.cli.feedback import announce, check_here, command, conclude
+from varsmooth.cli.feedback import announce, check_here, command, conclude, say
 from varsmooth.data.source import Source, Tuned
+from varsmooth.defaults import N0
 from varsmooth.errors import check
 from varsmooth.evaluation.options import TuneOptions
 from varsmooth.models.cards import CARD, card, has_card, plain, write_card
@@ -41,7 +42,7 @@ class HeldOut(Source):
     """
 
     split: str = "val"
-    images: Count = 500
+    images: Count = 1000
     seed: NonNegative = 0
     device: Device = "auto"
     out: Path | None = None
@@ -158,26 +159,38 @@ def verdict(chosen: "Tuning", model: str, folder: Path, images: HeldOut) -> str:
 
 def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
     """Write the best stages for every λ into the description, and print them beside one σ."""
+    from varsmooth._util.fingerprints import fingerprint
     from varsmooth.evaluation.tune import cascade as cascades
+    from varsmooth.evaluation.tune.table import Unfinished, tabulate
 
     about, tuned = describe(model), images.tuned(model)
     _, g, data = images.fit(model, ModelOptions(sigma=about.default_sigma), tuned)
-    given: dict[str, Any] = {"seed": images.seed, "batch_size": settings.batch_size}
-    table = cascades.tabulate(g, data, cascades.ladder(about), settings.n, **given)
-    found = list(cascades.rules(table))
-    members, single = cascades.family(cascades.choose(found), table), cascades.best_single(found)
+    folder = own_copy(model, images.out, "tuned")
+    unfinished = Unfinished(folder / "votes.npz", fingerprint(g.classifier))
+    table = tabulate(
+        g,
+        data,
+        cascades.ladder(about),
+        (settings.n, N0),
+        seed=images.seed,
+        batch_size=settings.batch_size,
+        unfinished=unfinished,
+    )
+    say(f"choosing stages on {len(data)} images")
+    choice = cascades.choose(table)
+    members, single = cascades.family(choice, table), choice.single
     reasons = []
     if len(members[-1].levels) == 1:  # of λ = 1, the largest average radius
         from varsmooth.evaluation.tune.obstacles import why_one_level
 
-        reasons = [why_one_level(found, table)]
-    folder = own_copy(model, images.out, "tuned")
+        reasons = [why_one_level(single, table)]
     alone = about.tuned is None or about.tuned.cascade_only
     rewrite(folder, replace(about, cascades=members, tuned=replace(tuned, cascade_only=alone)))
+    unfinished.remove()
     conclude(
         [
             f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius",
-            *(f"  {line}" for line in cascades.summary(found, table)),
+            *(f"  {line}" for line in cascades.summary(choice, table)),
             *reasons,
             f"written into the description of {folder}",
         ],

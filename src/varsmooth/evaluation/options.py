@@ -286,7 +286,7 @@ class TuneOptions(Typed):
     lams: list[Share] = field(default_factory=lambda: [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
     sigma_ms: list[Positive] | None = None
     levels: Few = 9
-    n: Count = 500
+    n: Count = 300
     n_select: Count = N_SELECT
     unclipped: Share = 0.9
     batch_size: Count | None = None

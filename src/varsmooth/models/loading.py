@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from varsmooth.cascade import CascadeSelector, SoftmaxGate
+from varsmooth.cascade import CascadeSelector
 from varsmooth.errors import VarsmoothError, check, nearest
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
@@ -68,8 +68,12 @@ def make_selector(about: Mapping[str, Any], network: nn.Module | None = None) ->
     if kind == "fixed":
         return FixedSelector(about["sigma"])
     if kind == "cascade":
-        gate = None if about["gate"] is None else SoftmaxGate(about["gate"]["confidence"])
-        return CascadeSelector(about["levels"], about["thresholds"], gate)
+        check(
+            not isinstance(about["gates"], dict),
+            "a gate that is a function cannot be made from its description; load the model by its "
+            "factory",
+        )
+        return CascadeSelector(about["levels"], about["thresholds"], about["gates"])
     if kind == "learned":
         if network is None:
             raise VarsmoothError(

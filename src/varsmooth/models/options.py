@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from varsmooth._util.typed import OptionError, Typed
 from varsmooth.errors import check
@@ -17,7 +17,6 @@ SelectorKind = Literal["cascade", "median", "learned", "fixed"]
 KINDS: dict[str, tuple[SelectorKind, ...]] = {
     "sigma": ("fixed",),
     "cascade": ("cascade",),
-    "gate": ("cascade",),
     "lam": ("cascade", "median", "learned"),
     "sigma_a": ("median", "learned"),
     "sigma_m": ("median",),
@@ -28,26 +27,40 @@ KINDS: dict[str, tuple[SelectorKind, ...]] = {
 """The kinds of selector that each option belongs to."""
 
 
-def read_stages(text: str) -> tuple[list[float], list[float]]:
-    """Levels and thresholds of a cascade; ValueError if the text is none.
+class Stage(NamedTuple):
+    """One stage of a cascade, written LEVEL:THRESHOLD:GATE."""
+
+    level: float
+    threshold: float = 0.5
+    gate: float = 0.0
+
+    def __str__(self) -> str:
+        parts = [f"{self.level:.3g}", f"{self.threshold:g}", f"{self.gate:g}"]
+        return ":".join(parts[: 3 if self.gate else 2 if self.threshold > 0.5 else 1])
+
+
+def read_stages(text: str) -> list[Stage]:
+    """The stages of a cascade; ValueError or TypeError if the text is none.
 
     Examples:
-        >>> read_stages("1.0:0.6,0.5,0.25")
-        ([1.0, 0.5, 0.25], [0.6, 0.5, 0.5])
+        >>> read_stages("1.0:0.6:0.4,0.25")
+        [Stage(level=1.0, threshold=0.6, gate=0.4), Stage(level=0.25, threshold=0.5, gate=0.0)]
     """
-    pairs = [stage.partition(":") for stage in text.strip("[]").split(",")]
-    levels = [float(level) for level, _, _ in pairs]
-    return levels, [float(tau) if colon else 0.5 for _, colon, tau in pairs]
+    return [Stage(*map(float, stage.split(":"))) for stage in text.strip("[]").split(",")]
 
 
 def _is_cascade(text: str) -> bool:
-    levels, thresholds = read_stages(text)
-    falling = all(high > low for high, low in pairwise([inf, *levels, 0]))
-    return falling and all(0.5 <= tau < 1 for tau in thresholds)
+    try:
+        stages = read_stages(text)
+    except (TypeError, ValueError):
+        return False
+    falling = all(high > low for high, low in pairwise([inf, *(s.level for s in stages), 0]))
+    return falling and all(0.5 <= s.threshold < 1 and 0 <= s.gate < 1 for s in stages)
 
 
 CASCADE = Rule(
-    "LEVEL:THRESHOLD,… as in 1.0:0.6,0.5,0.25 (levels falling, thresholds in [0.5, 1))",
+    "LEVEL:THRESHOLD:GATE,… as in 1.0:0.6:0.4,0.5:0.5:0.4,0.25 (levels falling, thresholds in "
+    "[0.5, 1), gates in [0, 1))",
     holds=_is_cascade,
 )
 
@@ -66,9 +79,9 @@ class ModelOptions(Typed):
             learned: that network, evaluated once; fixed: one σ (default: the first of cascade,
             median and fixed that the model has)
         sigma: one fixed noise level (conventional smoothing)
-        cascade: stages of your own, LEVEL:THRESHOLD,…, as in 1.0:0.6,0.5,0.25 (threshold 0.5 where
-            none is given)
-        gate: with a cascade, count a vote only where f's softmax reaches this
+        cascade: stages of your own, LEVEL:THRESHOLD:GATE,…, as in 1.0:0.6:0.4,0.5,0.25: a stage
+            answers the class that has this share of its votes (0.5 if left out), counting those
+            where f's softmax reaches the gate (0 if left out)
         lam: λ: near 0 for accuracy, near 1 for large radii (of a tuned cascade 1 by default)
         sigma_a: σ_a, an input of the selector network
         sigma_m: level of the noise in the selector's median smoothing
@@ -86,7 +99,6 @@ class ModelOptions(Typed):
     selector: SelectorKind | None = None
     sigma: Positive | None = None
     cascade: Annotated[str, CASCADE] | None = None
-    gate: Probability | None = None
     lam: Share | None = None
     sigma_a: Positive | None = None
     sigma_m: Positive | None = None
@@ -113,31 +125,25 @@ class ModelOptions(Typed):
         return {name: value for name, value in values.items() if value is not None}
 
 
-def stages_text(levels: Sequence[float], thresholds: Sequence[float], gate: float | None) -> str:
-    """A cascade as --cascade takes it: `0.707:0.6,0.25 gate 0.4`."""
-    stages = [
-        f"{s:.3g}" + (f":{tau:g}" if tau > 0.5 else "")
-        for s, tau in zip(levels, thresholds, strict=True)
-    ]
-    return ",".join(stages) + (f" gate {gate:g}" if gate else "")
+def stages_text(
+    levels: Sequence[float], thresholds: Sequence[float], gates: Sequence[float] | None = None
+) -> str:
+    """A cascade as --cascade takes it: `0.707:0.6:0.4,0.25`."""
+    gates = gates or [0.0] * len(levels)
+    return ",".join(map(str, map(Stage, levels, thresholds, gates)))
 
 
 @dataclass(frozen=True)
 class TunedStages:
-    """A cascade that `varsmooth tune` found: the stages to use from this λ on.
-
-    Attributes:
-        gate: The confidence from which a vote counts; None counts every vote.
-    """
+    """A cascade that `varsmooth tune` chose: the stages to use from this λ on; () is no gate."""
 
     lam: Share
     levels: tuple[Positive, ...]
     thresholds: tuple[Probability, ...]
-    gate: Share | None = None
+    gates: tuple[Share, ...] = ()
 
     def __str__(self) -> str:
-        """As --cascade takes them: `0.707:0.6,0.25 gate 0.4`."""
-        return stages_text(self.levels, self.thresholds, self.gate)
+        return stages_text(self.levels, self.thresholds, self.gates)
 
 
 def stages_for(family: Sequence[TunedStages], lam: float) -> TunedStages:

@@ -107,22 +107,21 @@ def _fixed(description: Description | None, options: ModelOptions) -> SelectorPl
 
 
 def _cascade(description: Description | None, options: ModelOptions) -> SelectorPlan:
-    reason, gate = "", options.gate
+    reason = ""
     levels: Sequence[float]
-    thresholds: Sequence[float]
     if options.cascade is not None or description is None:
-        levels, thresholds = read_stages(options.cascade or "")
+        levels, thresholds, gates = zip(*read_stages(options.cascade or ""), strict=True)
     else:
         lam = LAM if options.lam is None else options.lam
         stages = stages_for(description.cascades, lam)
-        levels, thresholds, gate = stages.levels, stages.thresholds, gate or stages.gate
+        levels, thresholds, gates = stages.levels, stages.thresholds, stages.gates
         default = "" if options.selector else ", the model's default"
         reason = f"tuned for λ = {lam:g}{default}"
     about = {
         "selector": "cascade",
         "levels": list(levels),
         "thresholds": list(thresholds),
-        "gate": None if gate is None else {"gate": "softmax", "confidence": gate},
+        "gates": list(gates) if any(gates) else None,
     }
     return SelectorPlan(about, reason, bool(reason))
 
@@ -165,9 +164,11 @@ def selector_text(about: Mapping[str, Any]) -> str:
     if kind == "fixed":
         return _text(about.get("sigma"))
     if kind == "cascade" and {"levels", "thresholds"} <= about.keys():
-        gate = (about.get("gate") or {}).get("confidence")
-        gate = gate if isinstance(gate, float) else None  # others have no short text
-        return f"by cascade {stages_text(about['levels'], about['thresholds'], gate)}"
+        gates = about.get("gates")
+        text = stages_text(
+            about["levels"], about["thresholds"], gates if isinstance(gates, list) else None
+        )
+        return f"by cascade {text}" + ", gate of its own" * isinstance(gates, dict)
     if kind == "learned":
         return f"by selector at λ = {_text(about.get('lam'))}, σ_a = {_text(about.get('sigma_a'))}"
     if kind != "median":

@@ -1,6 +1,7 @@
 """Tuning of cascades: scores are those of `certify`, and λ turns what it promises."""
 
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from varsmooth.cli.tune import HeldOut, certify_tuned
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.tune import cascade as cascades
-from varsmooth.evaluation.tune.cascade import ConfidentVotes
+from varsmooth.evaluation.tune.cascade import Rule, follow
+from varsmooth.evaluation.tune.table import ConfidentVotes, Unfinished, tabulate
 from varsmooth.evaluation.verify import verify_run
 from varsmooth.models.cards import card
 from varsmooth.models.descriptions import describe, own_copy, rewrite
@@ -27,7 +29,7 @@ LEVELS = (0.5, 0.25, 0.125)
 def votes() -> ConfidentVotes:
     g = load("cifar10-universal-1.00", sigma=0.5)
     data = load_dataset("cifar10-sample", "val")[:8]
-    return cascades.tabulate(g, data, LEVELS, n=96, n0=32, confidences=(0.0, 0.5))
+    return tabulate(g, data, LEVELS, (96, 32), confidences=(0.0, 0.5))
 
 
 def test_a_classifier_that_returns_nan_is_refused() -> None:
@@ -35,23 +37,30 @@ def test_a_classifier_that_returns_nan_is_refused() -> None:
     next(g.parameters()).data.fill_(torch.nan)
     data = load_dataset("cifar10-sample", "val")[:1]
     with pytest.raises(VarsmoothError, match="returned NaN"):
-        cascades.tabulate(g, data, LEVELS, n=8, n0=8)
+        tabulate(g, data, LEVELS, (8, 8))
 
 
 def test_scores_are_those_of_certify(votes: ConfidentVotes) -> None:
     classifier = load("cifar10-universal-1.00", sigma=0.5).classifier
     data = load_dataset("cifar10-sample", "val")[:8]
     x, _, ids = data.batch(slice(None))
-    for columns, thresholds in (((0,), (0.5,)), ((2,), (0.6,)), ((0, 2), (0.55, 0.5))):
+    for columns, thresholds, gates in (
+        ((0,), (0.5,), (0,)),
+        ((2,), (0.6,), (0,)),
+        ((0, 2), (0.55, 0.5), (0, 0)),
+        ((0, 1, 2), (0.55, 0.5, 0.5), (1, 0, 0)),
+    ):
         stages = [LEVELS[j] for j in columns]
-        g = SmoothedClassifier(classifier, CascadeSelector(stages, thresholds))
-        found = certify(g, x, n=96, n0=32, seed=0, ids=ids)
-        radius, answer = votes.outcomes(columns, thresholds)
-        for i, one in enumerate(found):
-            assert one.votes[0].candidate == answer[i]
+        selector = CascadeSelector(stages, thresholds, [votes.confidences[c] for c in gates])
+        certificates = certify(
+            SmoothedClassifier(classifier, selector), x, n=96, n0=32, ids=ids, seed=0
+        )
+        outcome = follow(votes, Rule(columns, thresholds, gates, 0, 0))
+        for i, one in enumerate(certificates):
+            assert one.votes[0].candidate == outcome.answer[i]
             if all(level.n == 96 for level in one.votes):  # no early stage got fewer votes
-                assert one.radius == pytest.approx(max(radius[i], 0), abs=1e-12)
-    assert {len(c.votes) for c in found} == {1, 2}
+                assert one.radius == pytest.approx(max(outcome.radius[i], 0), abs=1e-12)
+    assert {len(c.votes) for c in certificates} > {1}
 
 
 def test_the_gate_leaves_the_confident_votes(votes: ConfidentVotes) -> None:
@@ -59,26 +68,145 @@ def test_the_gate_leaves_the_confident_votes(votes: ConfidentVotes) -> None:
     assert (votes.counts[..., 1] <= votes.counts[..., 0]).all()
     assert votes.counts[..., 1].sum() < votes.counts[..., 0].sum()
     x, _, ids = load_dataset("cifar10-sample", "val")[:8].batch(slice(None))
-    g = load("cifar10-universal-1.00", cascade="0.5", gate=0.5)
+    g = load("cifar10-universal-1.00", cascade="0.5:0.5:0.5")
     counted = g.votes(x, 96, sigma=torch.full((8,), 0.5), noise=g.noise(8, 0, ids))
     np.testing.assert_array_equal(counted[:, :-1].numpy(), votes.counts[:, 0, :, 1])
 
 
 def test_more_lambda_is_not_less_radius_nor_more_accuracy(votes: ConfidentVotes) -> None:
-    found = list(cascades.rules(votes, stages=2))
-    chosen = [rule for _, rule in cascades.choose(found)]
+    choice = cascades.choose(votes, stages=2)
+    chosen = [rule for _, rule in choice.rules]
     radii, accuracies = [r.radius for r in chosen], [r.accuracy for r in chosen]
     assert radii == sorted(radii)
     assert accuracies == sorted(accuracies, reverse=True)
-    assert (set(chosen[-1].thresholds), chosen[-1].gate) == ({0.5}, 0)
-    plain = [r for r in found if set(r.thresholds) == {0.5} and r.gate == 0]
-    assert chosen[-1].radius == max(r.radius for r in plain)
-    assert chosen[0].accuracy == max(r.accuracy for r in found if r.radius <= radii[-1])
+    most = max(len(rule.columns) for rule in chosen)
+    pool = cascades.rules(votes, cascades.Scale.of(votes), 2)
+    pool = [r for r in pool if len(r.columns) <= most]
+    assert chosen[-1].radius == max(r.radius for r in pool) >= choice.single.radius
+    assert chosen[0].accuracy == max(r.accuracy for r in pool)
+
+
+def every_rule(table: ConfidentVotes, stages: int) -> list[Rule]:
+    """All rules of the search space, by brute force."""
+    free = list(itertools.product(cascades.THRESHOLDS, range(len(table.confidences))))
+    return [
+        follow(table, Rule(columns, (*taus, 0.5), (*gates, 0), 0, 0)).rule(table)
+        for count in range(1, stages + 1)
+        for columns in itertools.combinations(range(len(table.levels)), count)
+        for early in itertools.product(free, repeat=count - 1)
+        for taus, gates in [([t for t, _ in early], [c for _, c in early])]
+    ]
+
+
+def known(images: int, seed: int) -> ConfidentVotes:
+    """Half of the images are easy under much noise; of the others f is wrong there, and unsure."""
+    rng = np.random.default_rng(seed)
+    labels, easy = rng.integers(0, 3, images), rng.random(images) < 0.5
+    rows = np.arange(images)
+    shares = np.full((images, 2, 3), 0.01)  # (N, L, classes)
+    shares[rows, 0, np.where(easy, labels, (labels + 1) % 3)] = 0.98
+    shares[rows, 1, labels] = 0.98
+    sure = np.where(easy, 0.99, rng.uniform(0.05, 0.35, images))
+
+    def draw(n: int) -> np.ndarray:
+        counts = np.array([[rng.multinomial(n, p / p.sum()) for p in row] for row in shares])
+        return np.stack([counts, rng.binomial(counts, sure[:, None, None])], axis=-1)
+
+    return ConfidentVotes((1.0, 0.5), (0.0, 0.5), draw(300), draw(100), labels, 300, 100)
+
+
+def test_the_search_finds_what_brute_force_finds() -> None:
+    table = known(60, seed=0)
+    every, pool = every_rule(table, 2), cascades.rules(table, cascades.Scale.of(table), 2)
+    assert set(pool) == set(every)  # two stages fit into the beam
+    best = max(pool, key=lambda r: r.radius)
+    assert best.radius > 1.15 * max(r.radius for r in cascades.singles(table))
+    assert best.gates == (1, 0)  # the gate lets wrong and unsure votes pass
+
+
+def chance(images: int, seed: int) -> ConfidentVotes:
+    """Votes that say nothing about the labels: whatever looks better than another rule is luck."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet((0.5, 0.5, 0.5), (images, 3))  # (N, L, classes)
+
+    def draw(n: int) -> np.ndarray:
+        return np.array([[rng.multinomial(n, p) for p in row] for row in shares])[..., None]
+
+    labels = rng.integers(0, 3, images)
+    return ConfidentVotes((0.6, 0.5, 0.4), (0.0,), draw(300), draw(100), labels, 300, 100)
+
+
+def test_what_is_expected_on_new_images_is_not_flattered() -> None:
+    """The value on the images that chose the rule is too high, the crossed one is not."""
+    here, expected, new = [], [], []
+    for seed in range(30):
+        table, others = chance(24, seed), chance(400, 1000 + seed)
+        choice = cascades.choose(table, stages=2, lams=(1.0,))
+        ((_, rule),) = choice.rules
+        here.append(rule.radius)
+        expected.append(choice.expected[0].radius)
+        new.append(follow(others, rule).rule(others).radius)
+    assert np.mean(here) > 1.1 * np.mean(new)
+    assert np.mean(expected) == pytest.approx(np.mean(new), rel=0.2)
+
+
+def test_fewer_stages_are_preferred_to_an_equal_value() -> None:
+    """A second level with the same votes adds nothing: one stage is chosen."""
+    table = known(100, seed=3)
+    small = [1, 1]
+    same = dataclasses.replace(
+        table,
+        levels=(0.501, 0.5),
+        counts=table.counts[:, small],
+        selection=table.selection[:, small],
+    )
+    choice = cascades.choose(same, stages=2)
+    assert {len(rule.columns) for _, rule in choice.rules} == {1}
+
+
+def test_an_unfinished_table_resumes_to_the_same_votes(
+    tmp_path: Path, votes: ConfidentVotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("varsmooth.evaluation.tune.table.SAVE_EVERY", 0.0)
+    g, data = load("cifar10-universal-1.00", sigma=0.5), load_dataset("cifar10-sample", "val")[:8]
+    calls = []
+
+    def interrupted(z: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
+        calls.append(len(z))
+        if sum(calls) > 5 * len(LEVELS) * (96 + 32):  # after a block of five images
+            raise KeyboardInterrupt
+        return logits(z, sigma)
+
+    logits = g.logits
+    monkeypatch.setattr(g, "logits", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tabulate(g, data, LEVELS, (96, 32), (0.0, 0.5), unfinished=Unfinished(tmp_path / "t", "f"))
+    monkeypatch.setattr(g, "logits", logits)
+    assert (tmp_path / "t").exists()
+    again = Unfinished(tmp_path / "t", "f")
+    table = tabulate(g, data, LEVELS, (96, 32), (0.0, 0.5), unfinished=again)
+    np.testing.assert_array_equal(table.counts, votes.counts)
+    other = Unfinished(tmp_path / "t", "another f")
+    assert other.load([1], data) == []
+    again.remove()
+    assert not (tmp_path / "t").exists()
 
 
 def test_stages_are_read_and_chosen_by_lambda() -> None:
-    assert read_stages("1.0:0.6,0.5") == ([1.0, 0.5], [0.6, 0.5])
-    for wrong in ("1.0;0.5", "", "tuned", "1:0.4", "0:0.6", "1:1", "inf", "1,,0.5"):
+    assert read_stages("1.0:0.6:0.4,0.5") == [(1.0, 0.6, 0.4), (0.5, 0.5, 0.0)]
+    assert str(TunedStages(0, (1.0, 0.5), (0.5, 0.5), (0.4, 0.0))) == "1:0.5:0.4,0.5"
+    for wrong in (
+        "1.0;0.5",
+        "",
+        "tuned",
+        "1:0.4",
+        "0:0.6",
+        "1:1",
+        "inf",
+        "1,,0.5",
+        "1:0.5:1",
+        "1:0.5:0.2:0.1",
+    ):
         with pytest.raises(VarsmoothError, match="cascade must be LEVEL:THRESHOLD"):
             ModelOptions(cascade=wrong)
     family = [TunedStages(0.0, (0.25,), (0.5,)), TunedStages(0.6, (1.0,), (0.5,))]
@@ -124,7 +252,7 @@ def test_load_takes_stages_and_refuses_what_does_not_fit() -> None:
     for options, words in (
         ({"cascade": "0.5", "clip": (0.1, 0.5)}, "clip does not go with `cascade`"),
         ({"cascade": "0.5", "lam": 0.5}, "tuned"),
-        ({"gate": 0.5, "sigma": 0.5}, "gate does not go with `sigma`"),
+        ({"cascade": "0.5:0.5:1.5"}, "gates in"),
     ):
         with pytest.raises(VarsmoothError, match=words):
             load("cifar10-universal-1.00", **options)
@@ -140,7 +268,7 @@ def test_from_tune_to_a_verified_run(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert len(found) == len(set(found)) > 0  # a rule is shown once, with the λ it serves
     members = describe(out).cascades
     assert members[0].lam == 0
-    assert dataclasses.replace(members[-1], lam=0).gate is None
+    assert not (out / "votes.npz").exists()
     few = "--n 60 --n0 20 --subset :6"
     capsys.readouterr()
     assert run(f"certify --model {out} --lam 0.5 {few} --out {tmp_path / 'a'}") == 0
@@ -203,7 +331,7 @@ def test_verify_counts_the_votes_of_early_stages(tmp_path: Path) -> None:
 def test_nothing_to_choose_from_is_a_sentence(votes: ConfidentVotes) -> None:
     hopeless = dataclasses.replace(votes, counts=0 * votes.counts)
     with pytest.raises(VarsmoothError, match="no image can be certified with these votes"):
-        cascades.choose(list(cascades.rules(hopeless, stages=2)))
+        cascades.choose(hopeless, stages=2)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +361,8 @@ def test_another_gate_is_not_called_another_network(
 ) -> None:
     words = f"certify --model {write_pair(tmp_path)} --cascade 0.3,0.1 --n 60 --n0 20 --subset :2"
     assert run(f"{words} --out {tmp_path / 'a'}") == 0
-    assert run(f"{words} --gate 0.3 --out {tmp_path / 'a'}") == 1
+    gated = words.replace("0.3,0.1", "0.3:0.5:0.3,0.1")
+    assert run(f"{gated} --out {tmp_path / 'a'}") == 1
     refusal = capsys.readouterr().err
-    assert "--gate unset there, 0.3 now" in refusal
+    assert '--cascade "0.3,0.1" there, "0.3:0.5:0.3,0.1" now' in refusal
     assert "weights" not in refusal

@@ -1,88 +1,119 @@
 """Choosing the stages of a cascade on held-out images, as a function of λ.
 
-The votes of f are counted once, by level, class and confidence. Every rule is then scored offline,
-by the arithmetic that `certify` uses: class and stage from the selection draws, radius from the
-votes.
+Levels, thresholds and gates are chosen together, from one table of votes (`tune.table`). A rule is
+scored by the arithmetic that `certify` uses: class and stage from the selection draws, radius from
+the votes. How many stages are worth having, and what to expect on new images, is told by rules
+that were chosen on one half of the images and scored on the other.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-import torch
 
-from varsmooth._util.progress import Progress
+from varsmooth import bounds
 from varsmooth.bounds import Floats, average_certified_radius
-from varsmooth.cascade import Stages
-from varsmooth.data import ImageDataset
-from varsmooth.defaults import ALPHA, N0
 from varsmooth.errors import check
 from varsmooth.evaluation.tune.selector import Integers
-from varsmooth.methods.cascade import (
-    Quantiles,
-    cascade_radii,
-    expected_quantiles,
-    runner_up_pays,
-    vote_quantiles,
-)
+from varsmooth.evaluation.tune.table import ConfidentVotes
 from varsmooth.models.descriptions import Description
 from varsmooth.models.options import TunedStages
-from varsmooth.smoothing import RETURNED_NAN, SmoothedClassifier, evaluation_mode
-
-CONFIDENCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
-"""Confidences from which a vote may count; 0 is no gate."""
+from varsmooth.rounding import rounded
 
 THRESHOLDS = (0.5, 0.55, 0.6, 0.7, 0.8)
 LAMBDAS = tuple(round(0.1 * k, 1) for k in range(11))
+SEARCHED = (0.0, 0.3, 0.6, 1.0)
+"""The λ for which rules are searched; those for the others are among what these look at."""
+
+STAGES, BEAM = 5, 12
+"""The most stages, and how many beginnings of a cascade the search keeps."""
+
+EQUAL = 0.002
+"""Fewer stages are preferred to a gain of this share of the score."""
 
 
 @dataclass(frozen=True)
-class ConfidentVotes:
-    """Votes for each image, level, class and confidence: the gate at c leaves counts[..., c].
+class Rule:
+    """Stages and gates, as columns of a table, with certified accuracy at 0 and average radius."""
 
-    counts (N, L, classes, C) of n draws, selection the same of n0 draws, labels (N,).
+    columns: tuple[int, ...]
+    thresholds: tuple[float, ...]
+    gates: tuple[int, ...]
+    accuracy: float
+    radius: float
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it is one σ without a gate."""
+        return len(self.columns) == 1 and self.gates == (0,)
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The first stages of a cascade, and what is known of every image after them.
+
+    Attributes:
+        floors: min_j X_j for every class, to expect and by the votes, each (N, classes).
+        expected: The largest radius to expect so far (N,), and of it
+        radius: what the votes give (N,), and
+        answer: the class (N,).
     """
 
-    levels: tuple[float, ...]
-    confidences: tuple[float, ...]
-    counts: Integers
-    selection: Integers
-    labels: Integers
-    n: int
-    n0: int
+    columns: tuple[int, ...]
+    thresholds: tuple[float, ...]
+    gates: tuple[int, ...]
+    floors: tuple[Floats, Floats]
+    expected: Floats
+    radius: Floats
+    answer: Integers
 
-    @cached_property
-    def quantiles(self) -> list[tuple[Quantiles, Quantiles]]:
-        """Of the radii to expect and of those that the votes give, for every confidence."""
-        n0, n = self.n0, self.n
-        return [
-            (
-                expected_quantiles(self.selection[..., c], n0, n, ALPHA),
-                vote_quantiles(
-                    self.counts[..., c],
-                    n,
-                    ALPHA,
-                    runner_up_pays(self.selection[..., c], n0, n, ALPHA),
-                ),
-            )
-            for c in range(len(self.confidences))
-        ]
+    @classmethod
+    def empty(cls, table: ConfidentVotes) -> "Prefix":
+        images, classes = table.counts.shape[0], table.counts.shape[2]
+        floor, none = np.full((images, classes), np.inf), np.full(images, -np.inf)
+        return cls((), (), (), (floor, floor), none, none, np.zeros(images, dtype=np.int64))
 
-    def outcomes(
-        self, columns: Sequence[int], thresholds: Sequence[float], gate: int = 0
-    ) -> tuple[Floats, Integers]:
-        """Radius (N,), negative where nothing is certified, and class (N,) of every image."""
-        stages = Stages(tuple(self.levels[j] for j in columns), tuple(thresholds))
-        expected, found = (
-            cascade_radii(stages, Quantiles(*(q[:, list(columns)] for q in quantiles))).reshape(
-                len(self.labels), -1
-            )
-            for quantiles in self.quantiles[gate]
-        )  # each (N, S·classes)
-        best = expected.argmax(axis=1)
-        return found[np.arange(len(best)), best], best % self.counts.shape[2]
+    def extend(
+        self, table: ConfidentVotes, column: int, tau: float, gate: int, last: bool = False
+    ) -> "Prefix":
+        """One more stage (Theorem C, `varsmooth.methods.cascade`); the last answers argmax."""
+        level, z = table.levels[column], float(bounds.normal_quantile(tau))
+        reached, floors = [], []
+        for floor, quantiles in zip(self.floors, table.quantiles[gate], strict=True):
+            lower, upper, lead = (q[:, column] for q in quantiles)  # (N, classes)
+            holds = level * (lead if last else lower - z)  # H
+            reached.append(np.minimum(holds, floor))
+            floors.append(np.minimum(floor, level * (z - upper)))  # X
+        rows, best = np.arange(len(self.radius)), reached[0].argmax(axis=1)
+        better = reached[0][rows, best] > self.expected
+        return Prefix(
+            (*self.columns, column),
+            (*self.thresholds, tau),
+            (*self.gates, gate),
+            (floors[0], floors[1]),
+            np.where(better, reached[0][rows, best], self.expected),
+            np.where(better, reached[1][rows, best], self.radius),
+            np.where(better, best, self.answer),
+        )
+
+    def earned(self, table: ConfidentVotes) -> Floats:
+        """The radius of every image that is certified as its label, else 0: (N,)."""
+        return np.where(self.answer == table.labels, np.maximum(self.radius, 0.0), 0.0)
+
+    def rule(self, table: ConfidentVotes) -> Rule:
+        earned = self.earned(table)
+        right, radius = float((earned > 0).mean()), average_certified_radius(earned)
+        return Rule(self.columns, self.thresholds, self.gates, right, radius)
+
+
+def follow(table: ConfidentVotes, rule: Rule) -> Prefix:
+    """The outcome of a rule on the images of a table."""
+    prefix, stages = Prefix.empty(table), len(rule.columns)
+    parts = zip(rule.columns, rule.thresholds, rule.gates, strict=True)
+    for stage, (column, tau, gate) in enumerate(parts, 1):
+        prefix = prefix.extend(table, column, tau, gate, stage == stages and tau == 0.5)
+    return prefix
 
 
 def ladder(about: Description) -> tuple[float, ...]:
@@ -95,123 +126,180 @@ def ladder(about: Description) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """Stages and gate, with certified accuracy at 0 and average certified radius."""
+class Scale:
+    """What the best single σ reach, each for itself: the units of scores."""
 
-    columns: tuple[int, ...]
-    thresholds: tuple[float, ...]
-    gate: int
+    accuracy: float
+    radius: float
+
+    @classmethod
+    def of(cls, table: ConfidentVotes) -> "Scale":
+        single = singles(table)
+        scale = cls(max(r.accuracy for r in single), max(r.radius for r in single))
+        check(
+            scale.radius > 0,
+            "no image can be certified with these votes at any level; raise n, or train the "
+            "classifier under noise first",
+        )
+        return scale
+
+    def score(self, accuracy: float, radius: float, lam: float) -> float:
+        """(1 − λ) · accuracy + λ · radius, in units of the best single σ."""
+        return (1 - lam) * accuracy / self.accuracy + lam * radius / self.radius
+
+
+def singles(table: ConfidentVotes) -> list[Rule]:
+    """Every single σ, without a gate: the baseline of a cascade."""
+    empty = Prefix.empty(table)
+    return [
+        empty.extend(table, column, 0.5, 0, last=True).rule(table)
+        for column in range(len(table.levels))
+    ]
+
+
+def rules(table: ConfidentVotes, scale: Scale, stages: int = STAGES) -> list[Rule]:
+    """What a beam search for several λ has looked at: levels fall, the last stage is argmax.
+
+    A beginning is judged by its best completion; thresholds, gates and levels are free at every
+    stage but the last, which has no gate.
+    """
+    seen = dict.fromkeys(singles(table))
+    for lam in SEARCHED:
+        beam = [Prefix.empty(table)]
+        for _ in range(stages - 1):
+            ranked: list[tuple[float, Prefix]] = []
+            for prefix in itertools.chain.from_iterable(_longer(table, start) for start in beam):
+                complete = list(_completions(table, prefix))
+                seen |= dict.fromkeys(complete)
+                best = max(scale.score(r.accuracy, r.radius, lam) for r in complete)
+                ranked.append((best, prefix))
+            ranked.sort(key=lambda pair: -pair[0])
+            beam = [prefix for _, prefix in ranked[:BEAM]]
+            if not beam:
+                break
+    return list(seen)
+
+
+def _lower(table: ConfidentVotes, prefix: Prefix) -> list[int]:
+    """Columns of the levels below those of a beginning."""
+    least = min((table.levels[j] for j in prefix.columns), default=np.inf)
+    return [j for j, level in enumerate(table.levels) if level < least]
+
+
+def _longer(table: ConfidentVotes, prefix: Prefix) -> Iterator[Prefix]:
+    """A beginning with one more stage, which is not the last: a smaller level must be left."""
+    for column in _lower(table, prefix):
+        if table.levels[column] > min(table.levels):
+            for tau, gate in itertools.product(THRESHOLDS, range(len(table.confidences))):
+                yield prefix.extend(table, column, tau, gate)
+
+
+def _completions(table: ConfidentVotes, prefix: Prefix) -> Iterator[Rule]:
+    for column in _lower(table, prefix):
+        yield prefix.extend(table, column, 0.5, 0, last=True).rule(table)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Certified accuracy at 0 and average radius on images that did not choose the rule."""
+
     accuracy: float
     radius: float
 
 
-def tabulate(
-    g: SmoothedClassifier,
-    data: ImageDataset,
-    levels: Sequence[float],
-    n: int = 1000,
-    n0: int = N0,
-    confidences: Sequence[float] = CONFIDENCES,
-    seed: int = 0,
-    batch_size: int | None = None,
-) -> ConfidentVotes:
-    """The votes of f on every image of `data` at every level: the draws `certify` would take."""
-    labels = data.known_labels
-    device = g.device
-    wanted = (("votes", n), ("class-selection", n0))
-    needed, tables = torch.tensor(confidences, device=device), []
-    bar = Progress(len(data) * len(levels) * (n + n0), "votes", unit="votes")
-    with bar, torch.no_grad(), evaluation_mode(g):
-        for x, _, ids in data.batches(5):
-            noise, x = g.noise(len(x), seed, ids), x.to(device)
-            table = torch.empty(0)
-            for i, (sigma, (purpose, draws)) in enumerate(itertools.product(levels, wanted)):
-                level = torch.full((len(x),), sigma, device=device)
-                for rows, epsilon in noise.batches(x, purpose, draws, batch_size):
-                    logits = g.logits(noise.perturb(x[rows], level[rows], epsilon), level[rows])
-                    check(not bool(logits.isnan().any()), RETURNED_NAN)
-                    sure, vote = logits.softmax(dim=1).max(dim=1)
-                    if len(table) == 0:  # levels and purposes in turn
-                        shape = (len(x), 2 * len(levels), logits.shape[1], len(needed))
-                        table = torch.zeros(shape, dtype=torch.int64, device=device)
-                    counted = (sure[:, None] >= needed).long()
-                    table[:, i].index_put_((rows, vote), counted, accumulate=True)
-                bar.add(len(x) * draws)
-            tables.append(table)
-    both = torch.cat(tables).cpu().numpy()  # (N, 2L, classes, C)
-    votes, selection = both[:, ::2], both[:, 1::2]
-    return ConfidentVotes(tuple(levels), tuple(confidences), votes, selection, labels, n, n0)
+@dataclass(frozen=True)
+class Choice:
+    """The rule for each λ, the best single σ, and what to expect of them on new images."""
+
+    rules: tuple[tuple[float, Rule], ...]
+    expected: tuple[Expected, ...]
+    single: Rule
+    single_expected: Expected
 
 
-def rules(table: ConfidentVotes, stages: int = 4) -> Iterator[Rule]:
-    """Every rule of up to `stages` levels; levels and thresholds fall, the last one is ½."""
-    falling = sorted(range(len(table.levels)), key=lambda j: -table.levels[j])
-    careful = sorted(THRESHOLDS, reverse=True)
-    for count in range(1, stages + 1):
-        for columns in itertools.combinations(falling, count):
-            for early in itertools.combinations_with_replacement(careful, count - 1):
-                for gate in range(len(table.confidences)):
-                    taus = (*early, 0.5)
-                    radius, answer = table.outcomes(columns, taus, gate)
-                    earned = np.where(answer == table.labels, radius, 0)
-                    right = float((earned > 0).mean())
-                    yield Rule(columns, taus, gate, right, average_certified_radius(earned))
+def choose(table: ConfidentVotes, stages: int = STAGES, lams: Sequence[float] = LAMBDAS) -> Choice:
+    """The best rule for each λ, λ = 1: the largest average radius, λ = 0: the most accurate.
 
-
-def choose(found: Sequence[Rule], lams: Sequence[float] = LAMBDAS) -> list[tuple[float, Rule]]:
-    """The best rule for each λ: the largest (1−λ) · accuracy / best + λ · radius / best.
-
-    λ = 1 is the largest average radius of all rules with τ = ½ and no gate, which are never
-    below σ = s_1; no other member may exceed it, so that more λ never means less radius, nor
-    less λ less accuracy.
+    The two halves of the images, each scored by rules chosen on the other, say how many stages are
+    worth having (`EQUAL`) and what to expect on new images.
     """
-    plain = [r for r in found if set(r.thresholds) == {0.5} and r.gate == 0]
-    top = max(plain, key=lambda r: (r.radius, r.accuracy))
-    check(
-        top.radius > 0,
-        "no image can be certified with these votes at any level; raise n, or train the classifier "
-        "under noise first",
+    even = np.arange(len(table.labels)) % 2 == 0
+    halves = [table.rows(even), table.rows(~even)]
+    scale = Scale.of(table)
+    pools = [rules(half, scale, stages) for half in halves]
+
+    def crossed(most: int, lam: float) -> Expected:
+        """Chosen on one half with at most so many stages, scored on the other."""
+        rows = []
+        for pool, other in zip(pools, halves[::-1], strict=True):
+            rule = _best((r for r in pool if len(r.columns) <= most), scale, lam)
+            rows.append(follow(other, rule).earned(other))
+        earned = np.concatenate(rows)
+        return Expected(float((earned > 0).mean()), average_certified_radius(earned))
+
+    by_stages = {most: [crossed(most, lam) for lam in lams] for most in range(1, stages + 1)}
+    value = {
+        most: np.mean(
+            [scale.score(e.accuracy, e.radius, lam) for e, lam in zip(row, lams, strict=True)]
+        )
+        for most, row in by_stages.items()
+    }
+    most = min(m for m in value if value[m] >= max(value.values()) * (1 - EQUAL))
+    pool = [rule for rule in rules(table, scale, stages) if len(rule.columns) <= most]
+    single = max((r for r in pool if r.fixed), key=lambda r: r.radius)
+    rows = []
+    for half, other in (halves, halves[::-1]):
+        best = max(singles(half), key=lambda r: r.radius)
+        rows.append(follow(other, best).earned(other))
+    earned = np.concatenate(rows)
+    return Choice(
+        tuple((lam, _best(pool, scale, lam)) for lam in lams),
+        tuple(by_stages[most]),
+        single,
+        Expected(float((earned > 0).mean()), average_certified_radius(earned)),
     )
-    allowed = [r for r in found if r.radius <= top.radius]
-    most = max(r.accuracy for r in allowed)
-
-    def score(rule: Rule, lam: float) -> float:
-        return (1 - lam) * rule.accuracy / most + lam * rule.radius / top.radius
-
-    chosen = [(lam, max(allowed, key=lambda r: (score(r, lam), r.radius))) for lam in lams]
-    return [(lam, top if lam == 1 else rule) for lam, rule in chosen]
 
 
-def family(chosen: Sequence[tuple[float, Rule]], table: ConfidentVotes) -> tuple[TunedStages, ...]:
+def _best(pool: Iterable[Rule], scale: Scale, lam: float) -> Rule:
+    """The largest score; of equals the fewest stages, then the larger radius."""
+    return max(
+        pool,
+        key=lambda r: (scale.score(r.accuracy, r.radius, lam), -len(r.columns), r.radius),
+    )
+
+
+def family(choice: Choice, table: ConfidentVotes) -> tuple[TunedStages, ...]:
     """The chosen rules as a model's description keeps them; a rule stands once."""
     return tuple(
         TunedStages(
             lam=next(alike)[0],
             levels=tuple(table.levels[j] for j in rule.columns),
             thresholds=rule.thresholds,
-            gate=table.confidences[rule.gate] or None,
+            gates=tuple(table.confidences[c] for c in rule.gates),
         )
-        for rule, alike in itertools.groupby(chosen, key=lambda pair: pair[1])
+        for rule, alike in itertools.groupby(choice.rules, key=lambda pair: pair[1])
     )
 
 
-def best_single(found: Sequence[Rule]) -> Rule:
-    """One σ without a gate, with the largest average radius."""
-    return max((r for r in found if len(r.columns) == 1 and not r.gate), key=lambda r: r.radius)
+def summary(choice: Choice, table: ConfidentVotes) -> list[str]:
+    """The best single σ and the chosen cascades, a line each: here and expected on new images."""
 
+    def line(label: str, rule: Rule, expected: Expected, text: str) -> str:
+        here = f"{rounded(rule.accuracy)}, {rounded(rule.radius, 4)}"
+        new = f"{rounded(expected.accuracy)}, {rounded(expected.radius, 4)}"
+        return f"{label}: {here} (expected on new images: {new}){text}"
 
-def summary(found: Sequence[Rule], table: ConfidentVotes) -> list[str]:
-    """The best single σ and the chosen cascades, a line each."""
-    single = best_single(found)
-    level = table.levels[single.columns[0]]
+    level = table.levels[choice.single.columns[0]]
     edge = " (the largest level tried)" * (level == max(table.levels))
-    lines = [f"one σ = {level:g}: {single.accuracy:.3f}, {single.radius:.4f}{edge}"]
-    chosen = choose(found)
-    for rule, alike in itertools.groupby(chosen, key=lambda pair: pair[1]):
-        lams = [f"{lam:g}" for lam, _ in alike]
-        (stages,) = family([(1.0, rule)], table)
-        label = " to ".join(dict.fromkeys((lams[0], lams[-1])))
-        lines.append(f"λ = {label}: {rule.accuracy:.3f}, {rule.radius:.4f}  {stages}")
-    if chosen[-1][1].radius == single.radius:
+    lines = [line(f"one σ = {level:g}", choice.single, choice.single_expected, edge)]
+    members = family(choice, table)
+    groups = itertools.groupby(
+        zip(choice.rules, choice.expected, strict=True), key=lambda pair: pair[0][1]
+    )
+    for stages, (rule, alike) in zip(members, groups, strict=True):
+        rows = list(alike)
+        lams = dict.fromkeys(f"{lam:g}" for (lam, _), _ in (rows[0], rows[-1]))
+        lines.append(line(f"λ = {' to '.join(lams)}", rule, rows[-1][1], f"  {stages}"))
+    if choice.rules[-1][1].fixed:
         lines.append("no cascade has a larger average radius here than one σ")
     return lines

@@ -4,7 +4,8 @@ import numpy as np
 
 from varsmooth.bounds import average_certified_radius, class_radius
 from varsmooth.defaults import ALPHA
-from varsmooth.evaluation.tune.cascade import ConfidentVotes, Rule, best_single
+from varsmooth.evaluation.tune.cascade import Rule
+from varsmooth.evaluation.tune.table import ConfidentVotes
 
 ACCURACY_LOSS = 0.05
 """How much less accurate f may be under less noise than σ before that is the reason."""
@@ -13,9 +14,9 @@ HEADROOM = 1.05
 """Each image at its own best level must gain this factor before levels are worth choosing."""
 
 
-def why_one_level(found: list[Rule], table: ConfidentVotes) -> str:
+def why_one_level(best: Rule, table: ConfidentVotes) -> str:
     """One sentence: f fits one level only, the images agree on one, or wrong classes come near."""
-    single = best_single(found).columns[0]
+    single = best.columns[0]
     sigma, votes = table.levels[single], table.counts[..., 0]  # (N, L, classes), no gate
     right = (votes.argmax(axis=2) == table.labels[:, None]).mean(axis=0)  # (L,)
     quieter = [j for j, level in enumerate(table.levels) if level < sigma]
@@ -31,16 +32,16 @@ def why_one_level(found: list[Rule], table: ConfidentVotes) -> str:
     own = votes[rows, :, table.labels]  # (N, L) votes for the label
     radii = np.maximum(class_radius(own, table.n, np.asarray(table.levels), ALPHA), 0)
     one = average_certified_radius(radii[:, single])
-    best = average_certified_radius(radii.max(axis=1))
-    if best < HEADROOM * one:
+    most = average_certified_radius(radii.max(axis=1))
+    if most < HEADROOM * one:
         return (
             f"no cascade helps because the images agree on σ = {sigma:g}: with each at its own "
-            f"best level the average radius would be {best:.3f} instead of {one:.3f}"
+            f"best level the average radius would be {most:.3f} instead of {one:.3f}"
         )
     louder = [j for j, level in enumerate(table.levels) if level > sigma]
     where = f" ({right[louder].min():.0%} right at σ = {max(table.levels):g})" if louder else ""
     return (
-        f"no cascade helps although each image at its own best level would have {best:.3f} instead "
+        f"no cascade helps although each image at its own best level would have {most:.3f} instead "
         f"of {one:.3f}: at larger σ f answers too many images wrongly{where} to let it decide "
         f"first; a more accurate f or more votes than --n {table.n} may change that"
     )
