@@ -161,12 +161,12 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
     """Write the best stages for every λ into the description, and print them beside one σ."""
     from varsmooth._util.fingerprints import fingerprint
     from varsmooth.evaluation.tune import cascade as cascades
-    from varsmooth.evaluation.tune.table import Unfinished, tabulate
+    from varsmooth.evaluation.tune.table import TableFile, tabulate
 
     about, tuned = describe(model), images.tuned(model)
     _, g, data = images.fit(model, ModelOptions(sigma=about.default_sigma), tuned)
     folder = own_copy(model, images.out, "tuned")
-    unfinished = Unfinished(folder / "votes.npz", fingerprint(g.classifier))
+    file = TableFile(folder / "votes.npz", fingerprint(g.classifier))
     table = tabulate(
         g,
         data,
@@ -174,7 +174,7 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
         (settings.n, N0),
         seed=images.seed,
         batch_size=settings.batch_size,
-        unfinished=unfinished,
+        file=file,
     )
     say(f"choosing stages on {len(data)} images")
     choice = cascades.choose(table)
@@ -186,7 +186,7 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
         reasons = [why_one_level(single, table)]
     alone = about.tuned is None or about.tuned.cascade_only
     rewrite(folder, replace(about, cascades=members, tuned=replace(tuned, cascade_only=alone)))
-    unfinished.remove()
+    file.remove()
     conclude(
         [
             f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius",

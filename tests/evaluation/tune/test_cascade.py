@@ -16,7 +16,7 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.tune import cascade as cascades
 from varsmooth.evaluation.tune.cascade import Rule, follow
-from varsmooth.evaluation.tune.table import ConfidentVotes, Unfinished, tabulate
+from varsmooth.evaluation.tune.table import ConfidentVotes, TableFile, tabulate
 from varsmooth.evaluation.verify import verify_run
 from varsmooth.models.cards import card
 from varsmooth.models.descriptions import describe, own_copy, rewrite
@@ -180,13 +180,13 @@ def test_an_unfinished_table_resumes_to_the_same_votes(
     logits = g.logits
     monkeypatch.setattr(g, "logits", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        tabulate(g, data, LEVELS, (96, 32), (0.0, 0.5), unfinished=Unfinished(tmp_path / "t", "f"))
+        tabulate(g, data, LEVELS, (96, 32), (0.0, 0.5), file=TableFile(tmp_path / "t", "f"))
     monkeypatch.setattr(g, "logits", logits)
     assert (tmp_path / "t").exists()
-    again = Unfinished(tmp_path / "t", "f")
-    table = tabulate(g, data, LEVELS, (96, 32), (0.0, 0.5), unfinished=again)
+    again = TableFile(tmp_path / "t", "f")
+    table = tabulate(g, data, LEVELS, (96, 32), (0.0, 0.5), file=again)
     np.testing.assert_array_equal(table.counts, votes.counts)
-    other = Unfinished(tmp_path / "t", "another f")
+    other = TableFile(tmp_path / "t", "another f")
     assert other.load([1], data) == []
     again.remove()
     assert not (tmp_path / "t").exists()

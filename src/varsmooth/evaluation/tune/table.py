@@ -32,7 +32,7 @@ CONFIDENCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
 """Confidences from which a vote may count; 0 is no gate."""
 
 SAVE_EVERY = 30.0
-"""Seconds between two states of an unfinished table."""
+"""Seconds between two states of a growing table."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def tabulate(
     confidences: Sequence[float] = CONFIDENCES,
     seed: int = 0,
     batch_size: int | None = None,
-    unfinished: "Unfinished | None" = None,
+    file: "TableFile | None" = None,
 ) -> ConfidentVotes:
     """The votes of f on every image of `data` at every level: those of `certify` with this seed.
 
@@ -92,13 +92,13 @@ def tabulate(
 
     Args:
         draws: Votes n and selection draws n0 of an image at a level.
-        unfinished: Where the table is kept while it grows, so that the same call resumes.
+        file: Where the table is kept while it grows, so that the same call resumes.
     """
     labels = data.known_labels
     n, n0 = draws
     each = len(levels) * (n + n0)  # votes of one image
     about = [list(levels), n, n0, list(confidences), seed, len(data)]
-    tables = [] if unfinished is None else unfinished.load(about, data)
+    tables = [] if file is None else file.load(about, data)
     done = sum(map(len, tables))
     bar = Progress(len(data) * each, "votes", unit="votes")
     with bar, torch.no_grad(), evaluation_mode(g):
@@ -107,8 +107,8 @@ def tabulate(
             x, _, ids = data.batch(range(first, min(first + 5, len(data))))
             tables.append(_block(g, x, ids, levels, draws, confidences, seed, batch_size))
             bar.add(len(x) * each)
-            if unfinished is not None:
-                unfinished.save(tables)
+            if file is not None:
+                file.save(tables, done=first + 5 >= len(data))
     both = np.concatenate(tables)  # (N, 2L, classes, C)
     votes, selection = both[:, ::2], both[:, 1::2]
     return ConfidentVotes(tuple(levels), tuple(confidences), votes, selection, labels, n, n0)
@@ -143,8 +143,8 @@ def _block(
     return values
 
 
-class Unfinished:
-    """A table that grows in a file: kept until the rules are chosen, resumed if it is the same.
+class TableFile:
+    """A table that grows in a file, from which the same table resumes.
 
     Args:
         path: The file.
@@ -167,9 +167,9 @@ class Unfinished:
         except (OSError, ValueError, KeyError, EOFError):
             return []
 
-    def save(self, tables: Sequence[Integers]) -> None:
-        """Replace the file, at most every SAVE_EVERY seconds."""
-        if time.monotonic() - self.saved < SAVE_EVERY:
+    def save(self, tables: Sequence[Integers], done: bool) -> None:
+        """Replace the file, at most every SAVE_EVERY seconds until the table is done."""
+        if not done and time.monotonic() - self.saved < SAVE_EVERY:
             return
         buffer = BytesIO()
         np.savez_compressed(buffer, key=np.array(self.key), table=np.concatenate(tables))
