@@ -67,8 +67,10 @@ class CascadeSelector(nn.Module):
         gates: Sequence[float] | Gate | None = None,
     ) -> None:
         super().__init__()
-        gate = gates if callable(gates) and not isinstance(gates, type) else None
-        thetas = None if gate is not None else gates
+        gate: Gate | None = None
+        thetas: Any = gates
+        if callable(gates) and not isinstance(gates, type):
+            gate, thetas = gates, None
         for name, values in (("levels", levels), ("thresholds", thresholds), ("gates", thetas)):
             check(
                 values is None or (isinstance(values, Iterable) and not isinstance(values, str)),
