@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.ablation import ABLATION
-from reproduce.cascade_attack import CASCADE_ATTACK
-from reproduce.cascade_rules import CASCADE
+from reproduce.cascade import CASCADE
 from reproduce.certified import CERTIFIED, TRADEOFF
 from reproduce.committed import (
     result_in,
@@ -52,7 +51,6 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         MATCHED,
         ABLATION,
         CASCADE,
-        CASCADE_ATTACK,
     )
 }
 """By name, in the order of the paper."""

@@ -90,6 +90,7 @@ FINISHED = {
     "attainable": Finished("b4ae989"),
     "conditioning": Finished("c38cc35", figures=True),
     "cascade-gate": Finished("d950093"),
+    "cascade-attack": Finished("6946d27"),
 }
 
 

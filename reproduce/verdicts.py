@@ -266,6 +266,6 @@ MEASURES: dict[str, Measure] = {
     ),
     # Cascades
     "cascade": radii("cascade", cert.cascade_gain("cascade, λ = 1"), "", 4),
-    "cascade-same-total": radii("cascade", cert.cascade_gain("two stages, same total"), "", 4),
+    "cascade-same-total": radii("cascade", cert.cascade_gain("cascade, λ = 1, same total"), "", 4),
     "cascade-attack": Measure("cascade-attack", fact=exact.cascade_violations),
 }

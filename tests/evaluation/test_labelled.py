@@ -89,7 +89,7 @@ def test_a_changed_radius_is_found(pair: Path, tmp_path: Path) -> None:
 def test_certificates_without_images_or_model_are_checked_as_far_as_possible(
     pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cascade = CascadeSelector([0.5, 0.25], gate=lambda z, logits, sigma: logits.amax(dim=1))
+    cascade = CascadeSelector([0.5, 0.25], gates=lambda z, logits, sigma: logits.amax(dim=1))
     g = SmoothedClassifier(load(pair).classifier, cascade)
     x = IMAGES.batch(slice(None)).images
     saved = save_run(tmp_path / "run", certify(g, x, n=60, **SMALL), g, labels=[1, 2, 3, 4])

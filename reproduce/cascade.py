@@ -1,0 +1,333 @@
+"""A noise level per image against every single σ, under the same bound (beyond the paper).
+
+Stages, thresholds and gates are chosen on held-out images as `varsmooth tune` chooses them. On the
+test images every rule is certified from one table of votes, as `certify` would: class, stage and
+votes per stage from the selection draws, the radius from the votes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reproduce.figures import Curve, plot_curves
+from reproduce.harness import Context, Experiment, Figure, Result
+from reproduce.scales import Need, Scale, size
+from reproduce.statistics import pooled, radius_gap
+from varsmooth.bounds import average_certified_radius
+from varsmooth.cascade import Stages
+from varsmooth.certificates import Certificate
+from varsmooth.data import load_dataset
+from varsmooth.defaults import ALPHA, N0
+from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.evaluation.report.statistics import (
+    certified_accuracy,
+    envelope,
+    mean_interval,
+    regret,
+)
+from varsmooth.evaluation.report.tables import Cell, Table
+from varsmooth.evaluation.tune import cascade as cascades
+from varsmooth.evaluation.tune.selector import Integers
+from varsmooth.evaluation.tune.table import ConfidentVotes, TableFile, tabulate
+from varsmooth.evidence import Evidence, Ledger, LevelVotes
+from varsmooth.methods.base import Bound, Draws, with_share
+from varsmooth.methods.cascade import can_improve, make_plan
+from varsmooth.models.loading import load
+from varsmooth.models.options import TunedStages
+from varsmooth.rounding import rounded
+
+RADII = (0.0, 0.12, 0.25, 0.37, 0.5, 0.75, 1.0)
+TUNING_SEED = 12345
+"""The rules are chosen on draws of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteScale(Scale):
+    """One f for every noise level, the levels at which it votes, and how often."""
+
+    sigmas: tuple[float, ...] = size("σ_a′", (1.0,), stated=False)
+    images: int = size("test images", 1000, stated=False)
+    n: int = size("votes N", 1000, stated=False)
+    levels: tuple[float, ...] = size(
+        "levels", (0.707, 0.5, 0.354, 0.25, 0.177, 0.125), stated=False
+    )
+    precision: str = size("precision of f", "bfloat16", stated=False, among=("float32", "bfloat16"))
+
+    @property
+    def need(self) -> Need:
+        """The model of f."""
+        return Need.universal(self.sigmas[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CascadeScale(VoteScale):
+    """Test images, and the held-out images that choose the rules."""
+
+    held_out: int = size("held-out images", 1000, stated=False)
+    tuning_n: int = size("votes on held-out images", 300, stated=False)
+    lams: tuple[float, ...] = size("λ", (0.0, 0.25, 0.5, 0.75, 1.0), stated=False)
+    stages: int = size("stages, at most", 5, stated=False)
+
+
+def votes_of(
+    context: Context, scale: VoteScale, split: str, count: int, n: int, seed: int
+) -> ConfidentVotes:
+    """Votes on the first images of a split, or evenly from all of `val`; resumes."""
+    name = context.model(scale.need)
+    g = load(name, sigma=scale.levels[0], precision=scale.precision)
+    data = load_dataset(scale.data, split, context.root)
+    step = len(data) // count if split == "val" else 1
+    path = context.store / "votes" / f"{Path(name).name}-{split}-{count}-{n}-{seed}.npz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = TableFile(path, f"{Path(name).name} {scale.precision}")
+    images = data[: step * count : step]
+    return tabulate(g, images, scale.levels, (n, N0), seed=seed, file=file)
+
+
+# Certificates from a table of votes
+
+
+@dataclass(frozen=True)
+class Certified:
+    """What a rule certifies on every image, and how many noisy images f was shown on average."""
+
+    certificates: list[Certificate]
+
+    @property
+    def samples(self) -> float:
+        return float(np.mean([c.samples for c in self.certificates]))
+
+
+def certify_with(
+    table: ConfidentVotes, rule: TunedStages, n: int, seed: int, bound: Bound = "best"
+) -> Certified:
+    """Certificates of a cascade with n ≤ table.n votes at the stage that answers."""
+    columns = [int(np.argmin(np.abs(np.array(table.levels) - s))) for s in rule.levels]
+    gates = [table.confidences.index(c) for c in rule.gates or [0.0] * len(columns)]
+    stages = Stages(tuple(float(np.float32(table.levels[j])) for j in columns), rule.thresholds)
+    rng, sizes = np.random.default_rng(seed), (table.n, table.n0, n)
+    return Certified(
+        [
+            _certificate(
+                stages, votes[columns, :, gates], drawn[columns, :, gates], sizes, bound, rng
+            )
+            for votes, drawn in zip(table.counts, table.selection, strict=True)
+        ]
+    )
+
+
+def _certificate(
+    stages: Stages,
+    votes: Integers,
+    selection: Integers,
+    sizes: tuple[int, int, int],
+    bound: Bound,
+    rng: np.random.Generator,
+) -> Certificate:
+    """One image, from votes and selection draws (S, classes); n of the `total` votes are used."""
+    total, n0, n = sizes
+    seen = 1
+    while seen < len(stages) and can_improve(stages, selection[:seen], n0, n, ALPHA):
+        seen += 1
+    plan = make_plan(stages, selection[:seen], n0, n, ALPHA, bound)
+    ledger = Ledger(ALPHA, ALPHA)
+    if stages.is_argmax(plan.stage):
+        ledger = with_share(ledger, plan.selection, Draws(n0, bound=bound), n)
+    evidence = [
+        LevelVotes(stages.levels[j], plan.candidate, *_drawn(votes[j], total, m, rng))
+        for j, m in enumerate(plan.votes)
+    ]
+    return Certificate.derive(
+        "cascade",
+        Evidence(ledger, tuple(evidence), stages=stages),
+        sigma=evidence[-1].sigma,
+        samples=n0 * seen + sum(level.n for level in evidence),
+        id=0,
+        seed=0,
+        settings={},
+    )
+
+
+def _drawn(
+    counts: Integers, n: int, wanted: int, rng: np.random.Generator
+) -> tuple[tuple[int, ...], int]:
+    """(votes by class, passes) of `wanted` of n votes, drawn without replacement."""
+    every = np.append(counts, n - counts.sum())
+    if wanted < n:
+        every = rng.multivariate_hypergeometric(every, wanted)
+    return tuple(int(k) for k in every[:-1]), int(every[-1])
+
+
+def at_equal_total(table: ConfidentVotes, rule: TunedStages, seed: int) -> Certified:
+    """The cascade with so few votes that f sees no more noisy images than at one σ with N votes."""
+    budget, n = N0 + table.n, table.n
+    while (certified := certify_with(table, rule, n, seed)).samples > budget:
+        n = int(0.995 * n * budget / certified.samples)
+    return certified
+
+
+# The comparison
+
+
+def chosen_rules(context: Context, scale: CascadeScale) -> dict[str, Any]:
+    """The rule for each λ, and the single σ with the largest average radius, on held-out images."""
+
+    def choose() -> dict[str, Any]:
+        table = votes_of(
+            context, scale, "val", scale.held_out, scale.tuning_n, scale.seed + TUNING_SEED
+        )
+        choice = cascades.choose(table, scale.stages, scale.lams)
+        rules = {
+            f"{lam:g}": {
+                "levels": [table.levels[j] for j in rule.columns],
+                "thresholds": list(rule.thresholds),
+                "gates": [table.confidences[c] for c in rule.gates],
+            }
+            for lam, rule in choice.rules
+        }
+        return {"best": table.levels[choice.single.columns[0]], "rules": rules}
+
+    facts: dict[str, Any] = context.fact("rules chosen on held-out images", choose)
+    return facts
+
+
+def compare(
+    context: Context, scale: CascadeScale
+) -> tuple[dict[str, Outcomes], dict[str, float], str]:
+    """Every run by name, samples per image, and the name of the best single σ of `val`."""
+    rules = chosen_rules(context, scale)
+    samples: dict[str, float] = {}
+
+    @cache
+    def table() -> ConfidentVotes:
+        return votes_of(context, scale, "test", scale.images, scale.n, scale.seed)
+
+    def run(name: str, make: Callable[[ConfidentVotes], Certified]) -> Outcomes:
+        drawn: list[float] = []
+
+        def made() -> Outcomes:
+            certified = make(table())
+            drawn.append(certified.samples)
+            return _outcomes(table(), certified, scale)
+
+        result = context.run(name, made)
+        samples[name] = context.fact(f"samples of {name}", lambda: drawn[0])
+        return result
+
+    runs: dict[str, Outcomes] = {}
+    one: Callable[..., Any] = partial(certify_with, n=scale.n, seed=scale.seed)
+    for s in scale.levels:
+        single = TunedStages(1.0, (s,), (0.5,))
+        runs[f"σ = {s:g}"] = run(f"σ = {s:g}", partial(one, rule=single))
+        name = f"σ = {s:g}, runner-up bounded by 1 − p"
+        runs[name] = run(name, partial(one, rule=single, bound="cohen"))
+    for name, rule in named_rules(rules).items():
+        runs[name] = run(name, partial(one, rule=rule))
+        total = f"{name}, same total"
+        runs[total] = run(total, partial(at_equal_total, rule=rule, seed=scale.seed))
+    return runs, samples, f"σ = {rules['best']:g}"
+
+
+def named_rules(chosen: dict[str, Any]) -> dict[str, TunedStages]:
+    """The rule for each λ."""
+    return {
+        f"cascade, λ = {lam}": TunedStages(
+            float(lam), *(tuple(rule[name]) for name in ("levels", "thresholds", "gates"))
+        )
+        for lam, rule in chosen["rules"].items()
+    }
+
+
+def _outcomes(table: ConfidentVotes, certified: Certified, scale: CascadeScale) -> Outcomes:
+    rows = [
+        {
+            "id": i,
+            "label": int(table.labels[i]),
+            "prediction": c.prediction,
+            "radius": c.radius,
+            "sigma": c.sigma,
+            "guarantee": "sound",
+        }
+        for i, c in enumerate(certified.certificates)
+    ]
+    data = {"name": scale.data, "split": "test", "size": len(rows)}
+    header = {"name": "", "verb": "certify", "config": {"alpha": ALPHA}, "dataset": data}
+    return Outcomes.of(header, rows)
+
+
+def row(name: str, runs: dict[str, Outcomes], best: str, samples: dict[str, float]) -> list[Cell]:
+    run, baseline = runs[name], runs[best]
+    fixed = envelope([r.reach for label, r in runs.items() if is_single(label)])
+    radius = average_certified_radius(run.reach)
+    ratio = radius / average_certified_radius(baseline.reach)
+    against = pooled([radius_gap(run, baseline)])
+    below = regret(run.reach, fixed, RADII)
+    return [
+        Cell.of(name),
+        *(Cell(f"{share:.3f}", float(share)) for share in certified_accuracy(run.reach, RADII)),
+        Cell.mean_radius(radius, mean_interval(np.maximum(run.reach, 0))),
+        Cell(rounded(ratio, 3), ratio),
+        Cell.signed(against.value, against.interval(), 4),
+        Cell(f"{below:.3f}", below),
+        Cell(f"{samples[name]:.0f}", samples[name]),
+    ]
+
+
+def is_single(name: str) -> bool:
+    return name.startswith("σ") and "," not in name
+
+
+def cascade(context: Context, scale: CascadeScale) -> Result:
+    """Every single σ with both bounds, and the cascades at several λ, on one table of votes."""
+    runs, samples, best = compare(context, scale)
+    table = Table(
+        f"cascade-{scale.n}",
+        f"Certified accuracy and average radius, sound at α = {ALPHA:g}, N = {scale.n}, "
+        f"{scale.images} test images, one f for every σ. The baseline is {best}, the single σ with "
+        "the largest average radius on held-out images, under the same bound. Regret: how far "
+        "below the envelope of all single σ, at the worst of the radii. Samples: noisy images per "
+        "certificate, selection draws included.",
+        [
+            "",
+            *(f"r = {r:g}" for r in RADII),
+            "average radius",
+            "/ best σ",
+            "minus best σ",
+            "regret",
+            "samples",
+        ],
+        [row(name, runs, best, samples) for name in runs],
+    )
+    singles = [run for name, run in runs.items() if is_single(name)]
+    rules = named_rules(chosen_rules(context, scale))
+    curves = [
+        Curve("all single σ, with hindsight", singles, "grey"),
+        Curve(best, [runs[best]], "black"),
+        *(Curve(name.removeprefix("cascade, "), [runs[name]]) for name in rules),
+    ]
+    figure = Figure(
+        f"cascade-{scale.n}",
+        f"Certified accuracy against radius, sound, N = {scale.n}.",
+        [partial(plot_curves, curves=curves, own_legend=True)],
+        height=4.0,
+    )
+    stages = "; ".join(f"{name.removeprefix('cascade, ')}: {rule}" for name, rule in rules.items())
+    return Result(
+        [figure], [table], [f"Chosen on held-out images, LEVEL:THRESHOLD:GATE: {stages}."]
+    )
+
+
+CASCADE: Experiment[CascadeScale] = Experiment(
+    name="cascade",
+    paper="beyond the paper",
+    title="a sound noise level per image against every single σ",
+    scales={"cpu": CascadeScale(), "paper": CascadeScale(images=10_000, n=10_000)},
+    time={"cpu": "50 CPU minutes", "paper": "a GPU day"},
+    run=cascade,
+    needs=lambda scale: [scale.need],
+    median=False,
+)
