@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from benchmarks import (
+    answering,
     cost,
     curve,
     deciding,
@@ -226,3 +227,10 @@ def test_one_draw_of_noise_and_what_a_vote_costs() -> None:
     network.layers = layers
     assert draws.multiplications(network, (3, 8, 8)) == 3 * 3 * 3 * 4 * 4 * 4
     assert draws.seconds_per_vote(network, (3, 8, 8), rounds=1) > 0
+
+
+def test_queries_are_counted_and_timed() -> None:
+    rows = answering.run("cifar10-universal-1.00", images=2, n=64)
+    assert [row["selector"] for row in rows][1] == "cascade, λ = 1"
+    assert rows[0]["votes"][0] <= 64
+    assert rows[0]["fewer"] == 64 / rows[0]["votes"][0]

@@ -52,9 +52,8 @@ class CascadeSelector(nn.Module):
 
     Args:
         levels: s_1 > … > s_L: large noise for the images that can bear it.
-        thresholds: τ_j in [½, 1), one for each level. ½ throughout by default: then the true
-            radius of every image is at least that of σ = s_1. Larger ones make an early stage
-            more careful, which gains accuracy at small radii.
+        thresholds: τ_j in [½, 1), one for each level; ½ throughout by default. Larger ones make an
+            early stage more careful, which gains accuracy at small radii.
         gates: θ_j in [0, 1), one for each level: at stage j a vote counts where the largest softmax
             probability of f is at least θ_j, and is a "pass" elsewhere; 0 counts every vote. Or a
             function of your own, see `Gate`. P(f = c and stay) takes the place of p_j(c).
