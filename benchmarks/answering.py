@@ -1,7 +1,7 @@
 """What a deployed prediction costs: `python -m benchmarks.answering [MODEL …]`.
 
-One image a query, α = 0.001, at most n = 1000 votes a stage: the votes that `predict` draws before its
-answer is decided, the latency of a query, and that of 1000 votes at one level. One thread.
+One image a query, α = 0.001, at most n = 1000 votes a stage: the votes that `predict` draws before
+its answer is decided, the latency of a query, and that of 1000 votes at one level. One thread.
 """
 
 import sys
