@@ -416,7 +416,7 @@ def _spelled(options: Any) -> dict[str, Any]:
     """Options as the keys of committed records spell them; what came later counts if it is set."""
     values = asdict(options)
     if "selector" in values:
-        values["protect"] = values["selector"] != "learned"
+        values |= {"protect": values["selector"] != "learned", "gate": None}
     later = {
         "selector": (None, "learned"),
         "bound": ("cohen",),
