@@ -51,7 +51,7 @@ def calls(g: SmoothedClassifier) -> dict[str, Certificates]:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"sigma": 0.3}, {"cascade": "0.5:0.6,0.25", "gate": 0.3}, {"n_median": 21}],
+    [{"sigma": 0.3}, {"cascade": "0.5:0.6:0.3,0.25"}, {"n_median": 21}],
     ids=["fixed", "cascade", "median"],
 )
 def test_what_python_saves_the_command_line_verifies_and_reports(

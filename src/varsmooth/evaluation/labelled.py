@@ -291,10 +291,10 @@ def _model_options(g: SmoothedClassifier, model: str | Path | None) -> dict[str,
     if kind == "fixed":
         values = {"sigma": about["sigma"]}
     elif kind == "cascade":
-        pairs = zip(about["levels"], about["thresholds"], strict=True)
-        gate = (about["gate"] or {}).get("confidence")
-        values = {"cascade": ",".join(f"{s!r}:{tau!r}" for s, tau in pairs)}
-        values |= {"gate": gate} if isinstance(gate, float) else {}
+        levels, gates = about["levels"], about["gates"]
+        thetas = gates if isinstance(gates, list) else [0.0] * len(levels)
+        stages = zip(levels, about["thresholds"], thetas, strict=True)
+        values = {"cascade": ",".join(f"{s!r}:{tau!r}:{theta!r}" for s, tau, theta in stages)}
     elif kind == "learned":
         values = {"selector": kind, "lam": about["lam"], "sigma_a": about["sigma_a"]}
     elif kind == "median" and about["inner"]["selector"] == "learned":
