@@ -17,8 +17,7 @@ runs by name, `statistics` pools them, `verdicts` names each number of results/R
 person writes and a test recomputes.
 
 scales, harness: sizes, and models, images, runs and evidence; replay: one table of votes serves
-every λ, D and clip; certified, selection: the certificates; attacks, robustness, universal: the
-attacks; ablation: what each idea is worth; cascade: beyond
-the paper; exact: facts that are no differences; figures; records, committed, pages: what a result
-consists of.
+every λ, D and clip; certified, selection: the certificates; attacks, robustness, universal,
+matched: the attacks; cascade: beyond the paper; exact: facts that are no differences; figures;
+records, committed, pages: what a result consists of.
 """

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reproduce.ablation import ABLATION
 from reproduce.cascade import CASCADE
 from reproduce.certified import CERTIFIED, TRADEOFF
 from reproduce.committed import (
@@ -17,14 +16,9 @@ from reproduce.committed import (
     write_finished,
 )
 from reproduce.harness import Context, Experiment, variant_of
+from reproduce.matched import ATTACK_CONVERGENCE, MATCHED
 from reproduce.pages import FINISHED
-from reproduce.robustness import (
-    ATTACK_CONVERGENCE,
-    CLIPPING,
-    MATCHED,
-    STRONG_ATTACK,
-    WEAK_ATTACK,
-)
+from reproduce.robustness import CLIPPING, STRONG_ATTACK, WEAK_ATTACK
 from reproduce.scales import shown, sizes_in_use
 from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
 from reproduce.universal import UNIVERSAL, UNIVERSAL_EXTENDED
@@ -49,7 +43,6 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         UNIVERSAL,
         UNIVERSAL_EXTENDED,
         MATCHED,
-        ABLATION,
         CASCADE,
     )
 }

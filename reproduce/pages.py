@@ -8,7 +8,7 @@ from typing import Any
 
 from reproduce.comparisons import TABLE_2, Committed
 from reproduce.comparisons import conditioning as conditioning_cases
-from reproduce.figures import draw, plot_passes, plot_rows
+from reproduce.figures import draw, plot_levels, plot_passes, plot_rows
 from reproduce.harness import Figure
 from reproduce.statistics import pooled
 from reproduce.verdicts import MEASURES, Measure, rows_of
@@ -89,6 +89,7 @@ FINISHED = {
     "long-run": Finished("c4ce7aa", figures=True),
     "attainable": Finished("b4ae989"),
     "conditioning": Finished("c38cc35", figures=True),
+    "ablation": Finished("73f5e76", figures=True),
     "cascade-gate": Finished("d950093"),
     "cascade-attack": Finished("6946d27"),
 }
@@ -106,6 +107,13 @@ def finished_figures(folder: Path, config: dict[str, Any]) -> list[Figure]:
         )
         plot = partial(plot_rows, rows=rows, xlabel="difference in clean accuracy (points)")
         return [Figure("conditioning", caption, [plot], height=2.4, width=6.0)]
+    if config["experiment"] == "ablation":
+        lines: dict[str, list[tuple[float, float, float]]] = {}
+        for name, (mean, std) in evidence.facts.items():
+            variant, lam = name.removeprefix("σ_s on held-out images: ").rsplit(", λ = ", 1)
+            lines.setdefault(variant, []).append((float(lam), mean, std))
+        levels = partial(plot_levels, lines=lines, target=2 * evidence.sizes["trained"])
+        return [Figure("variants", captions["variants"], [levels], height=3.6, width=6.8)]
     clips = {f"{lam:g}": clip for (s, lam), clip in TABLE_2.items() if s == 0.25}
     plots = [
         partial(plot_passes, study=study, what=what, clips=clips, title=_study_title(name))

@@ -58,6 +58,9 @@ class Estimate:
 
     def text(self, scale: float = 100.0, digits: int = 2) -> str:
         """`+0.20 [+0.09, +0.31]`; by default in percentage points."""
+        if self.error == 0:  # an interval without width would look certain
+            value = f"{scale * self.value:+.{digits}f}".replace("-", "−")
+            return f"{value}, the same on every image"
         numbers = [f"{scale * x:+.{digits}f}" for x in (self.value, *self.interval())]
         return "{} [{}, {}]".format(*numbers).replace("-", "−")
 

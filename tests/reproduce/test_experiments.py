@@ -16,7 +16,6 @@ from reproduce.__main__ import EXPERIMENTS
 from reproduce.committed import resume
 from reproduce.comparisons import Committed
 from reproduce.comparisons_certified import (
-    ablation,
     attack_on_h,
     attacked_gap,
     certified_clipping,
@@ -407,26 +406,6 @@ def test_clean(tmp_path: Path, models: Path, store: Path) -> None:
 
 def radius_if_right(line: dict[str, str]) -> float:
     return float(line["radius"]) if line["prediction"] == line["label"] else 0.0
-
-
-def test_ablation(tmp_path: Path, models: Path, store: Path) -> None:
-    sizes = "--trained 0.25 --fixed-lams 0.2 --asked-lams 0,0.2 --train-split val"
-    words = f"ablation {TINY} {sizes} --epochs 1 --images-per-epoch 8 --device cpu"
-    assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
-    config, lines = results(tmp_path)
-    for variant in ("reads f's output", "reads f's output, rewarded for radius"):
-        gaps = ablation(f"{variant}, λ = {{l}}", "universal λ, λ = {l}", "radius")
-        for lam, gap in gaps(Committed(tmp_path)).items():
-            mine, reference = (
-                np.mean([radius_if_right(line) for line in lines if line["run"] == f"{n}, {lam}"])
-                for n in (variant, "universal λ")
-            )
-            assert pooled([gap]).value == pytest.approx(mine - reference)
-    levels = config["facts"]
-    hidden = [levels[f"σ_s on held-out images: λ hidden from h, λ = {lam}"] for lam in ("0", "0.2")]
-    assert hidden[0] == hidden[1]  # without λ as an input, λ changes nothing
-    seen = [levels[f"σ_s on held-out images: universal λ, λ = {lam}"] for lam in ("0", "0.2")]
-    assert seen[0] != seen[1]
 
 
 def test_the_command_says_what_is_missing(
