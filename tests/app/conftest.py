@@ -1,4 +1,4 @@
-"""A desk with a small model, and a page that is served."""
+"""A backend with a small model, and a page that is served."""
 
 import threading
 import time
@@ -11,8 +11,8 @@ import pytest
 import uvicorn
 
 from tests.small_models import write_pair
-from varsmooth.app.desk import Desk
-from varsmooth.app.knobs import Knobs
+from varsmooth.app.backend import Backend
+from varsmooth.app.options import Options
 from varsmooth.app.server import application, listen
 
 
@@ -22,17 +22,17 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def desk(pair: Path) -> Iterator[Desk]:
-    desk = Desk(str(pair))
-    yield desk
-    desk.worker.close()
+def backend(pair: Path) -> Iterator[Backend]:
+    backend = Backend(str(pair))
+    yield backend
+    backend.worker.close()
 
 
 @pytest.fixture(scope="session")
-def served(desk: Desk) -> Iterator[int]:
+def served(backend: Backend) -> Iterator[int]:
     """The port of a page that is served at ::1 and in this process."""
     listening = listen("::1", 0)
-    server = uvicorn.Server(uvicorn.Config(application(desk, "::1"), log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(application(backend, "::1"), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     while not server.started:
@@ -43,10 +43,10 @@ def served(desk: Desk) -> Iterator[int]:
     listening.close()
 
 
-def body(desk: Desk, **changes: Any) -> dict[str, Any]:
+def body(backend: Backend, **changes: Any) -> dict[str, Any]:
     """A request about the first sample, with few samples unless said otherwise."""
-    knobs = asdict(Knobs.recommended(desk.about(desk.first_model)))
-    knobs |= {"n": 100, "n_select": 51, "steps": 2}
-    named = {name: changes.pop(name) for name in list(changes) if name in knobs}
-    asked = {"model": desk.first_model, "image": {"sample": 0}, "seed": 0}
-    return asked | {"knobs": knobs | named} | changes
+    options = asdict(Options.recommended(backend.about(backend.first_model)))
+    options |= {"n": 100, "n_select": 51, "steps": 2}
+    named = {name: changes.pop(name) for name in list(changes) if name in options}
+    asked = {"model": backend.first_model, "image": {"sample": 0}, "seed": 0}
+    return asked | {"knobs": options | named} | changes

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.test_desk import write_image
+from tests.app.test_backend import write_image
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.models.checkpoints import save
@@ -110,9 +110,9 @@ def shown(page: Any, selector: str) -> str:
     return str(page.locator(selector).first.inner_text())
 
 
-def turn(page: Any, knob: str, value: float) -> None:
+def turn(page: Any, slider: str, value: float) -> None:
     """Type into the number beside a slider."""
-    page.locator(f"input[type=number][data-knob={knob}]:visible").fill(str(value))
+    page.locator(f"input[type=number][data-option={slider}]:visible").fill(str(value))
 
 
 def advanced(page: Any) -> None:
@@ -166,13 +166,13 @@ def test_lambda_changes_sigma(page: Any) -> None:
 
 
 def test_the_slider_itself_can_be_dragged(page: Any) -> None:
-    slider = page.locator("input[type=range][data-knob=lam]:visible")
+    slider = page.locator("input[type=range][data-option=lam]:visible")
     box = slider.bounding_box()
     page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + box["height"] / 2)
     page.mouse.down()
     page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + box["height"] / 2, steps=5)
     page.mouse.up()
-    assert float(page.input_value("input[type=number][data-knob=lam]:visible")) > 0.8
+    assert float(page.input_value("input[type=number][data-option=lam]:visible")) > 0.8
     fresh(page, "answer")
 
 
@@ -182,10 +182,10 @@ def test_another_sample_is_picked(page: Any) -> None:
     assert shown(page, "#caption") == "label: deer"
 
 
-def test_every_knob_is_explained(page: Any) -> None:
+def test_every_slider_has_a_tooltip(page: Any) -> None:
     advanced(page)
-    knobs, tips = page.locator(".knob:visible"), page.locator(".knob:visible .tip")
-    assert knobs.count() == tips.count() >= 8
+    options, tips = page.locator(".slider:visible"), page.locator(".slider:visible .tip")
+    assert options.count() == tips.count() >= 8
     assert all(len(tip.get_attribute("data-tip")) > 20 for tip in tips.all())
     tips.first.focus()
     display = "tip => getComputedStyle(tip, '::after').display"
@@ -223,11 +223,11 @@ def test_certify_shows_radii_and_guarantees(page: Any) -> None:
 
 def changes(page: Any) -> Iterator[tuple[str, Any]]:
     """Everything a person can change about one image, as JavaScript that runs at once."""
-    for knob in ("lam", "n", "sigma", "sigma_m", "low", "high", "n_select", "budget", "steps"):
+    for slider in ("lam", "n", "sigma", "sigma_m", "low", "high", "n_select", "budget", "steps"):
         yield (
-            knob,
+            slider,
             f"""() => {{
-            const input = document.querySelector('input[type=range][data-knob={knob}]');
+            const input = document.querySelector('input[type=range][data-option={slider}]');
             input.stepUp(1);
             input.dispatchEvent(new Event('input', {{bubbles: true}}));
         }}""",
@@ -251,7 +251,7 @@ def test_a_certificate_is_gone_as_soon_as_anything_changes(page: Any) -> None:
         assert left == [0, True, True], name
 
 
-def test_a_certificate_under_way_is_dropped_when_a_knob_turns(page: Any) -> None:
+def test_changing_an_option_cancels_a_certificate_under_way(page: Any) -> None:
     advanced(page)
     turn(page, "n", 5000)
     fresh(page, "answer")
@@ -287,7 +287,7 @@ def test_an_attack_shows_every_classifier(page: Any) -> None:
     assert page.locator("[data-slot=attacked] img").count() == 3
 
 
-def test_an_impossible_knob_gets_a_sentence(page: Any) -> None:
+def test_an_option_out_of_range_shows_an_error(page: Any) -> None:
     advanced(page)
     turn(page, "low", 0.6)
     page.get_by_text("the smallest σ must lie below the largest").wait_for()
@@ -317,7 +317,7 @@ def test_several_images_stand_side_by_side_and_move_with_lambda(page: Any) -> No
     fresh(page, "several")
     assert shown(page, "[data-slot=several]") != before
     page.get_by_role("tab", name="One image").click()  # the same λ
-    assert page.input_value("input[type=number][data-knob=lam]:visible") == "1"
+    assert page.input_value("input[type=number][data-option=lam]:visible") == "1"
 
 
 # Phones
@@ -326,7 +326,7 @@ def test_several_images_stand_side_by_side_and_move_with_lambda(page: Any) -> No
 def test_on_a_phone_lambda_stays_beside_the_image(phone: Any) -> None:
     fresh(phone, "curve")
     for _ in range(2):
-        image, lam = phone.locator("#image"), phone.locator("input[type=range][data-knob=lam]")
+        image, lam = phone.locator("#image"), phone.locator("input[type=range][data-option=lam]")
         left, right = image.bounding_box(), lam.first.bounding_box()
         assert right["x"] >= left["x"] + left["width"]
         assert left["y"] <= right["y"] <= left["y"] + left["height"]
@@ -378,12 +378,12 @@ def test_what_is_not_a_run_gets_a_sentence(page: Any, tmp_path: Path) -> None:
 # Other models
 
 
-def test_another_model_brings_its_own_knobs(page: Any) -> None:
+def test_another_model_has_its_own_options(page: Any) -> None:
     name = released_names()[0]
     page.select_option("#model", name)
     wanted = f"{describe(name).recommended['lam']:g}"
     page.wait_for_function(
-        "(lam) => document.querySelector('input[type=number][data-knob=lam]')?.value === lam",
+        "(lam) => document.querySelector('input[type=number][data-option=lam]')?.value === lam",
         arg=wanted,
     )
     page.wait_for_selector("#sigma")
@@ -398,7 +398,7 @@ def test_a_model_without_a_selector_turns_sigma(browser: Any, tmp_path: Path) ->
         visited(browser, address, DESKTOP) as page,
     ):
         page.wait_for_selector("#sigma")
-        assert not page.locator("input[type=range][data-knob=lam]:visible").count()
+        assert not page.locator("input[type=range][data-option=lam]:visible").count()
         turn(page, "sigma", 0.3)
         fresh(page, "answer")
         assert shown(page, "#sigma") == "0.3000"

@@ -18,8 +18,8 @@ from starlette.testclient import TestClient
 from tests.app.conftest import body
 from tests.small_models import QUICK, run
 from varsmooth.app import views
-from varsmooth.app.desk import Desk
-from varsmooth.app.server import MAX_QUESTION, application, is_local, listen
+from varsmooth.app.backend import Backend
+from varsmooth.app.server import MAX_REQUEST, application, is_local, listen
 from varsmooth.app.uploads import MAX_BYTES
 from varsmooth.errors import VarsmoothError
 
@@ -27,8 +27,8 @@ HOME = "http://127.0.0.1:7860"
 
 
 @pytest.fixture
-def client(desk: Desk) -> TestClient:
-    return TestClient(application(desk, "127.0.0.1"), base_url=HOME)
+def client(backend: Backend) -> TestClient:
+    return TestClient(application(backend, "127.0.0.1"), base_url=HOME)
 
 
 def last(response: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def picture(size: int = 32) -> bytes:
 
 @pytest.mark.parametrize("path", ["/dev/zero", "SECRET", "/etc/hostname"])
 def test_no_path_of_the_server_is_read_as_an_upload(
-    client: TestClient, desk: Desk, tmp_path: Path, path: str
+    client: TestClient, backend: Backend, tmp_path: Path, path: str
 ) -> None:
     """/dev/zero would hang the server, a picture on its disk would be shown to a stranger."""
     secret = tmp_path / "secret.png"
@@ -57,7 +57,7 @@ def test_no_path_of_the_server_is_read_as_an_upload(
     path = path.replace("SECRET", str(secret))
     file = {"path": path, "meta": {"_type": "gradio.FileData"}, "orig_name": "x.png"}
     for image in (file, {"picture": file}, {"picture": path}, {"sample": file}, path):
-        answer = last(client.post("/look", json=body(desk, image=image)))
+        answer = last(client.post("/look", json=body(backend, image=image)))
         assert "html" not in answer, image
         assert "error" in answer
     for url in ("/gradio_api/queue/join", "/queue/join", f"/file={path}", f"/static/..{path}"):
@@ -66,19 +66,21 @@ def test_no_path_of_the_server_is_read_as_an_upload(
 
 
 def test_an_upload_travels_with_the_request_and_is_kept_nowhere(
-    client: TestClient, desk: Desk
+    client: TestClient, backend: Backend
 ) -> None:
-    answer = last(client.post(f"/upload?name=me.png&model={desk.first_model}", content=picture(48)))
+    answer = last(
+        client.post(f"/upload?name=me.png&model={backend.first_model}", content=picture(48))
+    )
     scaled = Image.open(io.BytesIO(base64.b64decode(answer["picture"])))
     assert scaled.size == (32, 32)
-    shown = last(client.post("/look", json=body(desk, image={"picture": answer["picture"]})))
+    shown = last(client.post("/look", json=body(backend, image={"picture": answer["picture"]})))
     assert "certified radius" in shown["html"]["answer"]
 
 
 # Sizes
 
 
-@pytest.mark.parametrize(("url", "limit"), [("/look", MAX_QUESTION), ("/upload", MAX_BYTES)])
+@pytest.mark.parametrize(("url", "limit"), [("/look", MAX_REQUEST), ("/upload", MAX_BYTES)])
 def test_large_bodies_are_refused(client: TestClient, url: str, limit: int) -> None:
     headers = {"content-type": "application/json"}
     assert client.post(url, content=bytes(limit + 1), headers=headers).status_code == 413
@@ -128,16 +130,16 @@ def test_other_origins_may_not_use_the_page(client: TestClient, origin: str, url
     assert not any(name.startswith("access-control") for name in answer.headers)
 
 
-def test_a_form_of_another_site_is_no_question(client: TestClient, desk: Desk) -> None:
+def test_a_form_of_another_site_is_refused(client: TestClient, backend: Backend) -> None:
     """A form needs no permission of the browser to be sent, but cannot be application/json."""
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        content = json.dumps(body(desk)).encode()
+        content = json.dumps(body(backend)).encode()
         answer = client.post("/look", content=content, headers={"content-type": kind})
         assert answer.status_code == 400
 
 
-def test_the_page_itself_may(client: TestClient, desk: Desk) -> None:
-    answer = client.post("/look", json=body(desk), headers={"origin": HOME})
+def test_the_page_itself_may(client: TestClient, backend: Backend) -> None:
+    answer = client.post("/look", json=body(backend), headers={"origin": HOME})
     assert "html" in last(answer)
 
 
@@ -197,9 +199,9 @@ def test_ipv6_works(served: int) -> None:
 # Those who leave
 
 
-def knock(port: int, desk: Desk, **changes: Any) -> socket.socket:
+def knock(port: int, backend: Backend, **changes: Any) -> socket.socket:
     """A question whose answer takes long; nobody has to wait for it."""
-    content = json.dumps(body(desk, **changes)).encode()
+    content = json.dumps(body(backend, **changes)).encode()
     head = (
         f"POST /certify HTTP/1.1\r\nHost: [::1]:{port}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(content)}\r\n\r\n"
@@ -216,25 +218,25 @@ def wait_until(condition: Any, seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-def test_work_of_a_client_that_left_is_cancelled(served: int, desk: Desk) -> None:
-    classifier = desk.model(desk.first_model).checkpoint.classifier
+def test_work_of_a_client_that_left_is_cancelled(served: int, backend: Backend) -> None:
+    classifier = backend.model(backend.first_model).checkpoint.classifier
     assert classifier is not None
     slow = classifier.register_forward_hook(lambda *_: time.sleep(0.5))  # 40 batches at one level
     try:
-        waiting = [knock(served, desk, n=5000, n_select=2001) for _ in range(5)]
-        wait_until(lambda: len(desk.worker.jobs) == 5)
+        waiting = [knock(served, backend, n=5000, n_select=2001) for _ in range(5)]
+        wait_until(lambda: len(backend.worker.jobs) == 5)
         for connection in waiting:
             connection.close()
-        wait_until(lambda: len(desk.worker.jobs) == 0, seconds=15)
+        wait_until(lambda: len(backend.worker.jobs) == 0, seconds=15)
     finally:
         slow.remove()
     assert not classifier._forward_pre_hooks
 
 
-def test_the_line_is_bounded(served: int, desk: Desk) -> None:
-    waiting = [knock(served, desk, n=5000, n_select=2001) for _ in range(16)]
-    wait_until(lambda: len(desk.worker.jobs) == 16)
-    with knock(served, desk) as late:
+def test_the_line_is_bounded(served: int, backend: Backend) -> None:
+    waiting = [knock(served, backend, n=5000, n_select=2001) for _ in range(16)]
+    wait_until(lambda: len(backend.worker.jobs) == 16)
+    with knock(served, backend) as late:
         late.settimeout(30)
         answer = b""
         while b"error" not in answer:
@@ -242,11 +244,11 @@ def test_the_line_is_bounded(served: int, desk: Desk) -> None:
     assert b"busy" in answer
     for connection in waiting:
         connection.close()
-    wait_until(lambda: len(desk.worker.jobs) == 0)
+    wait_until(lambda: len(backend.worker.jobs) == 0)
 
 
 def test_memory_is_flat_over_100_sessions(
-    client: TestClient, desk: Desk, pair: Path, tmp_path: Path
+    client: TestClient, backend: Backend, pair: Path, tmp_path: Path
 ) -> None:
     """One copy of an opened run serves everybody."""
     folder = tmp_path / "run"

@@ -1,10 +1,10 @@
 """The page in the browser: choose λ for an image, certify it, attack it, browse a run.
 
-knobs: what can be set, and the smoothed classifiers of a model at these settings;
+options: what a visitor sets, and the smoothed classifiers of a model at these options;
 work: what is computed; drawings: figures;
-views and templates: the page, its answers and the records of a run as HTML;
-worker: one piece of work at a time; desk: from a request to its answer;
-server: who may ask, and what a browser may load; static: style and script.
+views and templates: the page, its results and the records of a run as HTML;
+worker: one job at a time; backend: request handlers;
+server: which requests are allowed, and what a browser may load; static: style and script.
 
-Only server knows HTTP. A picture travels with each request.
+Only server deals with HTTP. Each request carries its picture.
 """

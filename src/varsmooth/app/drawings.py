@@ -46,7 +46,7 @@ def _write(axes: "Axes", text: str, place: tuple[float, float], shift: float, **
 def plot_votes(
     axes: "Axes", counts: Sequence[int], class_names: Sequence[str], winner: int
 ) -> None:
-    """The votes of f for each class; the class that is answered stands out."""
+    """The votes of f for each class; the predicted class stands out."""
     shown = sorted(range(len(counts)), key=lambda c: -counts[c])[:10]
     places = range(len(shown))
     colours = [ENTRY if c == winner else FAINT for c in shown]
@@ -70,7 +70,7 @@ def plot_radius_curve(
     sigma: float,
     label: int | None,
 ) -> None:
-    """The certified radius at each fixed σ, and where each way to choose σ stands.
+    """The certified radius at each fixed σ, and the σ and radius of each classifier in `ways`.
 
     `ways` are the classifier in use and the cascade. A cross marks a certificate of a class other
     than the label.
@@ -107,10 +107,10 @@ def plot_draws(
     axes: "Axes", draws: SelectorEvidence, chosen: float, reachable: tuple[float, float]
 ) -> None:
     """h under noise: a histogram, the median, and how far an attacker can move it."""
-    samples = np.clip(draws.samples, -1e9, 1e9)  # h may say infinity, which has no place
+    samples = np.clip(draws.samples, -1e9, 1e9)  # h may return infinity, which cannot be drawn
     least, most = float(samples.min()), float(samples.max())
-    room = max(0.15 * (most - least), 0.002 * draws.median)
-    left, right = least - room, most + room
+    margin = max(0.15 * (most - least), 0.002 * draws.median)
+    left, right = least - margin, most + margin
     low, high = reachable
     axes.axvspan(max(low, left), min(high, right), color=CLASS, alpha=0.12, linewidth=0)
     axes.hist(samples, bins=30, color=FAINT)
@@ -123,7 +123,7 @@ def plot_draws(
             axes.axvline(end, color=INK, linewidth=1, linestyle=":")
     if left <= chosen <= right:
         axes.axvline(chosen, color=RADIUS, linewidth=2, linestyle=(0, (4, 2)))
-    else:  # the grid is coarser than this histogram is wide
+    else:  # outside the histogram
         beyond = chosen > right
         axes.annotate(
             f"σ {chosen:.4f} →" if beyond else f"← σ {chosen:.4f}",
@@ -144,7 +144,7 @@ def plot_construction(axes: "Axes", certificate: Certificate) -> None:
     """How a radius is built: R = min over levels of max(entry distance, class radius).
 
     At a fixed level there is one row, reached at distance 0. A class radius is missing where no
-    vote was needed, because nobody nearer than R reaches that level.
+    vote was needed, because no image nearer than R gets that level.
     """
     levels, distances, radii = construction(certificate)
     finite = [v for v in (*distances, *radii.values()) if math.isfinite(v)]

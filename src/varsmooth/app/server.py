@@ -1,4 +1,4 @@
-"""Who may send requests to the page, how large, and what a browser that shows it may load.
+"""Which requests the page accepts, how large, and what a browser that shows it may load.
 
 A request passes `Guard`, which checks its origin and its size. The page never reads an upload by
 its path, stores nothing about a visitor, and has no inline script or style.
@@ -21,12 +21,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from varsmooth.app.desk import Desk
+from varsmooth.app.backend import Backend
 from varsmooth.app.uploads import MAX_BYTES
 from varsmooth.app.worker import Cancelled, Job
 from varsmooth.errors import VarsmoothError, check
 
-MAX_QUESTION = 2 * 2**20  # bytes: a picture in the model's size, and some numbers
+MAX_REQUEST = 2 * 2**20  # bytes: a picture in the model's size, and some numbers
 BODY_TIMEOUT = 30.0  # seconds that the body of a request may take to arrive
 TICK = 0.25  # seconds between two reports of progress
 
@@ -70,10 +70,10 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if not self._is_ours(host):
-            return responses.PlainTextResponse("This page has another name.", 400)
+            return responses.PlainTextResponse("Invalid Host header.", 400)
         if origin is not None and origin.lower() != f"http://{host}".lower():
             return responses.PlainTextResponse("Other sites may not use this page.", 403)
-        limit = MAX_BYTES if request.url.path == "/upload" else MAX_QUESTION
+        limit = MAX_BYTES if request.url.path == "/upload" else MAX_REQUEST
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > limit:
             return responses.PlainTextResponse(f"At most {limit} bytes.", 413)
@@ -101,13 +101,13 @@ async def body_of(request: Request, limit: int) -> bytes:
     return await asyncio.wait_for(read(), BODY_TIMEOUT)
 
 
-async def progress(desk: Desk, work: Callable[[Job], dict[str, Any]]) -> AsyncIterator[str]:
-    """One JSON line for each report of progress, and one with the answer.
+async def progress(backend: Backend, work: Callable[[Job], dict[str, Any]]) -> AsyncIterator[str]:
+    """One JSON line for each report of progress, and one with the result.
 
-    A client that leaves cancels its job, running or queued.
+    A client that disconnects cancels its job, running or queued.
     """
     try:
-        job, future = desk.worker.begin(work)
+        job, future = backend.worker.begin(work)
     except VarsmoothError as error:
         yield f"{json.dumps({'error': sentence(error)})}\n"
         return
@@ -123,7 +123,7 @@ async def progress(desk: Desk, work: Callable[[Job], dict[str, Any]]) -> AsyncIt
 
 
 def outcome(answer: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
-    """What the work returned, or a sentence about what went wrong."""
+    """The result of a job, or an error message."""
     try:
         return answer.result()
     except Cancelled:
@@ -132,7 +132,7 @@ def outcome(answer: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
         return {"error": sentence(error)}
     except Exception:
         traceback.print_exc()
-        return {"error": "The page failed; the terminal that runs it shows why."}
+        return {"error": "Internal error; see the terminal that runs the page."}
 
 
 def sentence(error: Exception) -> str:
@@ -140,39 +140,41 @@ def sentence(error: Exception) -> str:
     return text + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def application(desk: Desk, host: str) -> ASGIApp:
+def application(backend: Backend, host: str) -> ASGIApp:
     """The page as an ASGI application."""
 
     async def show(request: Request) -> Response:
-        model = request.query_params.get("model", desk.first_model)
+        model = request.query_params.get("model", backend.first_model)
         try:
-            return responses.HTMLResponse(await asyncio.to_thread(desk.page, model))
+            return responses.HTMLResponse(await asyncio.to_thread(backend.page, model))
         except VarsmoothError as error:
             return responses.PlainTextResponse(sentence(error), 404)
 
     def answered(work: Callable[[Job], dict[str, Any]]) -> Response:
-        return responses.StreamingResponse(progress(desk, work), media_type="application/x-ndjson")
+        return responses.StreamingResponse(
+            progress(backend, work), media_type="application/x-ndjson"
+        )
 
     async def answer(request: Request) -> Response:
-        name, asked = request.url.path.lstrip("/"), request.query_params
+        name, query = request.url.path.lstrip("/"), request.query_params
         try:
             if name == "upload":
                 content = await body_of(request, MAX_BYTES)
-                named = asked.get("name", "the picture"), asked.get("model", "")
-                return answered(lambda job: desk.upload(content, *named))
+                named = query.get("name", "the picture"), query.get("model", "")
+                return answered(lambda job: backend.upload(content, *named))
             check(
                 request.headers.get("content-type") == "application/json",
                 "a request must be application/json",
             )
-            body = json.loads(await body_of(request, MAX_QUESTION))
+            body = json.loads(await body_of(request, MAX_REQUEST))
             check(isinstance(body, dict), "a request must be a JSON object")
-            return answered(lambda job: {"html": desk.answers[name](body, job)})
+            return answered(lambda job: {"html": backend.handlers[name](body, job)})
         except (ValueError, RecursionError, TimeoutError, ClientDisconnect) as error:
             return responses.JSONResponse({"error": sentence(error)}, 400)
 
     routes = [
         Route("/", show),
-        *(Route(f"/{name}", answer, methods=["POST"]) for name in ("upload", *desk.answers)),
+        *(Route(f"/{name}", answer, methods=["POST"]) for name in ("upload", *backend.handlers)),
         Mount("/", StaticFiles(packages=[("varsmooth.app", "static")])),
     ]
     return Guard(Starlette(routes=routes), host)
@@ -190,7 +192,7 @@ def is_local(host: str) -> bool:
     return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
 
 
-def serve(desk: Desk, host: str, port: int, ready: Callable[[str], None]) -> None:
+def serve(backend: Backend, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve until interrupted; `ready` gets the address once it can be opened."""
     import uvicorn
 
@@ -198,7 +200,7 @@ def serve(desk: Desk, host: str, port: int, ready: Callable[[str], None]) -> Non
     name = f"[{host}]" if ":" in host else host
     ready(f"http://{name}:{listening.getsockname()[1]}")
     config = uvicorn.Config(
-        application(desk, host),
+        application(backend, host),
         log_level="warning",
         timeout_graceful_shutdown=1,
         limit_concurrency=64,
@@ -209,7 +211,7 @@ def serve(desk: Desk, host: str, port: int, ready: Callable[[str], None]) -> Non
     except KeyboardInterrupt:  # the way to stop it
         pass
     finally:
-        desk.worker.close()
+        backend.worker.close()
         listening.close()
 
 

@@ -1,4 +1,4 @@
-"""A visitor's file becomes an image, or a sentence."""
+"""An uploaded file as an image, or an error message."""
 
 import base64
 import binascii
@@ -17,7 +17,7 @@ MAX_PIXELS = 20_000_000
 
 
 def open_upload(content: bytes, name: str, shape: tuple[int, int, int]) -> tuple[ImageDataset, str]:
-    """The uploaded picture as a data set of one image of shape (C, side, side), and what was done.
+    """The uploaded picture as a data set of one image of shape (C, side, side), and a note on it.
 
     Only PNG and JPEG are decoded, whatever the file is called; nothing touches the disk.
     """
@@ -33,18 +33,18 @@ def open_upload(content: bytes, name: str, shape: tuple[int, int, int]) -> tuple
     scaled = preprocess(np.ascontiguousarray(pixels), Preprocessing(side))
     ids = np.zeros(1, np.int64)
     picture = ImageDataset("upload", "test", scaled[None], None, ids, (), (name,))
-    said = f"{name}, {width} × {height} pixels"
+    size = f"{name}, {width} × {height} pixels"
     if (height, width) == (side, side):
-        return picture, f"{said}, unchanged."
+        return picture, f"{size}, unchanged."
     cut = "" if height == width else "cropped to its central square and "
     return (
         picture,
-        f"{said}: {cut}scaled to {side} × {side}, the size this model was trained on. "
+        f"{size}: {cut}scaled to {side} × {side}, the size this model was trained on. "
         "Radii refer to the scaled image.",
     )
 
 
 def decoded(text: str) -> bytes:
-    """The bytes of a picture that travels with a request as base64."""
+    """The bytes of a picture sent as base64."""
     with wrap_errors(binascii.Error, "the picture is not base64; upload it again"):
         return base64.b64decode(text, validate=True)

@@ -1,4 +1,4 @@
-"""What a person reads: each answer, and the records of a run, as HTML. Templates hold the words."""
+"""Results and the records of a run as HTML. The text is in the templates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,16 +64,16 @@ one, run, parts, several = (  # macros: functions from values to HTML
 )
 
 
-def true_radii(found: Certificates, labels: NDArray[np.int64] | None) -> Floats:
+def true_radii(certificates: Certificates, labels: NDArray[np.int64] | None) -> Floats:
     """The radius of each image; 0 for a wrong class."""
-    predictions = found.prediction.numpy()
+    predictions = certificates.prediction.numpy()
     known = predictions if labels is None else labels
-    return np.maximum(reach(predictions, known, found.radius.numpy()), 0)
+    return np.maximum(reach(predictions, known, certificates.radius.numpy()), 0)
 
 
 def open_run(folder: str | Path) -> "OpenRun":
-    """The run in a folder, read once for everybody who looks at it, and again when it grew."""
-    named, odd = str(folder), (RuntimeError, ValueError)  # nobody's home, a circle, a zero byte
+    """The run in a folder, cached until its files grow."""
+    named, odd = str(folder), (RuntimeError, ValueError)  # unknown user, symlink loop, null byte
     with wrap_errors(odd, lambda error: f"{named!r} is not the path of a folder: {error}"):
         folder = Path(folder).expanduser().resolve()
     files = [folder / HEADER, *sorted(folder.glob("rows-*.jsonl"))]
@@ -131,14 +131,14 @@ class OpenRun:
         return str(run.table(shown, verb, self.names, start, len(chosen), LINES))
 
     def evidence_html(self, number: int) -> str:
-        """The image of a row, and everything that its result follows from."""
+        """The image of a row and the evidence behind its result."""
         check(0 <= number < len(self.outcomes), f"the run has no row {number}")
         row = self.outcomes.rows[number]
         proof = self.run.certificate(row) if row.get("evidence") else None
         return str(run.evidence(row, self.names, self._image(row["id"]), proof))
 
     def _image(self, id: int) -> dict[str, Any]:
-        """The pixels of an image, if it is still where the run found it, or why not."""
+        """The pixels of an image, if the run's data set is still there, or why not."""
         try:
             places = (self.images.ids == id).nonzero()[0]
             check(len(places) == 1, f"{self.images.name} has no image {id}")

@@ -1,6 +1,6 @@
-"""What is computed: a view of one image as knobs are turned, certificates, an attack.
+"""What is computed: the live view of one image, certificates, an attack.
 
-Beside each, how many images the networks are shown at most, for the progress bar.
+Beside each, an upper bound on the images passed through the networks, for the progress bar.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from varsmooth.api import certify, certify_as_paper, predict
-from varsmooth.app.knobs import Knobs, Smoothers, levels_of
+from varsmooth.app.options import Options, Smoothers, levels_of
 from varsmooth.certificates import Certificate, Certificates, Prediction
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0
@@ -32,36 +32,36 @@ AttackKind = Literal["strong", "weak"]
 
 @dataclass(frozen=True)
 class View:
-    """One noisy copy of the image, the answer, and h's draws."""
+    """One noisy copy of the image, its prediction, and h's draws."""
 
     noisy: Tensor  # (C,H,W), clipped to [0,1] for the eye
-    answer: Prediction
+    result: Prediction
     draws: SelectorEvidence | None  # at the attacker's budget; None: there is no h
 
 
-def look(model: Smoothers, image: ImageDataset, knobs: Knobs, seed: int) -> View:
-    """Predict one image, and keep what there is to see. The same seed draws the same noise."""
-    (x, _, ids), g, h = image.batch([0]), model.deployed(knobs), model.checkpoint.selector
-    heard: list[Tensor] = []  # what h says meanwhile: it need not be evaluated again
-    with nullcontext() if h is None else h.register_forward_hook(lambda *c: heard.append(c[2])):
-        (answer,) = predict(g, x, n=knobs.n, alpha=ALPHA, seed=seed, ids=ids)
+def look(model: Smoothers, image: ImageDataset, options: Options, seed: int) -> View:
+    """Predict one image and keep what the page shows. The same seed draws the same noise."""
+    (x, _, ids), g, h = image.batch([0]), model.deployed(options), model.checkpoint.selector
+    outputs: list[Tensor] = []  # of h during predict, so that it is not evaluated twice
+    with nullcontext() if h is None else h.register_forward_hook(lambda *c: outputs.append(c[2])):
+        (result,) = predict(g, x, n=options.n, alpha=ALPHA, seed=seed, ids=ids)
     noise = g.noise(1, seed, ids)
     _, epsilon = next(noise.batches(x, "picture", 1))
-    noisy = noise.perturb(x, torch.tensor([answer.sigma]), epsilon)
+    noisy = noise.perturb(x, torch.tensor([result.sigma]), epsilon)
     draws, median = None, g.selector
     if isinstance(median, MedianSelector):
-        samples = tuple(torch.cat(heard).sort().values.tolist())
-        draws = SelectorEvidence(samples, median.sigma_m, median.clip, distance=knobs.budget)
-    return View(noisy[0].clamp(0, 1), answer, draws)
+        samples = tuple(torch.cat(outputs).sort().values.tolist())
+        draws = SelectorEvidence(samples, median.sigma_m, median.clip, distance=options.budget)
+    return View(noisy[0].clamp(0, 1), result, draws)
 
 
 # Certificates
 
 
-def curve_levels(model: Smoothers, knobs: Knobs) -> tuple[float, ...]:
+def curve_levels(model: Smoothers, options: Options) -> tuple[float, ...]:
     """The σ of the curve: the grid's levels, the one σ, and some between them."""
-    levels = {*model.levels(knobs), knobs.sigma}
-    between = np.geomspace(min(knobs.low, *levels), max(knobs.high, *levels), CURVE)
+    levels = {*model.levels(options), options.sigma}
+    between = np.geomspace(min(options.low, *levels), max(options.high, *levels), CURVE)
     near = [s for s in between if all(abs(s / level - 1) > 0.08 for level in levels)]
     return tuple(sorted(float(np.float32(s)) for s in {*levels, *near}))
 
@@ -75,28 +75,28 @@ def certify_levels(
 
 
 def certify_as(
-    way: str, model: Smoothers, images: ImageDataset, knobs: Knobs, seed: int
+    way: str, model: Smoothers, images: ImageDataset, options: Options, seed: int
 ) -> Certificates:
     """The sound certificates of g, g_v* or the cascade."""
-    n_select = knobs.n_select if way == "g_v*" else None
-    return certify(model.each(knobs)[way], **_settings(images, knobs.n, seed, n_select))
+    n_select = options.n_select if way == "g_v*" else None
+    return certify(model.each(options)[way], **_settings(images, options.n, seed, n_select))
 
 
 def certify_each_way(
-    model: Smoothers, image: ImageDataset, knobs: Knobs, seed: int | None = None
+    model: Smoothers, image: ImageDataset, options: Options, seed: int | None = None
 ) -> dict[str, Certificate]:
-    """The sound certificate of every way to choose σ, and the paper's value at D = budget.
+    """The sound certificate of each smoothed classifier, and the paper's value at D = budget.
 
-    All see the same noise, fresh unless a seed is given. Each holds by itself; quoting the
-    largest of several is a choice that costs α.
+    All use the same noise, fresh unless `seed` is set. Each holds by itself; quoting the
+    largest of several needs a union bound over them.
     """
     seed = NoiseStream.make(1, seed).seed
-    found = {way: certify_as(way, model, image, knobs, seed)[0] for way in model.ways}
+    certificates = {way: certify_as(way, model, image, options, seed)[0] for way in model.ways}
     if model.has_selector:
-        settings = _settings(image, knobs.n, seed, knobs.n_select)
-        paper = certify_as_paper(model.deployed(knobs), distance=knobs.budget, **settings)
-        found["paper"] = paper[0]
-    return found
+        settings = _settings(image, options.n, seed, options.n_select)
+        paper = certify_as_paper(model.deployed(options), distance=options.budget, **settings)
+        certificates["paper"] = paper[0]
+    return certificates
 
 
 def _settings(images: ImageDataset, n: int, seed: int, n_select: int | None = None) -> Any:
@@ -105,30 +105,30 @@ def _settings(images: ImageDataset, n: int, seed: int, n_select: int | None = No
     return {"x": x, "ids": ids, "n0": N0, "n": n, "alpha": ALPHA, "seed": seed, **of_h}
 
 
-def most_to_look(model: Smoothers, knobs: Knobs) -> int:
-    curve = len(curve_levels(model, knobs)) * (N0 + knobs.n)
-    return 2 * _most_to_answer(model, knobs) + curve + most_to_certify(model, knobs)
+def most_to_look(model: Smoothers, options: Options) -> int:
+    curve = len(curve_levels(model, options)) * (N0 + options.n)
+    return 2 * _most_to_predict(model, options) + curve + most_to_certify(model, options)
 
 
-def most_to_certify(model: Smoothers, knobs: Knobs) -> int:
-    vote, smoothed = N0 + knobs.n, model.each(knobs)
+def most_to_certify(model: Smoothers, options: Options) -> int:
+    vote, smoothed = N0 + options.n, model.each(options)
     most = vote + len(levels_of(smoothed["cascade"])) * vote
     if not model.has_selector:
         return most
-    dual = 2 * N0 + knobs.n_select + len(levels_of(smoothed["g_v*"])) * knobs.n
-    return most + dual + (knobs.n_select + 3 * vote)
+    dual = 2 * N0 + options.n_select + len(levels_of(smoothed["g_v*"])) * options.n
+    return most + dual + (options.n_select + 3 * vote)
 
 
 # Attacks
 
 
 Reply = tuple[int, float | None]
-"""A class (−1: abstains) and the σ it was given under; f has none."""
+"""A class (−1: abstains) and the σ of its votes; None for f."""
 
 
 @dataclass(frozen=True)
 class Attacked:
-    """The adversarial image, and the replies of f without noise, g, g_v, g_v* before and after."""
+    """The adversarial image, and the classes of f without noise, g, g_v, g_v* before and after."""
 
     x: Tensor  # (C,H,W)
     adversarial: Tensor  # (C,H,W)
@@ -147,7 +147,7 @@ class Attacked:
 def attack(
     model: Smoothers,
     image: ImageDataset,
-    knobs: Knobs,
+    options: Options,
     kind: AttackKind = "strong",
     seed: int | None = None,
 ) -> Attacked:
@@ -157,37 +157,37 @@ def attack(
     weak: through f alone.
     """
     seed = NoiseStream.make(1, seed).seed
-    ways, (x, labels, ids) = model.each(knobs), image.batch([0])
+    ways, (x, labels, ids) = model.each(options), image.batch([0])
     g = ways[model.in_use]
-    (clean,) = predict(g, x, n=knobs.n, alpha=None, seed=seed, ids=ids)
+    (clean,) = predict(g, x, n=options.n, alpha=None, seed=seed, ids=ids)
     target = clean.prediction if labels is None else int(labels[0])
     settings = AttackOptions(
-        kind=kind, steps=knobs.steps, samples=SAMPLES, n_median_attack=MEDIAN_DRAWS, seed=seed
+        kind=kind, steps=options.steps, samples=SAMPLES, n_median_attack=MEDIAN_DRAWS, seed=seed
     )
     y, sigma = torch.tensor([target]), torch.tensor([clean.sigma])
-    found = find_adversarial(g, x, y, knobs.budget, settings, ids, sigma)
+    adversarial = find_adversarial(g, x, y, options.budget, settings, ids, sigma)
 
     def replies(x: Tensor) -> dict[str, Reply]:
         with torch.no_grad():  # a `conditional` f gets the level of the clean image
-            said: dict[str, Reply] = {"f": (int(g.logits(x, sigma).argmax()), None)}
+            classes: dict[str, Reply] = {"f": (int(g.logits(x, sigma).argmax()), None)}
         for name, way in ways.items():
-            (answer,) = predict(way, x, n=knobs.n, alpha=ALPHA, seed=seed, ids=ids)
-            said[name] = (answer.prediction, answer.sigma)
-        return said
+            (result,) = predict(way, x, n=options.n, alpha=ALPHA, seed=seed, ids=ids)
+            classes[name] = (result.prediction, result.sigma)
+        return classes
 
-    distance = distances(x, found)[0]
-    return Attacked(x[0], found[0], target, distance, replies(x), replies(found))
+    distance = distances(x, adversarial)[0]
+    return Attacked(x[0], adversarial[0], target, distance, replies(x), replies(adversarial))
 
 
-def most_to_attack(model: Smoothers, knobs: Knobs, kind: AttackKind) -> int:
-    stages = len(levels_of(model.deployed(knobs))) if model.in_use == "cascade" else 1
+def most_to_attack(model: Smoothers, options: Options, kind: AttackKind) -> int:
+    stages = len(levels_of(model.deployed(options))) if model.in_use == "cascade" else 1
     strong = SAMPLES * stages + (MEDIAN_DRAWS + 1) * model.has_selector
     gradient = strong if kind == "strong" else 1
-    return (knobs.steps + 1) * gradient + 2 + 3 * _most_to_answer(model, knobs)
+    return (options.steps + 1) * gradient + 2 + 3 * _most_to_predict(model, options)
 
 
-def _most_to_answer(model: Smoothers, knobs: Knobs) -> int:
+def _most_to_predict(model: Smoothers, options: Options) -> int:
     """A prediction of every smoothed classifier."""
-    smoothed = model.each(knobs)
-    votes = (len(smoothed) - 1 + len(levels_of(smoothed["cascade"]))) * (knobs.n + 1)
-    return votes + (knobs.n_select if model.has_selector else 0)
+    smoothed = model.each(options)
+    votes = (len(smoothed) - 1 + len(levels_of(smoothed["cascade"]))) * (options.n + 1)
+    return votes + (options.n_select if model.has_selector else 0)

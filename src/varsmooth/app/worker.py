@@ -1,4 +1,4 @@
-"""One piece of work at a time, which can be watched and cancelled."""
+"""One job at a time, with progress and cancellation."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -46,8 +46,10 @@ def app(
     if run is not None:
         Run.open(run)
     announce("serve the page", model=model or (None if run else MODEL), run=run)
-    from varsmooth.app.desk import Desk
+    from varsmooth.app.backend import Backend
     from varsmooth.app.server import is_local, serve
 
-    desk = Desk(model, data, run, any_run=is_local(host), trust=trust or ())
-    serve(desk, host, port, lambda address: print(f"open {address}  (Ctrl-C stops it)", flush=True))
+    backend = Backend(model, data, run, any_run=is_local(host), trust=trust or ())
+    serve(
+        backend, host, port, lambda address: print(f"open {address}  (Ctrl-C stops it)", flush=True)
+    )

@@ -1,4 +1,4 @@
-// The page's behaviour: collect the knobs, ask the server, put its answers into their slots.
+// Collect the options, send them to the server, put its HTML into the slots of the page.
 "use strict";
 
 const find = (selector) => document.querySelector(selector);
@@ -7,18 +7,18 @@ const slot = (name) => find(`[data-slot="${name}"]`);
 
 const first = find("#samples [aria-pressed=true]");
 const state = { image: { sample: Number(first.dataset.sample) }, seed: 0 };
-const running = {}; // what is being asked, by name: an AbortController each
+const running = {}; // requests under way, by name: an AbortController each
 
-// Asking
+// Requests
 
-function knobs() {
-  const found = {};
-  for (const input of all("input[data-knob]")) found[input.dataset.knob] = Number(input.value);
-  return found;
+function options() {
+  const values = {};
+  for (const input of all("input[data-option]")) values[input.dataset.option] = Number(input.value);
+  return values;
 }
 
-function question(more = {}) {
-  return { model: find("#model").value, ...state, knobs: knobs(), ...more };
+function requestBody(more = {}) {
+  return { model: find("#model").value, ...state, knobs: options(), ...more };
 }
 
 function cancel(name) {
@@ -26,8 +26,8 @@ function cancel(name) {
   delete running[name];
 }
 
-/** Ask the server; a later question of the same name takes the place of an earlier one. */
-async function ask(name, body, progress = () => {}, address = name) {
+/** Send a request; it replaces an earlier one of the same name. */
+async function send(name, body, progress = () => {}, address = name) {
   cancel(name);
   const control = (running[name] = new AbortController());
   const raw = body instanceof Blob;
@@ -42,14 +42,14 @@ async function ask(name, body, progress = () => {}, address = name) {
     return await lines(response, progress);
   } catch (error) {
     if (error.name === "AbortError") return null;
-    complain(error instanceof TypeError ? "The server does not answer; is it still running?" : error.message);
+    showError(error instanceof TypeError ? "No response from the server; is it still running?" : error.message);
     return null;
   } finally {
     if (running[name] === control) delete running[name];
   }
 }
 
-/** Read JSON lines as they arrive: reports of progress, then the answer. */
+/** Read JSON lines as they arrive: reports of progress, then the result. */
 async function lines(response, progress) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
@@ -65,12 +65,12 @@ async function lines(response, progress) {
       else return received(message);
     }
   }
-  return received(text ? JSON.parse(text) : { error: "The server stopped in the middle." });
+  return received(text ? JSON.parse(text) : { error: "The server stopped before it finished." });
 }
 
 function received(message) {
   if (message.error) throw new Error(message.error);
-  complain("");
+  showError("");
   for (const [name, html] of Object.entries(message.html)) {
     slot(name).innerHTML = html;
     slot(name).classList.remove("stale");
@@ -78,12 +78,12 @@ function received(message) {
   return message;
 }
 
-function complain(text) {
+function showError(text) {
   find("#error").textContent = text;
   find("#error").hidden = !text;
 }
 
-/** A button that works: its bar fills, and pressing it again cancels. */
+/** A button with a progress bar; pressing it again cancels. */
 function worker(button, name, body, done = () => {}) {
   const title = button.textContent;
   const rest = () => {
@@ -94,7 +94,7 @@ function worker(button, name, body, done = () => {}) {
   button.addEventListener("click", async () => {
     if (button.classList.contains("busy")) return cancel(name);
     button.classList.add("busy");
-    const answer = await ask(name, body(), (share) => {
+    const answer = await send(name, body(), (share) => {
       button.textContent = `Cancel (${Math.floor(100 * share)} %)`;
       button.style.setProperty("--share", share);
     });
@@ -108,7 +108,7 @@ function worker(button, name, body, done = () => {}) {
 const LIVE = ["answer", "grid", "curve", "noisy", "draws", "votes", "several"];
 let waiting = null;
 
-/** Something was turned: whatever is on the page is of other settings now. */
+/** An option changed: mark the results on the page as stale. */
 function changed() {
   for (const name of ["look", "curve", "certify", "attack", "several"]) cancel(name);
   for (const name of ["certified", "attacked"]) slot(name).replaceChildren();
@@ -120,14 +120,14 @@ function changed() {
 async function look() {
   if (find("#view-one").hidden) return several();
   const advanced = find("#advanced").open;
-  const answer = await ask("look", question({ advanced }));
-  if (answer) await ask("curve", question());
+  const answer = await send("look", requestBody({ advanced }));
+  if (answer) await send("curve", requestBody());
 }
 
 async function several() {
   if (find("#view-several").hidden) return;
   const bar = find("#view-several .stage");
-  await ask("several", question(), (share) => bar.style.setProperty("--share", share));
+  await send("several", requestBody(), (share) => bar.style.setProperty("--share", share));
   bar.style.removeProperty("--share");
 }
 
@@ -141,9 +141,9 @@ function choose(image, source, caption) {
 }
 
 document.addEventListener("input", (event) => {
-  const { knob } = event.target.dataset;
-  if (!knob) return;
-  for (const twin of all(`input[data-knob="${knob}"]`))
+  const { option } = event.target.dataset;
+  if (!option) return;
+  for (const twin of all(`input[data-option="${option}"]`))
     if (twin !== event.target) twin.value = event.target.value;
   changed();
 });
@@ -159,8 +159,8 @@ find("#upload").addEventListener("change", async (event) => {
   const [file] = event.target.files;
   event.target.value = "";
   if (!file) return;
-  const asked = new URLSearchParams({ name: file.name, model: find("#model").value });
-  const answer = await ask("upload", file.slice(), () => {}, `upload?${asked}`);
+  const query = new URLSearchParams({ name: file.name, model: find("#model").value });
+  const answer = await send("upload", file.slice(), () => {}, `upload?${query}`);
   if (answer) choose({ picture: answer.picture }, `data:image/png;base64,${answer.picture}`, "your picture");
 });
 
@@ -174,8 +174,8 @@ find("#model").addEventListener("change", (event) => {
   location.search = new URLSearchParams({ model: event.target.value });
 });
 
-worker(find("#certify"), "certify", question);
-worker(find("#attack"), "attack", () => question({ kind: find("#kind-of-attack").value }));
+worker(find("#certify"), "certify", requestBody);
+worker(find("#attack"), "attack", () => requestBody({ kind: find("#kind-of-attack").value }));
 
 // Runs
 
@@ -189,10 +189,10 @@ worker(find("#open"), "run", () => browse({ all: true, kind: undefined }), () =>
 find("#folder").addEventListener("keydown", (event) => {
   if (event.key === "Enter") find("#open").click();
 });
-slot("kinds").addEventListener("change", () => ask("run", browse()));
+slot("kinds").addEventListener("change", () => send("run", browse()));
 slot("table").addEventListener("click", (event) => {
   const start = event.target.closest("button")?.dataset.start;
-  if (start !== undefined) return ask("run", browse({ start: Math.max(0, Number(start)) }));
+  if (start !== undefined) return send("run", browse({ start: Math.max(0, Number(start)) }));
   const row = event.target.closest("tr[data-row]");
   if (row) evidence(row);
 });
@@ -203,7 +203,7 @@ slot("table").addEventListener("keydown", (event) => {
 function evidence(row) {
   for (const other of all("tr[aria-selected]")) other.removeAttribute("aria-selected");
   row.setAttribute("aria-selected", "true");
-  ask("evidence", browse({ row: Number(row.dataset.row) }));
+  send("evidence", browse({ row: Number(row.dataset.row) }));
 }
 
 // Views

@@ -17,8 +17,8 @@ from tests.app.conftest import body
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.api import predict
 from varsmooth.app import drawings, views, work
-from varsmooth.app.desk import Desk
-from varsmooth.app.knobs import Knobs, Smoothers
+from varsmooth.app.backend import Backend
+from varsmooth.app.options import Options, Smoothers
 from varsmooth.app.uploads import MAX_BYTES, open_upload
 from varsmooth.app.views import EVERYTHING, LINES, OpenRun, open_run
 from varsmooth.app.worker import Cancelled, Job, Worker
@@ -45,19 +45,19 @@ def image() -> ImageDataset:
     return load_dataset("cifar10-sample")[3:4]
 
 
-def few(model: Smoothers, **changes: Any) -> Knobs:
+def few(model: Smoothers, **changes: Any) -> Options:
     changes = {"n": 100, "n_select": 51, "steps": 2, **changes}
-    return replace(Knobs.recommended(model.about), **changes)
+    return replace(Options.recommended(model.about), **changes)
 
 
-# Knobs
+# Options
 
 
-def test_knobs_stand_where_the_description_recommends(model: Smoothers) -> None:
-    knobs = Knobs.recommended(model.about)
-    assert (knobs.lam, knobs.low, knobs.high, knobs.sigma_m) == (0.2, 0.1, 0.5, 0.25)
-    assert set(model.each(knobs)) == {"g", "g_v", "g_v*", "cascade"}
-    assert len(model.levels(knobs)) == 4
+def test_options_start_at_the_recommended_values(model: Smoothers) -> None:
+    options = Options.recommended(model.about)
+    assert (options.lam, options.low, options.high, options.sigma_m) == (0.2, 0.1, 0.5, 0.25)
+    assert set(model.each(options)) == {"g", "g_v", "g_v*", "cascade"}
+    assert len(model.levels(options)) == 4
 
 
 @pytest.mark.parametrize(
@@ -76,19 +76,19 @@ def test_knobs_stand_where_the_description_recommends(model: Smoothers) -> None:
         ({"lam": None}, "number"),
     ],
 )
-def test_work_is_bounded(desk: Desk, changes: dict[str, Any], word: str) -> None:
+def test_work_is_bounded(backend: Backend, changes: dict[str, Any], word: str) -> None:
     with pytest.raises(VarsmoothError, match=word):
-        desk.look(body(desk, **changes), Job())
+        backend.look(body(backend, **changes), Job())
 
 
-def test_a_typed_number_of_draws_becomes_odd(desk: Desk) -> None:
-    about = desk.about(desk.first_model)
-    assert Knobs.read(body(desk, n_select=100)["knobs"], about).n_select == 101
+def test_a_typed_number_of_draws_becomes_odd(backend: Backend) -> None:
+    about = backend.about(backend.first_model)
+    assert Options.read(body(backend, n_select=100)["knobs"], about).n_select == 101
 
 
-def test_a_knob_that_the_page_does_not_show_stays_as_recommended(desk: Desk) -> None:
-    about = desk.about(desk.first_model)
-    assert Knobs.read({"lam": 0.7}, about) == replace(Knobs.recommended(about), lam=0.7)
+def test_missing_options_take_the_recommended_values(backend: Backend) -> None:
+    about = backend.about(backend.first_model)
+    assert Options.read({"lam": 0.7}, about) == replace(Options.recommended(about), lam=0.7)
 
 
 # One image
@@ -96,16 +96,16 @@ def test_a_knob_that_the_page_does_not_show_stays_as_recommended(desk: Desk) -> 
 
 def test_the_view_is_the_prediction(model: Smoothers, image: ImageDataset) -> None:
     """What is drawn of h are the very draws behind the level that `predict` chose."""
-    knobs = few(model)
-    view = work.look(model, image, knobs, seed=5)
+    options = few(model)
+    view = work.look(model, image, options, seed=5)
     x, _, ids = image.batch([0])
-    (answer,) = predict(model.deployed(knobs), x, n=100, seed=5, ids=ids)
-    assert view.answer == answer
+    (answer,) = predict(model.deployed(options), x, n=100, seed=5, ids=ids)
+    assert view.result == answer
     assert view.draws is not None
     assert len(view.draws.samples) == 51
-    low, high = view.draws.median_range(knobs.budget, ALPHA_SELECT)
+    low, high = view.draws.median_range(options.budget, ALPHA_SELECT)
     assert low <= view.draws.median <= high
-    settled = replace(view.draws, levels=model.levels(knobs)).median_level
+    settled = replace(view.draws, levels=model.levels(options)).median_level
     assert settled == answer.sigma
 
 
@@ -126,13 +126,13 @@ def test_a_larger_budget_moves_the_median_further(model: Smoothers, image: Image
 
 
 def test_the_curve_holds_every_level_in_play(model: Smoothers, image: ImageDataset) -> None:
-    knobs = few(model)
-    levels = work.curve_levels(model, knobs)
-    assert set(model.levels(knobs)) | {knobs.sigma} <= set(levels)
+    options = few(model)
+    levels = work.curve_levels(model, options)
+    assert set(model.levels(options)) | {options.sigma} <= set(levels)
     assert list(levels) == sorted(levels)
     curve = work.certify_levels(model, image, levels, 100, seed=1)
-    fixed = work.certify_each_way(model, image, knobs, seed=1)["g"]
-    assert curve[levels.index(knobs.sigma)] == fixed
+    fixed = work.certify_each_way(model, image, options, seed=1)["g"]
+    assert curve[levels.index(options.sigma)] == fixed
     assert [c.method for c in curve] == ["fixed"] * len(levels)
 
 
@@ -169,12 +169,12 @@ def test_a_tuned_cascade_moves_with_lambda(pair: Path, tmp_path: Path) -> None:
     low, high = (model.levels(few(model, lam=lam)) for lam in (0.1, 0.9))
     assert low == pytest.approx((0.1, 0.2))
     assert high == pytest.approx((0.2, 0.5))
-    desk = Desk(str(tmp_path / "f"))
-    shown = desk.look(body(desk, advanced=True), Job())
-    assert "the stage whose votes answer" in shown["answer"]
-    assert "<figure" in desk.curve(body(desk), Job())["curve"]
-    assert desk.page(desk.first_model).count('type="range" step="0.01"') == 2  # λ, both views
-    desk.worker.close()
+    backend = Backend(str(tmp_path / "f"))
+    shown = backend.look(body(backend, advanced=True), Job())
+    assert "the stage that decides" in shown["answer"]
+    assert "<figure" in backend.curve(body(backend), Job())["curve"]
+    assert backend.page(backend.first_model).count('type="range" step="0.01"') == 2  # λ, both views
+    backend.worker.close()
 
 
 def test_an_attack_stays_within_its_budget(model: Smoothers, image: ImageDataset) -> None:
@@ -187,29 +187,29 @@ def test_an_attack_stays_within_its_budget(model: Smoothers, image: ImageDataset
 def test_without_a_label_the_attack_leaves_the_majority(
     model: Smoothers, image: ImageDataset
 ) -> None:
-    knobs = few(model, steps=1)
+    options = few(model, steps=1)
     x, _, ids = image.batch([0])
-    (clean,) = predict(model.deployed(knobs), x, n=100, alpha=None, seed=0, ids=ids)
-    found = work.attack(model, replace(image, labels=None), knobs, kind="weak", seed=0)
+    (clean,) = predict(model.deployed(options), x, n=100, alpha=None, seed=0, ids=ids)
+    found = work.attack(model, replace(image, labels=None), options, kind="weak", seed=0)
     assert found.target == clean.prediction
 
 
 def test_estimates_of_the_work_are_not_too_small(model: Smoothers, image: ImageDataset) -> None:
     """Progress never passes its end; if it did, the work would not be bounded as we think."""
-    knobs = few(model)
+    options = few(model)
     networks = model.checkpoint.classifier, model.checkpoint.selector
     images = load_dataset("cifar10-sample")[3:5]
-    many = 2 * work.most_to_certify(model, knobs)
+    many = 2 * work.most_to_certify(model, options)
     for most, do in (
         (
-            work.most_to_certify(model, knobs),
-            lambda: work.certify_each_way(model, image, knobs, seed=0),
+            work.most_to_certify(model, options),
+            lambda: work.certify_each_way(model, image, options, seed=0),
         ),
         (
-            work.most_to_attack(model, knobs, "strong"),
-            lambda: work.attack(model, image, knobs, seed=0),
+            work.most_to_attack(model, options, "strong"),
+            lambda: work.attack(model, image, options, seed=0),
         ),
-        (many, lambda: work.certify_as("g_v*", model, images, knobs, seed=0)),
+        (many, lambda: work.certify_as("g_v*", model, images, options, seed=0)),
     ):
         job = Job()
         with job.watching(most, *networks):
@@ -315,44 +315,44 @@ def test_damaged_uploads_get_a_sentence(form: str) -> None:
 # What a person reads
 
 
-def test_the_desk_shows_every_part(desk: Desk) -> None:
-    shown = desk.look(body(desk, advanced=True), Job())
+def test_the_desk_shows_every_part(backend: Backend) -> None:
+    shown = backend.look(body(backend, advanced=True), Job())
     assert 'id="sigma"' in shown["answer"]
     assert 'class="chosen"' in shown["grid"]
     assert shown["draws"].count("<img") == shown["votes"].count("<img") == 1
-    assert desk.look(body(desk), Job()).keys() == {"answer", "grid"}
-    curve = desk.curve(body(desk), Job())["curve"]
+    assert backend.look(body(backend), Job()).keys() == {"answer", "grid"}
+    curve = backend.curve(body(backend), Job())["curve"]
     assert curve.count("<img") == 1
     assert "Large dots" in curve
     assert "Orange" in curve
     assert "λ changes nothing" not in curve
-    certified = desk.certify(body(desk), Job())["certified"]
+    certified = backend.certify(body(backend), Job())["certified"]
     assert certified.count("<mark>sound") == 3
     assert certified.count("<mark>heuristic") == 1
-    attacked = desk.attack(body(desk), Job())["attacked"]
+    attacked = backend.attack(body(backend), Job())["attacked"]
     assert attacked.count("<tr>") == 6
     assert attacked.count("<img") == 3
 
 
-def test_the_level_in_use_and_what_h_says_agree(desk: Desk, model: Smoothers) -> None:
+def test_the_level_in_use_and_what_h_says_agree(backend: Backend, model: Smoothers) -> None:
     """The grid is in sight, and σ is said to be its level for h's median."""
-    shown = desk.look(body(desk), Job())
-    view = work.look(model, desk.samples(desk.first_model)[:1], few(model), 0)
+    shown = backend.look(body(backend), Job())
+    view = work.look(model, backend.samples(backend.first_model)[:1], few(model), 0)
     assert view.draws is not None
     assert f"grid level for h’s median {view.draws.median:.4f}" in shown["answer"]
     assert shown["grid"].count("<li") == 4
-    assert f'<li class="chosen">{view.answer.sigma:.3f}</li>' in shown["grid"]
+    assert f'<li class="chosen">{view.result.sigma:.3f}</li>' in shown["grid"]
 
 
-def test_several_images_stand_side_by_side(desk: Desk) -> None:
-    before = desk.certificates.cache_info().misses
-    shown = desk.several(body(desk), Job())["several"]
+def test_several_images_stand_side_by_side(backend: Backend) -> None:
+    before = backend.certificates.cache_info().misses
+    shown = backend.several(body(backend), Job())["several"]
     assert shown.count("<article") == 12
     for way in ("selector", "cascade", "one σ"):
         assert shown.count(f"{way}</th>") == 12
-    other = desk.several(body(desk, lam=1.0), Job())["several"]
+    other = backend.several(body(backend, lam=1.0), Job())["several"]
     assert other != shown
-    assert desk.certificates.cache_info().misses == before + 4  # λ moves the selector alone
+    assert backend.certificates.cache_info().misses == before + 4  # λ moves the selector alone
 
 
 def test_averages_count_a_wrong_class_as_zero(model: Smoothers) -> None:
@@ -373,7 +373,7 @@ def test_a_classifier_alone_is_served(tmp_path: Path) -> None:
     about = Description("cifar10", CLASS_NAMES, 0.25, classifier=Part("conv4", options))
     torch.manual_seed(0)
     save(tmp_path / "f", about, build("conv4", options))
-    alone = Desk(str(tmp_path / "f"))
+    alone = Backend(str(tmp_path / "f"))
     shown = alone.look(body(alone, advanced=True), Job())
     assert "no selector" in shown["draws"]
     assert "the same for every image" in shown["answer"]
@@ -386,10 +386,10 @@ def test_a_classifier_alone_is_served(tmp_path: Path) -> None:
     alone.worker.close()
 
 
-def test_the_desk_offers_no_other_folder(desk: Desk, tmp_path: Path) -> None:
+def test_the_page_offers_no_other_folder(backend: Backend, tmp_path: Path) -> None:
     other = str(write_pair(tmp_path / "other"))
-    with pytest.raises(VarsmoothError, match="not offered"):
-        desk.look(body(desk) | {"model": other}, Job())
+    with pytest.raises(VarsmoothError, match="not a model of this page"):
+        backend.look(body(backend) | {"model": other}, Job())
 
 
 def test_a_model_of_another_data_set_shows_its_images(tmp_path: Path) -> None:
@@ -401,26 +401,26 @@ def test_a_model_of_another_data_set_shows_its_images(tmp_path: Path) -> None:
     classifier = Part("conv4", options)
     about = Description(str(photos), ("cat", "dog"), 0.25, classifier=classifier)
     save(tmp_path / "f", about, build("conv4", options))
-    desk = Desk(str(tmp_path / "f"))
-    assert desk.samples(desk.first_model).class_names == ("cat", "dog")
-    assert len(desk.samples("cifar10-0.25")) == 20  # the other models keep theirs
-    desk.worker.close()
+    backend = Backend(str(tmp_path / "f"))
+    assert backend.samples(backend.first_model).class_names == ("cat", "dog")
+    assert len(backend.samples("cifar10-0.25")) == 20  # the other models keep theirs
+    backend.worker.close()
     with pytest.raises(VarsmoothError, match="classes"):
-        Desk(str(tmp_path / "f"), data="cifar10-sample")
+        Backend(str(tmp_path / "f"), data="cifar10-sample")
 
 
 def test_the_first_view_shows_a_radius() -> None:
     """Not the first sample, of which this model is unsure, but the first that it is sure of."""
-    desk = Desk()
-    first = desk.first_sample(desk.first_model)
-    page = desk.page(desk.first_model)
+    backend = Backend()
+    first = backend.first_sample(backend.first_model)
+    page = backend.page(backend.first_model)
     assert re.findall(r'data-sample="(\d+)"[^>]*aria-pressed="true"', page) == [str(first)]
     radii = {}
     for sample in (0, first):
-        asked = body(desk, image={"sample": sample}, n=1000, n_select=1001)
-        q = desk.question(asked)
-        radii[sample] = desk._preview(q.model.in_use, q).radius
-    desk.worker.close()
+        asked = body(backend, image={"sample": sample}, n=1000, n_select=1001)
+        q = backend.read_request(asked)
+        radii[sample] = backend._preview(q.model.in_use, q).radius
+    backend.worker.close()
     assert radii[first] > 0.1
     assert first == 0 or radii[0] < 0.1 * radii[first]
 
@@ -428,7 +428,7 @@ def test_the_first_view_shows_a_radius() -> None:
 def test_images_that_the_model_cannot_read_are_refused_at_once(pair: Path, tmp_path: Path) -> None:
     Image.new("L", (32, 32)).save(tmp_path / "grey.png")
     with pytest.raises(VarsmoothError, match="on colour images, but those of grey"):
-        Desk(str(pair), data=str(tmp_path / "grey.png"))
+        Backend(str(pair), data=str(tmp_path / "grey.png"))
 
 
 # Html
@@ -449,11 +449,11 @@ def test_names_of_a_model_are_text(tmp_path: Path) -> None:
     folder = write_pair(tmp_path / "pair")
     config = folder / "config.json"
     config.write_text(config.read_text().replace('"airplane"', '"<script>$x^{$"'))
-    desk = Desk(str(folder), data=str(write_image(tmp_path / "one.png", (32, 32))))
-    asked = body(desk, advanced=True)
-    for answer in (desk.look, desk.certify, desk.attack, desk.several):
+    backend = Backend(str(folder), data=str(write_image(tmp_path / "one.png", (32, 32))))
+    asked = body(backend, advanced=True)
+    for answer in (backend.look, backend.certify, backend.attack, backend.several):
         assert "<script>" not in str(answer(asked, Job()))
-    desk.worker.close()
+    backend.worker.close()
 
 
 # Run folders
@@ -467,7 +467,7 @@ def certified(pair: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("verb", ["certify", "predict", "attack"])
-def test_a_run_is_browsed(verb: str, desk: Desk, pair: Path, tmp_path: Path) -> None:
+def test_a_run_is_browsed(verb: str, backend: Backend, pair: Path, tmp_path: Path) -> None:
     options = {
         "certify": QUICK,
         "predict": "--n 60 --alpha 0.05 --alpha-select 0.01 --n-median 21",
@@ -476,16 +476,16 @@ def test_a_run_is_browsed(verb: str, desk: Desk, pair: Path, tmp_path: Path) -> 
     common = f"--model {pair} --subset :4 --seed 0"
     folder = str(tmp_path / "run")
     assert run(f"{verb} {options} {common} --out {folder}") == 0
-    shown = desk.browse({"folder": folder, "all": True}, Job())
+    shown = backend.browse({"folder": folder, "all": True}, Job())
     assert shown["runcurve"].count("<img") == 1
     rows = 8 if verb == "attack" else 4
     assert shown["table"].count("data-row") == rows
     kinds = open_run(folder).kinds()
     assert kinds[0] == EVERYTHING
-    tables = [desk.browse({"folder": folder, "kind": kind}, Job()) for kind in kinds[1:]]
+    tables = [backend.browse({"folder": folder, "kind": kind}, Job()) for kind in kinds[1:]]
     assert sum(table["table"].count("data-row") for table in tables) == rows
     for number in range(rows):
-        evidence = desk.evidence({"folder": folder, "row": number}, Job())["evidence"]
+        evidence = backend.evidence({"folder": folder, "row": number}, Job())["evidence"]
         assert 'class="pixels"' in evidence
         charts = {
             "certify": ("Entry distance", "Votes at σ", "Output of the selector h"),
@@ -496,7 +496,7 @@ def test_a_run_is_browsed(verb: str, desk: Desk, pair: Path, tmp_path: Path) -> 
         assert all(chart in evidence for chart in charts)
 
 
-def test_texts_of_a_run_are_text(certified: Path, tmp_path: Path, desk: Desk) -> None:
+def test_texts_of_a_run_are_text(certified: Path, tmp_path: Path, backend: Backend) -> None:
     """Class names, the data set's name and the verbs of a stranger's run folder."""
     folder = tmp_path / "evil"
     folder.mkdir()
@@ -510,8 +510,8 @@ def test_texts_of_a_run_are_text(certified: Path, tmp_path: Path, desk: Desk) ->
         text = text.replace(f'"{name}"', f'"{evil}{name}"')
     header.write_text(text)
     asked: dict[str, Any] = {"folder": str(folder), "all": True}
-    shown = str(desk.browse(asked, Job()))
-    shown += str(desk.evidence({"folder": str(folder), "row": 0}, Job()))
+    shown = str(backend.browse(asked, Job()))
+    shown += str(backend.evidence({"folder": str(folder), "row": 0}, Job()))
     assert "&lt;img src=x" in shown
     assert "<img src=x" not in shown
 
@@ -553,21 +553,21 @@ def test_a_run_whose_images_are_gone_still_shows_its_evidence(pair: Path, tmp_pa
     assert 'class="radius"' in shown
 
 
-def test_what_is_not_a_run_gets_a_sentence(desk: Desk, pair: Path, tmp_path: Path) -> None:
+def test_what_is_not_a_run_gets_a_sentence(backend: Backend, pair: Path, tmp_path: Path) -> None:
     for folder in ("", "  "):
         with pytest.raises(VarsmoothError, match="name the folder"):
-            desk.browse({"folder": folder}, Job())
+            backend.browse({"folder": folder}, Job())
     with pytest.raises(VarsmoothError, match="run"):
-        desk.browse({"folder": str(tmp_path)}, Job())
-    closed = Desk(desk.first_model, any_run=False)
+        backend.browse({"folder": str(tmp_path)}, Job())
+    closed = Backend(backend.first_model, any_run=False)
     with pytest.raises(VarsmoothError, match="only the run"):
         closed.browse({"folder": str(tmp_path)}, Job())
     closed.worker.close()
     with pytest.raises(VarsmoothError, match="run"):
-        Desk(str(pair), run=tmp_path)  # said when the page starts, not when the tab is opened
+        Backend(str(pair), run=tmp_path)  # said when the page starts, not when the tab is opened
     (tmp_path / "run.json").symlink_to("/dev/zero")
     with pytest.raises(VarsmoothError, match="regular file"):
-        desk.browse({"folder": str(tmp_path)}, Job())
+        backend.browse({"folder": str(tmp_path)}, Job())
 
 
 def test_without_the_extra_one_sentence(

@@ -1,4 +1,4 @@
-"""From a request to its answer: plain values in, pieces of HTML out."""
+"""Request handlers: plain values in, pieces of HTML out."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from varsmooth.app import views, work
-from varsmooth.app.knobs import Knobs, Smoothers, knobs_for
+from varsmooth.app.options import Options, Smoothers, sliders_for
 from varsmooth.app.uploads import decoded, open_upload
 from varsmooth.app.worker import Job, Worker
 from varsmooth.certificates import Certificate
@@ -25,18 +25,18 @@ from varsmooth.models.descriptions import Description, describe, released_names
 
 Body = Mapping[str, Any]
 Pieces = dict[str, str]  # of HTML, by the slots of the page
-GRID_SIZE = 12  # images of the view of several
+GRID_SIZE = 12  # images in the view of several
 THUMBNAIL = 160  # pixels a side, at most
 AGREE = 16  # votes that choose the sample of the first view
 
 
 @dataclass(frozen=True)
-class Question:
-    """What every request about one image says."""
+class ImageRequest:
+    """A request about one image."""
 
     model: Smoothers
     image: ImageDataset  # of length 1
-    knobs: Knobs
+    options: Options
     seed: int
 
     @property
@@ -44,7 +44,7 @@ class Question:
         return None if self.image.labels is None else int(self.image.labels[0])
 
 
-class Desk:
+class Backend:
     """The models, sample images and runs that a page offers, and the work on them."""
 
     def __init__(
@@ -69,11 +69,11 @@ class Desk:
         self.many = lru_cache(maxsize=4)(self._many)
         self.certificates = lru_cache(maxsize=32)(work.certify_as)
         self.fixed_levels = lru_cache(maxsize=32)(work.certify_levels)  # do not depend on λ
-        # What cannot be loaded or does not fit is refused at once.
+        # Fail at the start if something cannot be loaded or does not fit.
         self.first_sample(self.first_model)
         if run is not None:
             views.open_run(run)
-        self.answers: dict[str, Callable[[Body, Job], Pieces]] = {
+        self.handlers: dict[str, Callable[[Body, Job], Pieces]] = {
             "look": self.look,
             "curve": self.curve,
             "certify": self.certify,
@@ -85,7 +85,7 @@ class Desk:
 
     def about(self, name: str) -> Description:
         """The description of a model that the page offers."""
-        check(name in self.models, f"{name} was not offered when the page was started")
+        check(name in self.models, f"{name} is not a model of this page; restart it with --model")
         return describe(name)
 
     def _load(self, name: str) -> Smoothers:
@@ -106,7 +106,7 @@ class Desk:
     def _first_sample(self, name: str) -> int:
         """The first sample whose votes agree on its class, so that the first view shows a radius.
 
-        A few votes at the model's own level decide; they take no time beside those of an answer.
+        A few votes at the model's own level decide, far fewer than a prediction takes.
         """
         model, samples = self.model(name), self.samples(name)
         g = model.at(model.about.default_sigma)
@@ -118,7 +118,7 @@ class Desk:
         return 0
 
     def _many(self, name: str) -> ImageDataset:
-        """Sample images to stand side by side, evenly from all."""
+        """Evenly spaced sample images, shown side by side."""
         samples = self.samples(name)
         places = np.linspace(0, len(samples) - 1, min(GRID_SIZE, len(samples)))
         return samples[places.round().astype(int)]
@@ -127,11 +127,11 @@ class Desk:
         """The whole page for one model."""
         about, samples = self.about(name), self.samples(name)
         return views.templates.get_template("page.html").render(
-            desk=self,
+            backend=self,
             model=name,
             about=about,
-            knobs=knobs_for(about),
-            first=vars(Knobs.recommended(about)),
+            sliders=sliders_for(about),
+            first=vars(Options.recommended(about)),
             thumbnails=[pages.picture(image, THUMBNAIL) for image in samples.pixels],
             samples=samples,
         )
@@ -139,21 +139,21 @@ class Desk:
     # One image
 
     def upload(self, content: bytes, name: str, model: str) -> dict[str, Any]:
-        """An uploaded picture in the size that the model wants, and what was done to it."""
-        found, said = open_upload(content, name, self.samples(model).shape)
-        encoded = views.picture(found.batch([0]).images[0]).partition(",")[2]
-        return {"picture": encoded, "html": {"said": views.parts.note(said)}}
+        """An uploaded picture in the size of the model's input, and how it was preprocessed."""
+        image, note = open_upload(content, name, self.samples(model).shape)
+        encoded = views.picture(image.batch([0]).images[0]).partition(",")[2]
+        return {"picture": encoded, "html": {"said": views.parts.note(note)}}
 
-    def question(self, body: Body) -> Question:
-        """A request, read and checked."""
+    def read_request(self, body: Body) -> ImageRequest:
+        """Parse and check a request."""
         name, image = str(body.get("model")), body.get("image")
         model = self.model(name)
         check(isinstance(image, Mapping), "a request needs an image")
         assert isinstance(image, Mapping)
         picture = decoded(str(image["picture"])) if "picture" in image else None
         chosen = self.image(name, picture, 0 if picture else image.get("sample"))
-        knobs = Knobs.read(body.get("knobs"), model.about)
-        return Question(model, chosen, knobs, whole("seed", body.get("seed", 0), 2**31))
+        options = Options.read(body.get("knobs"), model.about)
+        return ImageRequest(model, chosen, options, whole("seed", body.get("seed", 0), 2**31))
 
     def _image(self, name: str, picture: bytes | None, sample: Any) -> ImageDataset:
         """A picture, or a sample image by its number, with its label in the model's numbering."""
@@ -164,73 +164,77 @@ class Desk:
         return samples[number : number + 1]
 
     def look(self, body: Body, job: Job) -> Pieces:
-        """Prediction, σ and radius of one image; with `advanced` what is behind them."""
-        q = self.question(body)
-        model, knobs = q.model, q.knobs
-        with watching(job, model, work.most_to_look(model, knobs)):
-            view = work.look(model, q.image, knobs, q.seed)
+        """Prediction, σ and radius of one image; with `advanced` also the evidence."""
+        q = self.read_request(body)
+        model, options = q.model, q.options
+        with watching(job, model, work.most_to_look(model, options)):
+            view = work.look(model, q.image, options, q.seed)
             deployed = self._preview(model.in_use, q)
-        said, names = view.answer, model.about.class_names
+        result, names = view.result, model.about.class_names
         html = {
             "answer": views.one.answer(view, deployed, names, q.label),
-            "grid": views.one.grid(model.levels(knobs), said.sigma),
+            "grid": views.one.grid(model.levels(options), result.sigma),
         }
         if body.get("advanced"):
             html["noisy"] = views.one.noisy(view)
-            budget = knobs.budget
-            html["draws"] = views.parts.draws(view.draws, said.sigma, budget, f"{budget:g}")
-            html["votes"] = views.parts.votes(said.counts, names, said.prediction)
+            budget = options.budget
+            html["draws"] = views.parts.draws(view.draws, result.sigma, budget, f"{budget:g}")
+            html["votes"] = views.parts.votes(result.counts, names, result.prediction)
         return html
 
     def curve(self, body: Body, job: Job) -> Pieces:
         """The certified radius of one image at every fixed σ, and at the level in use."""
-        q = self.question(body)
-        model, knobs = q.model, q.knobs
-        levels = work.curve_levels(model, knobs)
-        with watching(job, model, work.most_to_look(model, knobs)):
+        q = self.read_request(body)
+        model, options = q.model, q.options
+        levels = work.curve_levels(model, options)
+        with watching(job, model, work.most_to_look(model, options)):
             ways = {way: self._preview(way, q) for way in dict.fromkeys((model.in_use, "cascade"))}
-            fixed = self.fixed_levels(model, q.image, levels, knobs.n, q.seed)
-        return {"curve": views.one.curve(fixed, model.levels(knobs), ways, knobs.sigma, q.label)}
+            fixed = self.fixed_levels(model, q.image, levels, options.n, q.seed)
+        return {
+            "curve": views.one.curve(fixed, model.levels(options), ways, options.sigma, q.label)
+        }
 
     def certify(self, body: Body, job: Job) -> Pieces:
         """Every certificate of one image under fresh noise, and how the sound one is built."""
-        q = self.question(body)
-        with watching(job, q.model, work.most_to_certify(q.model, q.knobs)):
-            found = work.certify_each_way(q.model, q.image, q.knobs)
-        return {"certified": views.one.certified(found, q.model.about.class_names, q.knobs.budget)}
+        q = self.read_request(body)
+        with watching(job, q.model, work.most_to_certify(q.model, q.options)):
+            certificates = work.certify_each_way(q.model, q.image, q.options)
+        names = q.model.about.class_names
+        return {"certified": views.one.certified(certificates, names, q.options.budget)}
 
     def attack(self, body: Body, job: Job) -> Pieces:
         """One image before and after an attack."""
-        q = self.question(body)
+        q = self.read_request(body)
         kind: work.AttackKind = "weak" if body.get("kind") == "weak" else "strong"
-        with watching(job, q.model, work.most_to_attack(q.model, q.knobs, kind)):
-            found = work.attack(q.model, q.image, q.knobs, kind)
-        return {"attacked": views.one.attacked(found, q.model.about.class_names, q.knobs.budget)}
+        with watching(job, q.model, work.most_to_attack(q.model, q.options, kind)):
+            attacked = work.attack(q.model, q.image, q.options, kind)
+        names = q.model.about.class_names
+        return {"attacked": views.one.attacked(attacked, names, q.options.budget)}
 
-    def _preview(self, way: str, q: Question) -> Certificate:
-        """The certificate of one way to choose σ, computed once for the knobs that it reads."""
-        return self.certificates(way, q.model, q.image, q.model.read_by(way, q.knobs), q.seed)[0]
+    def _preview(self, way: str, q: ImageRequest) -> Certificate:
+        """The certificate of one smoothed classifier, cached by the options that it depends on."""
+        return self.certificates(way, q.model, q.image, q.model.read_by(way, q.options), q.seed)[0]
 
     # Several images
 
     def several(self, body: Body, job: Job) -> Pieces:
-        """A level and a radius for each of several images, in every way there is."""
+        """σ and radius of each of several images, for every smoothed classifier."""
         name = str(body.get("model"))
         model, images = self.model(name), self.many(name)
-        knobs = Knobs.read(body.get("knobs"), model.about)
-        with watching(job, model, len(images) * work.most_to_certify(model, knobs)):
+        options = Options.read(body.get("knobs"), model.about)
+        with watching(job, model, len(images) * work.most_to_certify(model, options)):
             ways = {
-                way: self.certificates(way, model, images, model.read_by(way, knobs), 0)
+                way: self.certificates(way, model, images, model.read_by(way, options), 0)
                 for way in model.ways
             }
-        radii = {way: views.true_radii(found, images.labels) for way, found in ways.items()}
+        radii = {way: views.true_radii(each, images.labels) for way, each in ways.items()}
         shown = (images.batch(slice(None)).images, images.labels, ways, radii)
         return {"several": views.several.several(*shown, model.about.class_names)}
 
     # Runs
 
     def browse(self, body: Body, job: Job) -> Pieces:
-        """A run by the path of its folder: a part of its table; with `all` what it is."""
+        """A part of the table of a run; with `all` also its overview."""
         run = self._opened(body)
         start = whole("start", body.get("start", 0), len(run.outcomes) + 1)
         html = {"table": run.table_html(str(body.get("kind", views.EVERYTHING)), start)}
@@ -242,7 +246,7 @@ class Desk:
 
     def _opened(self, body: Body) -> views.OpenRun:
         named = str(body.get("folder", "")).strip()
-        check(bool(named), "name the folder of a run, as given to --out")
+        check(bool(named), "name the folder of a run, the --out of its command")
         check(
             self.any_run or Path(named) == self.run,
             "this page shows only the run that it was started with",
@@ -265,9 +269,9 @@ def few_of_each(images: ImageDataset, most: int = 20) -> ImageDataset:
 
 
 def whole(name: str, value: Any, end: int) -> int:
-    """A whole number 0 ≤ value < end out of a request."""
+    """An integer 0 ≤ value < end from a request."""
     check(
         isinstance(value, int) and not isinstance(value, bool) and 0 <= value < end,
-        f"{name} must be a whole number below {end}",
+        f"{name} must be an integer from 0 to {end - 1}",
     )
     return int(value)

@@ -1,4 +1,4 @@
-"""The knobs of the page, how far each goes, and the smoothed classifiers they make of a model."""
+"""The options of the page, the range of each, and the smoothed classifiers of a model."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -20,8 +20,8 @@ NAMES = {"cascade": "cascade", "median": "g_v*", "learned": "g_v", "fixed": "g"}
 """The smoothed classifiers of the page by their kind of selector."""
 
 
-class Knob(NamedTuple):
-    """What a knob is called in a sentence, and where it can stand: low, low + step, …, high."""
+class Slider(NamedTuple):
+    """The symbol of an option in messages, and its values: low, low + step, …, high."""
 
     symbol: str
     low: float
@@ -29,23 +29,23 @@ class Knob(NamedTuple):
     step: float
 
 
-KNOBS = {
-    "lam": Knob("λ", 0, 1, 0.01),
-    "sigma": Knob("σ", 0.02, 2, 0.001),
-    "n": Knob("N", 100, 5000, 100),
-    "sigma_a": Knob("σ_a", 0.02, 2, 0.001),
-    "sigma_m": Knob("σ_m", 0.02, 2, 0.001),
-    "low": Knob("the smallest σ", 0, math.inf, 0.001),
-    "high": Knob("the largest σ", 0, math.inf, 0.001),
-    "n_select": Knob("N_h", 51, 2001, 50),  # odd, so that the median is one of them
-    "budget": Knob("the budget", 0, 2, 0.05),
-    "steps": Knob("the number of steps", 1, 50, 1),
+SLIDERS = {
+    "lam": Slider("λ", 0, 1, 0.01),
+    "sigma": Slider("σ", 0.02, 2, 0.001),
+    "n": Slider("N", 100, 5000, 100),
+    "sigma_a": Slider("σ_a", 0.02, 2, 0.001),
+    "sigma_m": Slider("σ_m", 0.02, 2, 0.001),
+    "low": Slider("the smallest σ", 0, math.inf, 0.001),
+    "high": Slider("the largest σ", 0, math.inf, 0.001),
+    "n_select": Slider("N_h", 51, 2001, 50),  # odd, so that the median is one of them
+    "budget": Slider("the budget", 0, 2, 0.05),
+    "steps": Slider("the number of steps", 1, 50, 1),
 }
 
 
 @dataclass(frozen=True)
-class Knobs:
-    """The settings on the page."""
+class Options:
+    """What a visitor sets on the page."""
 
     sigma: float  # the one level of g
     lam: float  # of the selector, as are the next four
@@ -59,19 +59,19 @@ class Knobs:
     steps: int = 20  # of the attack
 
     @classmethod
-    def read(cls, values: Any, about: Description) -> "Knobs":
-        """From a request, the rest as recommended; refuses what would take too long."""
-        check(isinstance(values, Mapping), "a request needs its knobs")
+    def read(cls, values: Any, about: Description) -> "Options":
+        """Options from a request, missing ones as recommended; values out of range raise."""
+        check(isinstance(values, Mapping), "a request needs its options")
         numbers: dict[str, Any] = vars(cls.recommended(about)).copy()
         misfits = (TypeError, ValueError, OverflowError)
-        with wrap_errors(misfits, "every knob must be a number; reload the page"):
-            numbers |= {name: float(values[name]) for name in KNOBS if name in values}
+        with wrap_errors(misfits, "every option must be a number; reload the page"):
+            numbers |= {name: float(values[name]) for name in SLIDERS if name in values}
             numbers |= {name: int(numbers[name]) for name in ("n", "n_select", "steps")}
         numbers["n_select"] += 1 - numbers["n_select"] % 2  # a number that was typed may be even
-        for name, knob in KNOBS.items():
+        for name, slider in SLIDERS.items():
             check(
-                knob.low <= numbers[name] <= knob.high,
-                f"{knob.symbol} must lie between {knob.low:g} and {knob.high:g}, "
+                slider.low <= numbers[name] <= slider.high,
+                f"{slider.symbol} must lie between {slider.low:g} and {slider.high:g}, "
                 f"not {numbers[name]:g}",
             )
         low, high = numbers["low"], numbers["high"]
@@ -82,8 +82,8 @@ class Knobs:
         return cls(**numbers)
 
     @classmethod
-    def recommended(cls, about: Description) -> "Knobs":
-        """Where the knobs of a model stand at first."""
+    def recommended(cls, about: Description) -> "Options":
+        """The first values of the options for a model."""
         stored, usual = about.recommended, about.trained_sigma
         sigma_a = float(stored.get("sigma_a", about.sigma_of_selector))
         levels = stored.get("levels")
@@ -100,17 +100,17 @@ class Knobs:
         )
 
 
-def knobs_for(about: Description) -> dict[str, Knob]:
-    """The knobs as far as they go for a model: λ as h was trained, σ to well above f's own."""
-    first, (_, least, most, _) = Knobs.recommended(about), KNOBS["sigma"]
+def sliders_for(about: Description) -> dict[str, Slider]:
+    """The sliders for a model: λ over the training range of h, σ to well above that of f."""
+    first, (_, least, most, _) = Options.recommended(about), SLIDERS["sigma"]
     reach = min(most, max(about.sigma_a * (1 if about.universal else 3), 0.5))
     ends = min(least, first.low), max(reach, first.high, first.sigma_m)
-    found = dict(KNOBS)
+    sliders = dict(SLIDERS)
     for name in ("sigma", "sigma_a", "sigma_m", "low", "high"):
-        found[name] = found[name]._replace(low=ends[0], high=ends[1])
+        sliders[name] = sliders[name]._replace(low=ends[0], high=ends[1])
     if about.lam_range:
-        found["lam"] = found["lam"]._replace(low=about.lam_range[0], high=about.lam_range[1])
-    return found
+        sliders["lam"] = sliders["lam"]._replace(low=about.lam_range[0], high=about.lam_range[1])
+    return sliders
 
 
 def levels_of(g: SmoothedClassifier) -> tuple[float, ...]:
@@ -142,47 +142,47 @@ class Smoothers:
         """g: one level for every image."""
         return smoothed(self.checkpoint, ModelOptions(sigma=sigma))
 
-    def each(self, knobs: Knobs) -> dict[str, SmoothedClassifier]:
-        """By the paper's names: g, with a selector g_v and g_v*; and the cascade."""
-        found = {"g": self.at(knobs.sigma)}
+    def each(self, options: Options) -> dict[str, SmoothedClassifier]:
+        """The smoothed classifiers by name: g; with a selector g_v and g_v*; and the cascade."""
+        classifiers = {"g": self.at(options.sigma)}
         if self.has_selector:
-            of_h = ModelOptions(lam=knobs.lam, sigma_a=knobs.sigma_a)
+            of_h = ModelOptions(lam=options.lam, sigma_a=options.sigma_a)
             protected = replace(
                 of_h,
-                sigma_m=knobs.sigma_m,
-                clip=(knobs.low, knobs.high),
+                sigma_m=options.sigma_m,
+                clip=(options.low, options.high),
                 levels=self.about.recommended.get("levels") or LEVELS,
-                n_median=knobs.n_select,
+                n_median=options.n_select,
             )
-            found["g_v"] = smoothed(self.checkpoint, replace(of_h, selector="learned"))
-            found["g_v*"] = smoothed(self.checkpoint, protected)
+            classifiers["g_v"] = smoothed(self.checkpoint, replace(of_h, selector="learned"))
+            classifiers["g_v*"] = smoothed(self.checkpoint, protected)
         if self.about.cascades:
-            cascade = ModelOptions(selector="cascade", lam=knobs.lam)
+            cascade = ModelOptions(selector="cascade", lam=options.lam)
         else:  # the levels of the grid or around σ, largest first
-            levels = levels_of(found["g_v*"]) if self.has_selector else (knobs.sigma,)
+            levels = levels_of(classifiers["g_v*"]) if self.has_selector else (options.sigma,)
             if len(levels) == 1:
                 levels = (levels[0] / 2, levels[0], 2 * levels[0])
             cascade = ModelOptions(cascade=",".join(f"{level:.9g}" for level in reversed(levels)))
-        return found | {"cascade": smoothed(self.checkpoint, cascade)}
+        return classifiers | {"cascade": smoothed(self.checkpoint, cascade)}
 
     @property
     def ways(self) -> list[str]:
-        """The ways to choose σ that have a sound certificate."""
+        """The smoothed classifiers that have a sound certificate."""
         return ["cascade", "g_v*", "g"] if self.has_selector else ["cascade", "g"]
 
-    def read_by(self, way: str, knobs: Knobs) -> Knobs:
-        """The knobs with λ at 0 where it does not matter: what is equal need not be computed."""
-        moved = way == "g_v*" or (way == "cascade" and self.about.cascades)
-        return knobs if moved else replace(knobs, lam=0.0)
+    def read_by(self, way: str, options: Options) -> Options:
+        """The options with λ = 0 where it has no effect, so that cached results are reused."""
+        uses_lam = way == "g_v*" or (way == "cascade" and self.about.cascades)
+        return options if uses_lam else replace(options, lam=0.0)
 
     @property
     def in_use(self) -> str:
         """The model's default selector, by its name on the page."""
         return NAMES[resolve_selector(self.about, ModelOptions()).kind]
 
-    def deployed(self, knobs: Knobs) -> SmoothedClassifier:
-        return self.each(knobs)[self.in_use]
+    def deployed(self, options: Options) -> SmoothedClassifier:
+        return self.each(options)[self.in_use]
 
-    def levels(self, knobs: Knobs) -> tuple[float, ...]:
+    def levels(self, options: Options) -> tuple[float, ...]:
         """The noise levels that an image may get."""
-        return levels_of(self.deployed(knobs))
+        return levels_of(self.deployed(options))
