@@ -53,7 +53,7 @@ def test_demo_of_a_released_pair(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "2 images with cifar10-universal-1.00" in announced
     for stage in ("predict", "certify cascade, λ = 1", "certify g_v*, sound", "attack"):
         assert f"\n{stage}: 2/2 images" in announced
-    assert "the best single σ given (fixed σ = " in shown
+    assert "the best single σ (fixed σ = " in shown
     assert re.search(r"fixed σ = 0.5 +sound +2 .* 1100\n", shown)
     assert "g_v*, sound" in shown
     assert "cascade, λ = 1" in shown

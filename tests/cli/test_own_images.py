@@ -198,7 +198,7 @@ def test_training_images_are_never_certified_without_a_word(
     assert run("report runs/all runs/even --out both") == 0
     assert "The runs are not on the same images" in capsys.readouterr().out
     assert run("report runs/all runs/even --out both --common true") == 0
-    assert "Of the 2 runs given" in capsys.readouterr().out
+    assert "Of the 2 runs" in capsys.readouterr().out
     page = Path("report/all-and-val/report.html")  # a page on `all` alone stays
     assert "trained on 16 of its 20 images" in page.read_text()
 

@@ -87,7 +87,7 @@ def test_the_verdict_names_the_best_single_sigma(runs: list[Path], tmp_path: Pat
     opened = open_runs(runs)
     better = verdict(opened)[1]
     assert better.startswith(
-        "Its average radius is larger than with the best single σ given (large)"
+        "Its average radius is larger than with the best single σ (large)"
     )
     assert "+0.160 [" in better  # 0.8 · (0.5 − 0.3)
     twin = write(tmp_path / "twin", opened[2].rows, selector=CHOSEN)
@@ -116,7 +116,7 @@ def test_the_verdict_names_the_best_single_sigma(runs: list[Path], tmp_path: Pat
     assert headline == "small: 0.0 % at r = 0.3 of 10 images certified as their true class (sound)"
     assert wrong.startswith("Under any change of ‖δ‖₂ ≤ 0.3 a wrong answer has probability at most")
     assert "80.0 % at r = 0.05" in verdict(opened[1:2], [0.05])[0]
-    assert verdict(opened[1:3])[1].startswith("Of the 2 runs given, large has the largest")
+    assert verdict(opened[1:3])[1].startswith("Of the 2 runs, large has the largest")
 
 
 def test_cards_say_what_the_rows_say(runs: list[Path], tmp_path: Path) -> None:

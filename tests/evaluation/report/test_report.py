@@ -142,7 +142,7 @@ def test_the_whole_table_statement(dual: Path, tmp_path: Path) -> None:
     assert what_holds(open_runs([dual, same]))[1].startswith("dual; same: α = 0.001")
     row = certified(0, 0, 0, 0.2, guarantee="heuristic")
     *_, nothing = what_holds(open_runs([write(tmp_path / "h", [row])]))
-    assert "nothing can be said about the whole table" in nothing
+    assert "it implies nothing about the whole table" in nothing
     unknown = write(tmp_path / "u", [certified(0, 0, 0, 0.2)], config={})
     assert "not recorded" in what_holds(open_runs([unknown]))[-1]
 
@@ -342,8 +342,8 @@ def test_failures_are_one_sentence(
 def test_the_summary_of_an_attack_agrees_with_the_report(attack: Path) -> None:
     """An image that was wrong before the attack is not right after it."""
     lines = result(Run.open(attack))
-    assert "clean accuracy 50.0 %, attacked 50.0 %, 50.0 % of the answers changed" in lines[1]
-    assert "clean accuracy 50.0 %, attacked 0.0 %, 50.0 % of the answers changed" in lines[2]
+    assert "clean accuracy 50.0 %, attacked 50.0 %, 50.0 % of the predictions changed" in lines[1]
+    assert "clean accuracy 50.0 %, attacked 0.0 %, 50.0 % of the predictions changed" in lines[2]
 
 
 def test_the_result_of_a_run_agrees_with_the_report(dual: Path, tmp_path: Path) -> None:

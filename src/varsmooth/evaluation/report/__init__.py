@@ -1,7 +1,7 @@
 """Records → tables, figures, pages.
 
-statistics: what a table of certificates says, as pure functions of columns; outcomes: runs as
-columns; figures: every plot; summaries and tables: every table; summary_text: the sentences;
+statistics: pure functions of columns; outcomes: runs as
+columns; figures: every plot; summaries and tables: every table; summary_text: the text;
 gallery: the images; document, pages and templates: the page; exchange: a run for other programs
 and at another α, and published results as runs.
 """

@@ -1,4 +1,4 @@
-"""Runs → one page, read from top to bottom, and a folder with its figures and tables."""
+"""Runs → a page and a folder with its figures and tables."""
 
 import json
 import shlex
@@ -95,13 +95,13 @@ def report_sections(
     """The report in reading order: certificates, images, attacks, predictions, meaning."""
     certify, predict, attack = ([run for run in runs if run.verb == verb] for verb in OPTIONS)
     check(bool(certify) or not envelopes, "an envelope needs a certify run beside it")
-    check(bool(certify) or radii is None, "radii belong to certify runs, and none is given")
+    check(bool(certify) or radii is None, "radii need a certify run")
     for best in envelopes:
         best.check()
     subject = summary_text.subject_of(runs)
     images = gallery(subject, [*certify, *attack, *predict])
-    caught = [*summary_text.cautions(runs, envelopes), *([] if have_matplotlib() else [MISSING])]
-    sections = [Section("Before you compare", caught)] if caught else []
+    warnings = [*summary_text.cautions(runs, envelopes), *([] if have_matplotlib() else [MISSING])]
+    sections = [Section("Before you compare", warnings)] if warnings else []
     if certify:
         sections += _certify(certify, envelopes, radii)
     sections.append(Section(f"Images of {subject.name}", images.sentences, gallery=images))
@@ -159,14 +159,14 @@ def _certify(
             lambda axes: figures.plot_differences(axes, runs, baseline),
             legend="best",
         )
-        said = summary_text.chosen_baseline(runs, baseline)
-        what = "the best single σ" if said else baseline.name
-        sections.append(Section(f"Compared with {what}", said, gaps, [differences]))
+        sentences = summary_text.chosen_baseline(runs, baseline)
+        what = "the best single σ" if sentences else baseline.name
+        sections.append(Section(f"Compared with {what}", sentences, gaps, [differences]))
     return sections + _noise_levels(runs)
 
 
 def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
-    """Which σ the images got; nothing unless a run gives several."""
+    """The σ of the images; no section if every run has a single one."""
     known = [run for run in runs if np.isfinite(run.sigmas).all()]
     if all(len(np.unique(run.sigmas)) == 1 for run in known):
         return []
@@ -188,13 +188,13 @@ def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
 
 
 def _public(header: dict[str, Any]) -> dict[str, Any]:
-    """The header as a page shows it: a reader elsewhere has no use for where the folders lie."""
+    """The header as a page shows it, without the paths of this machine."""
     config = header["config"].items()
     return header | {"config": {k: shown(v) if k in PLACES and v else v for k, v in config}}
 
 
 def command_of(header: dict[str, Any]) -> str:
-    """The command that makes the same run again: every setting that is not the default."""
+    """The command that makes the same run again: every option that is not the default."""
     config = header["config"]
     if "imported" in config:
         return f"varsmooth report import-tsv {shlex.quote(config['imported'])}"

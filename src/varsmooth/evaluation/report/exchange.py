@@ -53,14 +53,14 @@ def export(folder: Path, to: Literal["csv", "parquet", "tsv"], out: Path | None 
 
 
 def beside(folder: Path, end: str) -> Path:
-    """What is made of a run lies beside it: its name with another end."""
+    """The path beside a folder: its name with a suffix."""
     folder = folder.resolve()
     return Path(shown(folder.with_name(folder.name + end)))
 
 
 def check_new(out: Path) -> None:
-    """A run made of another must not be added to one that is there."""
-    check(not (out / HEADER).exists(), f"{out} is a run already; choose another --out")
+    """Refuse to add to an existing run."""
+    check(not (out / HEADER).exists(), f"{out} already holds a run; choose another --out")
 
 
 def _opened(folder: Path) -> tuple[Run, list[Row]]:
@@ -110,7 +110,7 @@ def _community_rows(run: Run, rows: Sequence[Row]) -> list[Row]:
 
 
 def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
-    """A new run with the radii that the stored evidence gives at `alpha`; nothing is sampled.
+    """A new run with the radii of the stored evidence at `alpha`; nothing is sampled.
 
     A level that was never visited counts as unknown, so the radii stay true: see
     `Certificate.recompute`. Choose α before looking at the results. The new run lies in `out`, by
@@ -144,16 +144,16 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
     Args:
         file: The tab-separated file.
         out: The new folder, by default beside the file.
-        settings: Those of `ImportOptions`; sigma or guarantee must be given.
+        settings: The fields of `ImportOptions`; sigma or guarantee is required.
     """
-    given = ImportOptions(**settings)
-    sigma, alpha, n = given.sigma, given.alpha, given.n
+    options = ImportOptions(**settings)
+    sigma, alpha, n = options.sigma, options.alpha, options.n
     plain = file.suffix.lower() in (".tsv", ".txt", ".csv")  # sigma_0.25 ends with a number
     out = out or (file.with_suffix("") if plain else file.with_name(f"{file.name}-run"))
     check_new(out)
-    rows = _read(file, given.rounded)
+    rows = _read(file, options.rounded)
     check(len({row["id"] for row in rows}) == len(rows), f"{file} has an idx twice")
-    constant = {"guarantee": given.guarantee or "sound", "samples": n, "selector_samples": None}
+    constant = {"guarantee": options.guarantee or "sound", "samples": n, "selector_samples": None}
     level = {} if sigma is None else {"sigma": sigma}
     rows = [{**row, **constant, "evidence": None, **level} for row in rows]
     if alpha is not None and n is not None:
@@ -168,11 +168,11 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
         )
     fixed = {"selector": "fixed", "sigma": sigma}
     classes = 1 + max(max(row["label"], row["prediction"]) for row in rows)
-    images = {"name": given.data, "split": given.split, "subset": None, "size": len(rows)}
+    images = {"name": options.data, "split": options.split, "subset": None, "size": len(rows)}
     header = {
         "verb": "certify",
-        "name": given.name or out.resolve().name,
-        "config": {"alpha": alpha, "n": n, "imported": file.name, "rounded": given.rounded},
+        "name": options.name or out.resolve().name,
+        "config": {"alpha": alpha, "n": n, "imported": file.name, "rounded": options.rounded},
         "environment": {},
         "fingerprints": {},
         "dataset": images | {"class_names": [str(c) for c in range(classes)]},
@@ -190,9 +190,9 @@ def seconds_of(text: str) -> float:
         >>> seconds_of("1 day, 0:00:01"), seconds_of("0:01:00.25"), seconds_of("2.5")
         (86401.0, 60.25, 2.5)
     """
-    if (found := _TIME.fullmatch(text.strip())) is None:
+    if (match := _TIME.fullmatch(text.strip())) is None:
         return float(text)
-    days, hours, minutes, seconds = found.groups()
+    days, hours, minutes, seconds = match.groups()
     return 86400 * int(days or 0) + 3600 * int(hours) + 60 * int(minutes) + float(seconds)
 
 

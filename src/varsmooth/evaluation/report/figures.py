@@ -35,7 +35,7 @@ LINE_STYLES: dict[Guarantee | None, str]
 LINE_STYLES = {"sound": "-", "conditional": "--", "heuristic": ":", None: "-"}
 
 STYLE = Path(__file__).with_name("figures.mplstyle")
-SIGMA_AXIS = "σ given to an image (pixels in [0, 1])"
+SIGMA_AXIS = "σ of the image (pixels in [0, 1])"
 POINTS: dict[str, Any] = {"marker": "o", "markersize": 5, "elinewidth": 1.1, "capsize": 2.5}
 
 # Okabe and Ito's palette without its yellow, which is too pale on white.
@@ -47,7 +47,7 @@ MISSING = (
 
 
 def have_matplotlib() -> bool:
-    """Figures need an extra; nothing imports it before the first one is drawn."""
+    """Whether the optional dependency matplotlib is installed; does not import it."""
     return find_spec("matplotlib") is not None
 
 
@@ -79,7 +79,7 @@ def draw(
     legend: Literal["upper right", "best"] | None = "upper right",
     height: float = 4.2,
 ) -> list[Picture]:
-    """Draw on axes, and keep it as PNG and SVG; no picture without matplotlib.
+    """Draw on axes and return PNG and SVG; an empty list without matplotlib.
 
     A long legend stands above the axes; None: no legend.
     """
@@ -173,7 +173,7 @@ def plot_differences(axes: "Axes", runs: Sequence[Outcomes], baseline: Outcomes)
 
 
 def plot_sigma_distribution(axes: "Axes", runs: Sequence[Outcomes]) -> None:
-    """Which σ the images were given: one histogram a line, σ on a logarithmic axis.
+    """The σ of the images: one histogram per run, σ on a logarithmic axis.
 
     Heights are shares of images, each line scaled to its own highest bar; a triangle marks the
     median.
@@ -198,7 +198,7 @@ def plot_sigma_distribution(axes: "Axes", runs: Sequence[Outcomes]) -> None:
 
 
 def plot_accuracy_by_sigma(axes: "Axes", runs: Sequence[Outcomes]) -> None:
-    """Accuracy of the images that were given about the same σ, with 95 % intervals."""
+    """Accuracy of images with similar σ, with 95 % intervals."""
     for run, colour in zip(runs, colours(len(runs)), strict=True):
         groups = sigma_groups(run.sigmas)
         shares = [Share.of(run.correct[group]) for group in groups]
@@ -257,7 +257,7 @@ def _fine_radii(runs: Sequence[Outcomes | Envelope]) -> Floats:
 
 
 def _plain_log_ticks(axes: "Axes") -> None:
-    """0.1, 0.25, 0.5 instead of powers of ten; whatever is round where the range is narrow."""
+    """0.1, 0.25, 0.5 instead of powers of ten; round numbers where the range is narrow."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     low, high = axes.get_xlim()

@@ -1,4 +1,4 @@
-"""The images of a run, one card each: what was predicted, how far it holds, and the evidence."""
+"""The images of a run, one card each: what was predicted, the certified radius, and the evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class Gallery:
 
     rows: Sequence[Row]
     class_names: Sequence[str]
-    sentences: Sequence[str]  # what to know before looking
+    sentences: Sequence[str]  # notes above the gallery
     every: dict[int, list[tuple[str, Row]]]  # the rows of all runs on the image, with their names
-    thumbnails: dict[int, str]  # those that were found
+    thumbnails: dict[int, str]  # of the images that could be loaded
 
     def evidence(self, row: Row) -> list[str]:
         """The votes behind a row, and how α was spent."""
@@ -33,12 +33,13 @@ class Gallery:
             return [before, self._votes("Votes under attack", row["counts"])]
         if "counts" in row:
             return [self._votes("Votes", row["counts"])]
-        if not (found := row.get("evidence")):
+        if not (evidence := row.get("evidence")):
             return ["This run was imported without evidence."]
-        ledger, select = found["ledger"], found["ledger"]["alpha_select"]
-        said = [self._votes(f"Votes at σ = {v['sigma']:.4g}", v["counts"]) for v in found["votes"]]
+        ledger, select = evidence["ledger"], evidence["ledger"]["alpha_select"]
+        levels = evidence["votes"]
+        votes = [self._votes(f"Votes at σ = {v['sigma']:.4g}", v["counts"]) for v in levels]
         part = f", {select:g} of it for the selector" if select else ""
-        return [*said, f"α = {ledger['alpha']:g}{part}; seed {found['seed']}."]
+        return [*votes, f"α = {ledger['alpha']:g}{part}; seed {evidence['seed']}."]
 
     def _votes(self, what: str, counts: Sequence[int]) -> str:
         """The three classes with most votes."""
@@ -52,11 +53,11 @@ def gallery(subject: Outcomes, runs: Sequence[Outcomes]) -> Gallery:
 
     Of an attack, the rows at its largest budget.
     """
-    said = []
+    notes = []
     if subject.verb == "attack":
         subject = subject.select(subject.eps == subject.budgets()[-1])
     if len(subject) > MOST:
-        said.append(f"The first {MOST} of {len(subject)} images.")
+        notes.append(f"The first {MOST} of {len(subject)} images.")
         subject = subject.select(np.arange(MOST))
     every: dict[int, list[tuple[str, Row]]] = {row["id"]: [] for row in subject.rows}
     for run in runs:
@@ -68,14 +69,14 @@ def gallery(subject: Outcomes, runs: Sequence[Outcomes]) -> Gallery:
         shown = ((place, id) for place, id in enumerate(images.ids.tolist()) if id in every)
         thumbnails = {id: picture(images.pixels[place], SIDE) for place, id in shown}
     except VarsmoothError as error:
-        said.append(f"The images themselves cannot be shown: {error}.")
+        notes.append(f"The images themselves cannot be shown: {error}.")
     names = subject.header["dataset"]["class_names"]
-    said.append("Open a card for the evidence.")
-    return Gallery(subject.rows, names, said, every, thumbnails)
+    notes.append("Open a card for the evidence.")
+    return Gallery(subject.rows, names, notes, every, thumbnails)
 
 
 def images_of(header: dict[str, Any]) -> ImageDataset:
-    """The images of a run, from where it found them."""
+    """The images of a run, loaded from its data set."""
     config, dataset = header["config"], header["dataset"]
     options = ("root", "resize", "center_crop", "interpolation")
     scaling = {key: config.get(key) for key in options}

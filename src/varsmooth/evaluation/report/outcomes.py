@@ -92,7 +92,7 @@ class Outcomes:
         check(
             "violated" not in rows[0],
             f"run {name} searched for false certificates; its result is the line that "
-            "varsmooth attack --against printed, and a report has nothing to add",
+            "varsmooth attack --against printed, so it needs no report",
         )
         check(
             all(row["label"] is not None for row in rows),
@@ -126,9 +126,9 @@ class Outcomes:
     @cached_property
     def alpha(self) -> float | None:
         """The α of every image: from the evidence, else from the configuration, else unknown."""
-        found = {row["evidence"]["ledger"]["alpha"] for row in self.rows if row.get("evidence")}
-        check(len(found) <= 1, f"run {self.name} mixes several alpha: {sorted(found)}")
-        alpha: float | None = found.pop() if found else self.header["config"].get("alpha")
+        alphas = {row["evidence"]["ledger"]["alpha"] for row in self.rows if row.get("evidence")}
+        check(len(alphas) <= 1, f"run {self.name} mixes several alpha: {sorted(alphas)}")
+        alpha: float | None = alphas.pop() if alphas else self.header["config"].get("alpha")
         return alpha
 
     @property
@@ -157,7 +157,7 @@ class Outcomes:
     def correct(self) -> Flags:
         """Where the prediction is the label; an abstention is not.
 
-        An attacker may leave an image alone, so under attack an image also has to be right
+        An attacker may leave an image unchanged, so under attack an image must also be right
         without one.
         """
         return self.clean_correct & np.equal(self.predictions, self.labels)
@@ -236,8 +236,8 @@ class Envelope:
             f'an envelope is written "label=run1,run2,...", not {text!r}',
         )
         patterns = [pattern.strip() for pattern in listed.split(",")]
-        found = (match for p in patterns for match in (sorted(glob.glob(p)) or [p]))
-        return cls(label, open_runs([Path(match) for match in found]))
+        folders = (match for p in patterns for match in (sorted(glob.glob(p)) or [p]))
+        return cls(label, open_runs([Path(match) for match in folders]))
 
     def check(self) -> None:
         """Only curves over the same images have a meaningful maximum."""

@@ -14,17 +14,17 @@ from varsmooth.rounding import rounded
 
 
 def templates(package: str, **names: Any) -> Environment:
-    """The templates of a room, and the names that all of them know."""
-    found = Environment(
+    """The templates of a package, with the global names they share."""
+    environment = Environment(
         loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"rounded": rounded, "class_name": class_name, "outcome": outcome}
-    found.globals |= names
-    return found
+    environment.filters |= {"rounded": rounded, "class_name": class_name, "outcome": outcome}
+    environment.globals |= names
+    return environment
 
 
 def picture(pixels: NDArray[np.uint8], side: int | None = None) -> str:

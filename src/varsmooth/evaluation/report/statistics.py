@@ -1,4 +1,4 @@
-"""What a table of certificates says about a data set: pure functions of numpy columns.
+"""Statistics of a table of certificates: pure functions of numpy columns.
 
 Everything about certified accuracy follows from one column, the *reach* of each image: its
 certified radius where the certified class is right, −∞ where it is wrong or abstains.
@@ -72,7 +72,7 @@ def envelope(columns: Sequence[ArrayLike]) -> Floats:
 
 
 def regret(reach: ArrayLike, best: ArrayLike, radii: ArrayLike) -> float:
-    """How far a run stays below an envelope where it stays furthest: max_r best(r) − accuracy(r).
+    """The largest gap of a run below an envelope: max_r best(r) − accuracy(r).
 
     Negative if it is above the envelope everywhere.
     """
@@ -182,10 +182,10 @@ def false_certificates(alpha: float, n: int, level: float = LEVEL) -> FalseCerti
 
 @dataclass(frozen=True)
 class ErrorProbability:
-    """With what probability a deployed model answers wrongly when images are changed by ‖δ‖₂ ≤ r.
+    """The probability that a deployed model errs on images perturbed by ‖δ‖₂ ≤ r.
 
-    `value` is the share of the images that are not certified right beyond r: at most these can be
-    answered wrongly, whatever the attacker does. Let C be the event that a random image is
+    `value` is the share of the images that are not certified right beyond r: only these can be
+    misclassified, whatever the attack. Let C be the event that a random image is
     certified right. P(true radius > r) ≥ P(C) − α, for a radius is too large with probability ≤ α,
     and a query inside it errs with probability ≤ α. With the two-sided Clopper–Pearson interval
     [L, U] of P(C), P(wrong) ≤ 1 − L + 2α = `interval.high`; `interval.low` = 1 − U.

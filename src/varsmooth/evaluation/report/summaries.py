@@ -47,15 +47,15 @@ def summary_table(runs: Sequence[Outcomes]) -> Table:
     certify = runs[0].verb == "certify"
 
     def row(run: Outcomes) -> dict[str, Value]:
-        found: dict[str, Value] = {"run": run.name}
-        found |= {"guarantee": run.guarantee or ""} if certify else {}
-        found["certified right %" if certify else "accuracy %"] = Share.of(run.correct)
-        found["abstains %"] = Cell.share(Share.of(run.abstained), up=True)
+        cells: dict[str, Value] = {"run": run.name}
+        cells |= {"guarantee": run.guarantee or ""} if certify else {}
+        cells["certified right %" if certify else "accuracy %"] = Share.of(run.correct)
+        cells["abstains %"] = Cell.share(Share.of(run.abstained), up=True)
         if certify:
             low, high = mean_interval(np.maximum(run.reach, 0))
-            found["ACR"] = Cell.mean_radius(run.average_radius, Interval(max(low, 0.0), high))
+            cells["ACR"] = Cell.mean_radius(run.average_radius, Interval(max(low, 0.0), high))
         cost = {"votes / image": _mean(run.samples, 0), "s / image": _mean(run.seconds, 3)}
-        return found | {"median σ": _sigma(run.sigmas), "images": len(run)} | cost
+        return cells | {"median σ": _sigma(run.sigmas), "images": len(run)} | cost
 
     return Table.of(
         "summary" if certify else "predictions",
@@ -99,8 +99,11 @@ def difference_table(
             at = {f"r = {r:g}": gap(one.reach >= r, other.reach >= r) for r in radii}
             return {"ACR": radius_difference(one, other), **at}
         if one.verb == "predict":
-            found = gap(one.correct, other.correct)
-            return {"accuracy": found, "p": Cell(f"{found.p_value:.2g}", found.p_value)}
+            difference = gap(one.correct, other.correct)
+            return {
+                "accuracy": difference,
+                "p": Cell(f"{difference.p_value:.2g}", difference.p_value),
+            }
         once, mine, theirs = one.eps == one.budgets()[0], one.correct, other.correct
         under: dict[str, Value] = {
             f"ε = {eps:g}": gap(mine[at], theirs[at]) if (at := one.eps == eps).any() else UNKNOWN
@@ -168,7 +171,7 @@ def robust_accuracy_table(runs: Sequence[Outcomes]) -> Table:
 
 
 def sigma_table(runs: Sequence[Outcomes]) -> Table:
-    """Accuracy of the images that were given about the same σ."""
+    """Accuracy of images with similar σ."""
     groups = [(run, group) for run in runs for group in sigma_groups(run.sigmas)]
     return Table.of(
         "accuracy-by-sigma",

@@ -1,4 +1,4 @@
-"""The sentences about runs: what was found, what the numbers mean and what they do not."""
+"""Text about runs: the results, what the numbers mean, and what they do not."""
 
 import shlex
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def verdict(runs: Sequence[Outcomes], radii: Sequence[float] | None = None) -> l
 
     Args:
         runs: The runs of the report.
-        radii: The radii that matter to the reader; by default those the run was asked to decide.
+        radii: The radii that matter to the reader; by default those of `--at`.
     """
     subject = subject_of(runs)
     if subject.verb != "certify":
@@ -102,15 +102,17 @@ def _comparison(runs: Sequence[Outcomes], subject: Outcomes) -> list[str]:
         return ["The runs are not on the same images; compare with --common true."]
     best = max(certified, key=lambda run: run.average_radius)
     return [
-        f"Of the {len(certified)} runs given, {best.name} has the largest average certified "
+        f"Of the {len(certified)} runs, {best.name} has the largest average certified "
         f"radius: {rounded(best.average_radius)}, chosen with hindsight.",
     ]
 
 
 def _against(subject: Outcomes, baseline: Outcomes) -> str:
     if baseline.fixed_sigma is None:
-        return "No single-σ run is given, so this report cannot say what choosing σ gains."
-    best = f"the best single σ given ({baseline.name})"
+        return (
+            "There is no single-σ run, so this report cannot show what choosing σ per image gains."
+        )
+    best = f"the best single σ ({baseline.name})"
     if (pair := shared_images(subject, baseline)) is None:
         return f"It shares no image with {best}, so the two cannot be compared."
     difference = radius_difference(*pair)
@@ -125,20 +127,20 @@ def _against(subject: Outcomes, baseline: Outcomes) -> str:
 
 
 def chosen_baseline(runs: Sequence[Outcomes], baseline: Outcomes) -> list[str]:
-    """How the best single σ was found, if it is what runs are compared with."""
+    """How the best single σ was chosen, if it is the baseline."""
     single = [run for run in runs if run.fixed_sigma is not None]
     if baseline.fixed_sigma is None or len(single) == len(runs):
         return []
     if len(single) == 1:
-        return [f"{baseline.name} is the only single-σ run given."]
+        return [f"{baseline.name} is the only single-σ run."]
     return [
         f"{baseline.name} has the largest average certified radius of the {len(single)} single-σ "
-        "runs given. It was chosen with hindsight, on the same images."
+        "runs. It was chosen with hindsight, on the same images."
     ]
 
 
 def attacked(runs: Sequence[Outcomes]) -> list[str]:
-    """What each attack left at its largest budget."""
+    """Accuracy under each attack at its largest budget."""
     at = [run.select(run.eps == run.budgets()[-1]) for run in runs]
     return [
         f"{run.name}: right on {_share(run.correct)} of {len(run)} images under an attack with ℓ₂ "
@@ -157,23 +159,23 @@ def predicted(runs: Sequence[Outcomes]) -> list[str]:
 
 
 def what_holds(runs: Sequence[Outcomes]) -> list[str]:
-    """What the words of a report mean, and what α per image says about each run's table."""
+    """What the guarantees mean, and what α per image implies for each run's table."""
     words = {run.guarantee for run in runs}
-    said = [f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in words]
+    lines = [f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in words]
     alike: dict[tuple[str | None, float | None, int], list[str]] = {}
     for run in runs:
         if run.verb == "certify":
             alike.setdefault((run.guarantee, run.alpha, len(run)), []).append(run.name)
-    said += [f"{'; '.join(names)}: {_whole_table(*key)}" for key, names in alike.items()]
-    said += [ATTACKS] * any(run.verb == "attack" for run in runs)
-    return said + [PREDICTIONS] * any(run.verb == "predict" for run in runs)
+    lines += [f"{'; '.join(names)}: {_whole_table(*key)}" for key, names in alike.items()]
+    lines += [ATTACKS] * any(run.verb == "attack" for run in runs)
+    return lines + [PREDICTIONS] * any(run.verb == "predict" for run in runs)
 
 
 def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
     if guarantee == "heuristic":
-        return "a heuristic radius has no α, so nothing can be said about the whole table."
+        return "a heuristic radius has no α, so it implies nothing about the whole table."
     if alpha is None:
-        return "α is not recorded, so nothing can be said about the whole table."
+        return "α is not recorded, so it implies nothing about the whole table."
     total = false_certificates(alpha, n)
     provided = " if σ is not attacked" if guarantee == "conditional" else ""
     return (
@@ -187,28 +189,28 @@ def _whole_table(guarantee: str | None, alpha: float | None, n: int) -> str:
 
 
 def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[str]:
-    """What a reader must know before comparing."""
-    said = [
+    """Warnings to read before comparing runs."""
+    lines = [
         f"{run.name} is not finished: {done} of {run.expected} images{run.unfinished}."
         for run in [*runs, *(run for best in envelopes for run in best.runs)]
         if (done := run.images + run.left_out) < run.expected
     ]
-    said += [
-        f"{run.name}: {what.format(seen)} of its {run.expected} images, so its numbers say little "
-        "about unseen images."
+    lines += [
+        f"{run.name}: {what.format(seen)} of its {run.expected} images, so its results do not "
+        "estimate accuracy on unseen images."
         for run in runs
         for name, what in SEEN.items()
         if isinstance(seen := run.header.get(name), int) and seen > 0
     ]
-    said += [
+    lines += [
         f"{run.name} voted only until its listed radii were decided, so its average radius and the "
         "accuracy between those radii are lower bounds."
         for run in runs
         if run.decided_radii
     ]
-    said += _unequal([run for run in runs if run.verb == "certify"])
-    said += [text for one in runs for other in runs if (text := _uncovered(one, other))]
-    said += [
+    lines += _unequal([run for run in runs if run.verb == "certify"])
+    lines += [text for one in runs for other in runs if (text := _uncovered(one, other))]
+    lines += [
         f"Envelope of {best.label}: the best of {len(best.runs)} runs at each radius, chosen "
         "with hindsight. No single classifier attains it, and it has no interval."
         for best in envelopes
@@ -219,52 +221,52 @@ def cautions(runs: Sequence[Outcomes], envelopes: Sequence[Envelope]) -> list[st
         for run in alike:
             pair, other = shared_images(run, baseline), baseline.name
             if pair is None:
-                said.append(f"{run.name} shares no image with {other}: compare with care.")
+                lines.append(f"{run.name} shares no image with {other}: compare with care.")
             elif (n := pair[0].images) < max(run.images, baseline.images):
-                said.append(
+                lines.append(
                     f"{run.name} shares {n} images with {other}; differences use only these."
                 )
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(lines))
 
 
 def _unequal(certified: Sequence[Outcomes]) -> list[str]:
-    """Settings that make radii larger by themselves and are not the same in every run."""
+    """Options that make radii larger by themselves and differ between runs."""
     config = {run.name: run.header["config"] for run in certified}
     votes = {name: c.get("n_max") or c.get("n") for name, c in config.items()}
     alphas = {run.name: run.alpha for run in certified}
-    said = []
+    lines = []
     for what, why, values in (("votes", "more votes", votes), ("α", "a larger α", alphas)):
         known = {name: str(value) for name, value in values.items() if value is not None}
         if len(set(known.values())) > 1:
             each = ", ".join(f"{name}: {value}" for name, value in known.items())
-            said.append(f"The runs differ in {what} ({each}); {why} alone can make radii larger.")
-    return said
+            lines.append(f"The runs differ in {what} ({each}); {why} alone can make radii larger.")
+    return lines
 
 
 def _uncovered(certified: Outcomes, predicted: Outcomes) -> str:
     """Whether the queries of one run err more often than their α inside the radii of another."""
     evidence = certified.rows[0].get("evidence")
-    header, asked = predicted.header, predicted.header["config"]
+    header, options = predicted.header, predicted.header["config"]
     same = header["fingerprints"] == certified.header["fingerprints"] != {}
-    if not (evidence and same and predicted.verb == "predict" and asked.get("alpha")):
+    if not (evidence and same and predicted.verb == "predict" and options.get("alpha")):
         return ""
     n, share = (evidence["ledger"].get(name, 0) for name in ("n_deploy", "alpha_deploy"))
-    if header["selector"].get("n", 0) >= n and asked.get("alpha_select", 0) >= share:
+    if header["selector"].get("n", 0) >= n and options.get("alpha_select", 0) >= share:
         return ""
     return (
         f"Inside the radii of {certified.name} the predictions of {predicted.name} may err more "
-        f"often than their α = {asked['alpha']:g}: the radii cover queries with --alpha-select "
+        f"often than their α = {options['alpha']:g}: the radii cover queries with --alpha-select "
         f"{share:g} and --n-median {n} or more."
     )
 
 
 def result(run: Run) -> list[str]:
-    """What a run found, as a terminal shows it; its images may have no labels."""
+    """The result of a run for the terminal; its images may have no labels."""
     rows, verb = run.rows(), run.header["verb"]
     if rows and "violated" in rows[0]:
         kinds = sorted({row["guarantee"] for row in rows})
-        found = {k: [row["violated"] for row in rows if row["guarantee"] == k] for k in kinds}
-        counts = [f"{sum(false)} of {len(false)} {k} ones false" for k, false in found.items()]
+        violated = {k: [row["violated"] for row in rows if row["guarantee"] == k] for k in kinds}
+        counts = [f"{sum(false)} of {len(false)} {k} ones false" for k, false in violated.items()]
         return [f"certificates searched in {run.folder}: {', '.join(counts)}"]
     images, size = len({row["id"] for row in rows}), run.header["dataset"]["size"]
     counted = f"{images} of {size} images in {run.folder}"
@@ -274,7 +276,7 @@ def result(run: Run) -> list[str]:
     abstained = sum(row["prediction"] == ABSTAIN for row in rows)
     abstains = f"{percent(abstained, max(len(rows), 1), up=True)} % abstained"
     if not rows or rows[0]["label"] is None:
-        each = [_answer(run, row) for row in rows] if len(rows) <= SHOWN else []
+        each = [_row_text(run, row) for row in rows] if len(rows) <= SHOWN else []
         return [f"{counted}: unlabelled, {abstains}", *each]
     outcomes = Outcomes.of(run.header, rows)
     if at := outcomes.decided_radii:
@@ -289,20 +291,20 @@ def result(run: Run) -> list[str]:
     if verb == "certify":
         mean = rounded(outcomes.average_radius)
         right = f"certified {right}, average certified radius {mean} (0 where wrong)"
-    said = [f"{counted}: {right}, {abstains}"]
+    lines = [f"{counted}: {right}, {abstains}"]
     evidence = rows[0].get("evidence")
     share = evidence["ledger"].get("alpha_deploy", 0) if evidence else 0
     if share > ALPHA_SELECT:  # the default of predict
         need = f"--alpha-select {share:g}"
-        said.append(f"inside these radii predict with {need}, or it may err more often")
-    return said
+        lines.append(f"inside these radii predict with {need}, or it may err more often")
+    return lines
 
 
-def _answer(run: Run, row: Row) -> str:
+def _row_text(run: Run, row: Row) -> str:
     about = run.header["dataset"]
-    who = str(about["name"]) if about["size"] == 1 else row.get("file") or f"image {row['id']}"
+    image = str(about["name"]) if about["size"] == 1 else row.get("file") or f"image {row['id']}"
     names = run.header.get("class_names") or about.get("class_names", [])
-    words = [who, class_name(row["prediction"], names), f"σ {row['sigma']:.3g}"]
+    words = [image, class_name(row["prediction"], names), f"σ {row['sigma']:.3g}"]
     words += [f"radius {rounded(row['radius'])}"] if "radius" in row else []
     return "  ".join(words)
 
@@ -317,12 +319,12 @@ def next_command(run: Run) -> str:
 def _attack(run: Run, rows: Sequence[Row]) -> str:
     clean = attacked = "unlabelled"
     if rows[0]["label"] is not None:
-        found = Outcomes.of(run.header, rows)
-        clean, attacked = _share(found.clean_correct), _share(found.correct)
+        outcomes = Outcomes.of(run.header, rows)
+        clean, attacked = _share(outcomes.clean_correct), _share(outcomes.correct)
     changed = sum(row["prediction"] != row["clean_prediction"] for row in rows)
     return (
         f"eps {rows[0]['eps']:g}: clean accuracy {clean}, attacked {attacked}, "
-        f"{percent(changed, len(rows))} % of the answers changed"
+        f"{percent(changed, len(rows))} % of the predictions changed"
     )
 
 
