@@ -86,9 +86,7 @@ def test_the_page_reads_from_conclusion_to_settings(runs: list[Path], tmp_path: 
 def test_the_verdict_names_the_best_single_sigma(runs: list[Path], tmp_path: Path) -> None:
     opened = open_runs(runs)
     better = verdict(opened)[1]
-    assert better.startswith(
-        "Its average radius is larger than with the best single σ (large)"
-    )
+    assert better.startswith("Its average radius is larger than with the best single σ (large)")
     assert "+0.160 [" in better  # 0.8 · (0.5 − 0.3)
     twin = write(tmp_path / "twin", opened[2].rows, selector=CHOSEN)
     assert "No significant difference from" in verdict(open_runs([twin, runs[2]]))[1]

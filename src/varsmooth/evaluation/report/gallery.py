@@ -1,4 +1,4 @@
-"""The images of a run, one card each: what was predicted, the certified radius, and the evidence."""
+"""The images of a run, one card each: prediction, certified radius and evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
