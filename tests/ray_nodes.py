@@ -17,6 +17,6 @@ if __name__ == "__main__":
         if word.strip() == "remove":
             cluster.remove_node(nodes.pop(), allow_graceful=False)
         else:
-            nodes.append(cluster.add_node(num_cpus=1))
+            nodes.append(cluster.add_node(wait=False, num_cpus=1))
         print("done", flush=True)
     cluster.shutdown()  # type: ignore[no-untyped-call]

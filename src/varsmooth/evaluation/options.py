@@ -62,7 +62,8 @@ class WorkerOptions(Typed):
         devices: number of processes of a run, each with its own device
         engine: local: processes of this machine or of torchrun; ray: tasks on a Ray cluster, which
             replaces workers that die and keeps all of them busy
-        ray_address: the cluster, as in ray://head:10001 (default: $RAY_ADDRESS, else this machine)
+        ray_address: the cluster, as in ray://head:10001, or auto: the one that was started on this
+            machine (default: $RAY_ADDRESS, else workers of this command's own)
         worker_cpus: processor cores of a Ray worker
         worker_gpus: GPUs of a Ray worker, as in 0.25 (default: 1 where the cluster has any)
         shard: I/N, as in 3/32: only part I of N; workers need no connection, and write into one

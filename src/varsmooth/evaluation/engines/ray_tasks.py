@@ -160,9 +160,8 @@ def _cluster(job: Job) -> Iterator[Any]:
         import ray
     mine = not ray.is_initialized()
     if mine:
-        address = job.options.ray_address
-        own = address is None and "RAY_ADDRESS" not in os.environ
-        local: dict[str, Any] = {"include_dashboard": False} if own else {}
+        address = job.options.ray_address or os.environ.get("RAY_ADDRESS", "local")
+        local: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
         sentence = f"no Ray cluster answers at {address}; start one with: ray start --head"
         with wrap_errors((ConnectionError, ValueError), sentence):
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
