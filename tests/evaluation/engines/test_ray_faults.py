@@ -58,14 +58,15 @@ class Nodes:
     def __init__(self, folder: Path) -> None:
         root = Path(__file__).parents[3]
         path = os.pathsep.join([str(folder), str(root), os.environ.get("PYTHONPATH", "")])
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.ray_nodes"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(folder / "nodes.log").open("w"),
-            text=True,
-            env=os.environ | {"PYTHONPATH": path, "RAY_worker_niceness": "0"},
-        )
+        with (folder / "nodes.log").open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.ray_nodes"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | {"PYTHONPATH": path, "RAY_worker_niceness": "0"},
+            )
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().strip()
 
