@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from varsmooth import bounds
+from varsmooth.batching import Images, over_batches
 from varsmooth.certificates import (
     Certificate,
     Certificates,
@@ -33,9 +34,10 @@ Ids = Sequence[int] | Tensor | None
 """Names of the images' noise streams; 0, 1, … by default."""
 
 
+@over_batches
 def certify(
     g: SmoothedClassifier,
-    x: Tensor,
+    x: Images,
     *,
     n: int = N,
     n0: int = N0,
@@ -59,7 +61,7 @@ def certify(
 
     Args:
         g: The smoothed classifier.
-        x: Images (B,C,H,W) in [0,1].
+        x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         n: Votes at the level that decides.
         n0: Selection draws.
         alpha: Maximum probability, per image, that the radius is too large.
@@ -87,9 +89,10 @@ def certify(
     return _certify(rule, ledger, sampler, draws, n, progress)
 
 
+@over_batches
 def certify_as_paper(
     g: SmoothedClassifier,
-    x: Tensor,
+    x: Images,
     *,
     distance: float,
     every_index: bool = False,
@@ -110,7 +113,7 @@ def certify_as_paper(
 
     Args:
         g: The smoothed classifier, with a `MedianSelector`.
-        x: Images (B,C,H,W) in [0,1].
+        x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         distance: D, the attack budget that the bounds on the selector hold for.
         every_index: Look at every sampled level between the bounds.
         n: Votes at each level.
@@ -129,9 +132,10 @@ def certify_as_paper(
     return _certify(rule, ledger, sampler, draws, n)
 
 
+@over_batches
 def certify_at(
     g: SmoothedClassifier,
-    x: Tensor,
+    x: Images,
     radius: float | Sequence[float],
     *,
     alpha: float = ALPHA,
@@ -165,7 +169,7 @@ def certify_at(
 
     Args:
         g: The smoothed classifier.
-        x: Images (B,C,H,W) in [0,1].
+        x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         radius: r ≥ 0, or several; 0 asks whether anything can be certified.
         n_max: Most votes at a level.
         undecided: Called after every look with the number of images that are still undecided.
@@ -184,9 +188,10 @@ def certify_at(
     return Decisions(tuple(Decision(one, radii, count, why) for one, count, why in rows))
 
 
+@over_batches
 def certify_until(
     g: SmoothedClassifier,
-    x: Tensor,
+    x: Images,
     tolerance: float = 0.05,
     *,
     at: float | Sequence[float] = 0.0,
@@ -214,7 +219,7 @@ def certify_until(
 
     Args:
         g: The smoothed classifier.
-        x: Images (B,C,H,W) in [0,1].
+        x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         tolerance: The share of the radius to forgo, between 0 and 1.
         at: Radii that matter; by default, whether there is one at all.
 
@@ -232,9 +237,10 @@ def certify_until(
     return Certificates(tuple(_voted(rule, voting)))
 
 
+@over_batches
 def predict(
     g: SmoothedClassifier,
-    x: Tensor,
+    x: Images,
     *,
     n: int = N,
     alpha: float | None = ALPHA,
@@ -255,7 +261,7 @@ def predict(
 
     Args:
         g: The smoothed classifier.
-        x: Images (B,C,H,W) in [0,1].
+        x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         n: The most votes, at each stage of a cascade.
         alpha: Probability of a wrong answer; None is the plain rule on the frequencies of the
             votes, without a guarantee. A majority vote then never abstains, and ends as soon as
@@ -299,7 +305,7 @@ def _check_kind(method: str) -> None:
 
 
 def _sampler(
-    g: SmoothedClassifier, x: Tensor, seed: int | None, ids: Ids, batch_size: int | None
+    g: SmoothedClassifier, x: Any, seed: int | None, ids: Ids, batch_size: int | None
 ) -> Sampler:
     """Where to draw from; g and x are checked here and nowhere below."""
     check_smoothed(g, x)

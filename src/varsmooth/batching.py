@@ -1,0 +1,78 @@
+"""A torch `Dataset` or `DataLoader` wherever a tensor of images goes, batch by batch."""
+
+import secrets
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, Protocol, TypeVar, cast
+
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from varsmooth.errors import check
+
+
+class Batched(Protocol):
+    """What `load_dataset` returns: batches with `images` and `ids`."""
+
+    def batches(self, size: int) -> Iterable[Any]: ...
+
+
+Images = Tensor | Dataset[Any] | DataLoader[Any] | Batched
+"""Images (B,C,H,W) in [0,1], or a source of such: `load_dataset(…)`, a Dataset, a DataLoader.
+
+Items of a Dataset and batches of a DataLoader are images, or tuples that begin with them.
+"""
+
+BATCH = 32
+"""Images of a Dataset that are in memory together."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def over_batches(function: F) -> F:
+    """Let a function of (g, images (B,C,H,W), …) take a source of images, too.
+
+    The results of all batches are joined. Images of a data set of ours keep their ids; those of
+    others are numbered in the order they come, so that results do not depend on the batches.
+    """
+
+    @wraps(function)
+    def call(g: Any, x: Images, *arguments: Any, **options: Any) -> Any:
+        if isinstance(x, Tensor) or not (
+            hasattr(x, "batches") or isinstance(x, Dataset | DataLoader)
+        ):
+            return function(g, x, *arguments, **options)
+        if options.get("seed") is None:  # all images of one call share it
+            options["seed"] = secrets.randbits(63)
+        ids, items, joined = options.pop("ids", None), list[Any](), None
+        names = None if ids is None else [int(name) for name in ids]
+        for images, own in _batches(x):
+            stop = len(items) + len(images)
+            numbered = list(range(len(items), stop)) if own is None else own
+            chosen = numbered if names is None else names[len(items) : stop]
+            results = function(g, images.to(g.device), *arguments, ids=chosen, **options)
+            items, joined = [*items, *results.items], type(results)
+        check(joined is not None, "the data set is empty; give at least one image")
+        check(
+            names is None or len(names) == len(items),
+            f"ids has {len(names or ())} entries for {len(items)} images; give one for each",
+        )
+        return cast(Any, joined)(tuple(items))
+
+    return cast(F, call)
+
+
+def _batches(source: Any) -> Iterable[tuple[Tensor, list[int] | None]]:
+    """Images of each batch, and their ids if the source knows them."""
+    if hasattr(source, "batches"):
+        for batch in source.batches(BATCH):
+            yield batch.images, batch.ids.tolist()
+        return
+    loader = source if isinstance(source, DataLoader) else DataLoader(source, batch_size=BATCH)
+    for batch in loader:
+        images = batch[0] if isinstance(batch, tuple | list) else batch
+        check(
+            isinstance(images, Tensor),
+            f"a batch of the data must be images, or begin with them, not {type(images).__name__}",
+        )
+        yield images, None
