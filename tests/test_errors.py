@@ -63,7 +63,6 @@ def smooth(selector: Any) -> Any:
         (lambda: API.FixedSelector(torch.tensor([0.1, 0.2])), "sigma must be one positive number"),
         (lambda: API.certify_at(G, X, "0.5"), "radius must be ≥ 0 and finite, not '0.5'"),
         (lambda: API.certify_at(G, X, None), "radius must be ≥ 0 and finite, not None"),
-        (lambda: API.predict(G, SAMPLE), "not ImageDataset; give the .images of a batch, as in"),
         (
             lambda: API.predict(G, SAMPLE.batch([0])),
             "not Batch; give the .images of a batch, as in",
