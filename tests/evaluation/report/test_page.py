@@ -74,9 +74,9 @@ def test_the_page_reads_from_conclusion_to_settings(runs: list[Path], tmp_path: 
     assert page.words["h2"] == [
         "Certified accuracy",
         "Compared with the best single σ",
-        "Images of chosen",
         "Attacks",
         "Predictions",
+        "Images of chosen",
         "What the numbers mean",
         "Settings",
     ]
@@ -122,8 +122,8 @@ def test_cards_say_what_the_rows_say(runs: list[Path], tmp_path: Path) -> None:
     cards = page.cards()
     assert [card["data-outcome"] for card in cards] == ["right"] * 8 + ["wrong", "abstains"]
     assert [float(str(card["data-radius"])) for card in cards][:2] == [0.5, 0.501]
-    lines = [text for text in page.words["td"] if text.startswith("attack")]
-    assert lines == ["attack, attacked with ε = 0.5"] * 4 + ["attack", "attack"][: len(lines) - 4]
+    lines = [text for text in page.words["td"] if text.startswith("attack,")]
+    assert lines == ["attack, attacked with ε = 0.5"] * 4
 
 
 def test_a_card_says_what_its_result_follows_from(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_the_page_needs_nothing_but_itself(runs: list[Path], tmp_path: Path) -> 
     page = Page(write_report(open_runs(runs), tmp_path / "out"))
     for _, given in page.elements:
         assert str(given.get("src", "data:")).startswith("data:")
-        assert "href" not in given
+        assert str(given.get("href", "#")).startswith("#")
     script, style = ("".join(page.words[tag]) for tag in ("script", "style"))
     assert not re.search(r"url\(|@import|https?:|fetch|XMLHttp|import", script + style)
 
@@ -243,3 +243,19 @@ def test_the_command_repeats_the_run() -> None:
         "varsmooth certify --model 'my model' --selector median --sigma 0.25 --clip 0.1,0.5 "
         "--data cifar10-sample --subset :20 --alpha 0.01 --out RUN"
     )
+
+
+def test_the_contents_lead_to_every_section(runs: list[Path], tmp_path: Path) -> None:
+    page = Page(write_report(open_runs(runs), tmp_path / "out"))
+    links = [str(given["href"])[1:] for _, given in page.elements if "href" in given]
+    assert links == [str(given["id"]) for tag, given in page.elements if tag == "section"]
+    assert len(links) == len(page.words["h2"])
+
+
+def test_a_long_gallery_is_a_sample_of_all_images(
+    runs: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("varsmooth.evaluation.report.gallery.MOST", 5)
+    page = Page(write_report(open_runs(runs[:1]), tmp_path / "out"))
+    assert [card["data-image"] for card in page.cards()] == ["0", "2", "4", "6", "8"]
+    assert "5 of 10 images, evenly from all." in page.words["li"]

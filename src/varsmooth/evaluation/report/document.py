@@ -92,7 +92,7 @@ def write_report(
 def report_sections(
     runs: Sequence[Outcomes], envelopes: Sequence[Envelope], radii: Sequence[float] | None
 ) -> list[Section]:
-    """The report in reading order: certificates, images, attacks, predictions, meaning."""
+    """The report in reading order: certificates, attacks, predictions, images, meaning."""
     certify, predict, attack = ([run for run in runs if run.verb == verb] for verb in OPTIONS)
     check(bool(certify) or not envelopes, "an envelope needs a certify run beside it")
     check(bool(certify) or radii is None, "radii need a certify run")
@@ -104,7 +104,6 @@ def report_sections(
     sections = [Section("Before you compare", warnings)] if warnings else []
     if certify:
         sections += _certify(certify, envelopes, radii)
-    sections.append(Section(f"Images of {subject.name}", images.sentences, gallery=images))
     if attack:
         curves = draw(
             "robust-accuracy",
@@ -127,7 +126,10 @@ def report_sections(
     if predict:
         tables = [summaries.summary_table(predict), summaries.difference_table(predict, predict[0])]
         sections.append(Section("Predictions", summary_text.predicted(predict), (), tables))
+    sections.append(Section(f"Images of {subject.name}", images.sentences, gallery=images))
+    tested = any("p" in table.columns for section in sections for table in section.tables)
     meaning = [*summary_text.what_holds(runs), summary_text.INTERVALS]
+    meaning += [summary_text.P_VALUES] * tested
     return [*sections, Section("What the numbers mean", meaning)]
 
 
@@ -140,7 +142,8 @@ def _certify(
     curves = draw(
         "certified-accuracy",
         "Share of images certified as their true class against every perturbation shorter than r. "
-        "Solid: sound; dashed: conditional; dotted: heuristic. Bands: pointwise 95 % intervals.",
+        "Solid: sound; dashed: conditional; dotted: heuristic. Bands: pointwise 95 % intervals. "
+        "Vertical lines: the largest radius that the votes of a run can certify.",
         lambda axes: figures.plot_certified_accuracy(axes, runs, envelopes),
     )
     tables = [

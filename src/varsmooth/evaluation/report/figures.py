@@ -142,7 +142,8 @@ def plot_certified_accuracy(
     curves: list[Outcomes | Envelope] = [*runs, *envelopes]
     radii = _fine_radii(curves)
     greys = map(str, np.linspace(0.5, 0.75, len(envelopes)))
-    for curve, colour in zip(curves, [*colours(len(runs)), *greys], strict=True):
+    tones = [*colours(len(runs)), *greys]
+    for place, (curve, colour) in enumerate(zip(curves, tones, strict=True)):
         accuracy, look = 100 * certified_accuracy(curve.reach, radii), _line(curve, colour)
         above = accuracy > 0
         if isinstance(curve, Envelope):
@@ -150,6 +151,9 @@ def plot_certified_accuracy(
         else:
             low, high = share_intervals(certified_counts(curve.reach, radii), len(curve))
             draw_band(axes, radii[above], low[above], high[above], colour)
+            look["linewidth"] = 1.7 + 1.1 * (len(runs) - 1 - place) / max(len(runs) - 1, 1)
+            if (most := curve.largest_radius) is not None and most <= radii[-1]:
+                axes.axvline(most, color=colour, linewidth=0.8, alpha=0.6)
         until = slice(0, int(above.sum()) + 1)  # a falling curve above 0, and one point more
         axes.plot(radii[until], accuracy[until], **look)
     axes.set(xlabel="ℓ₂ radius r", ylabel="certified accuracy (%)", xlim=(0, radii[-1]))
@@ -194,7 +198,7 @@ def plot_sigma_distribution(axes: "Axes", runs: Sequence[Outcomes]) -> None:
     axes.set(xscale="log", xlabel=SIGMA_AXIS, ylim=(-0.2, len(runs)))
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-    _plain_log_ticks(axes)
+    _plain_log_ticks(axes, np.unique(np.concatenate([run.sigmas for run in runs])))
 
 
 def plot_accuracy_by_sigma(axes: "Axes", runs: Sequence[Outcomes]) -> None:
@@ -214,7 +218,7 @@ def plot_accuracy_by_sigma(axes: "Axes", runs: Sequence[Outcomes]) -> None:
     certify = runs[0].verb == "certify"
     axes.set(xscale="log", xlabel=SIGMA_AXIS, ylim=(0, 103))
     axes.set_ylabel("certified right (%)" if certify else "accuracy (%)")
-    _plain_log_ticks(axes)
+    _plain_log_ticks(axes, np.unique(np.concatenate([run.sigmas for run in runs])))
 
 
 def plot_robust_accuracy(axes: "Axes", runs: Sequence[Outcomes]) -> None:
@@ -256,15 +260,18 @@ def _fine_radii(runs: Sequence[Outcomes | Envelope]) -> Floats:
     return np.linspace(0, 1.05 * furthest or 1.0, 401)
 
 
-def _plain_log_ticks(axes: "Axes") -> None:
-    """0.1, 0.25, 0.5 instead of powers of ten; round numbers where the range is narrow."""
+def _plain_log_ticks(axes: "Axes", levels: Floats) -> None:
+    """The levels in use, if they are few and apart; else 0.1, 0.25, 0.5, or what is round."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     low, high = axes.get_xlim()
     axes.set_xlim(low / 1.1, high * 1.1)
     usual = [digit * 10.0**power for power in range(-4, 3) for digit in (1, 2.5, 5)]
     inside = [number for number in usual if low / 1.1 <= number <= high * 1.1]
+    apart = len(levels) <= 8 and bool((np.diff(np.log(levels)) > 0.1).all())
     locator = FixedLocator(inside) if len(inside) >= 3 else MaxNLocator(5)
+    if apart:
+        locator = FixedLocator(levels.tolist())
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
     axes.xaxis.set_minor_locator(NullLocator())

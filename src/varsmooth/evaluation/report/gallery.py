@@ -57,8 +57,8 @@ def gallery(subject: Outcomes, runs: Sequence[Outcomes]) -> Gallery:
     if subject.verb == "attack":
         subject = subject.select(subject.eps == subject.budgets()[-1])
     if len(subject) > MOST:
-        notes.append(f"The first {MOST} of {len(subject)} images.")
-        subject = subject.select(np.arange(MOST))
+        notes.append(f"{MOST} of {len(subject)} images, evenly from all.")
+        subject = subject.select(np.arange(MOST) * len(subject) // MOST)
     every: dict[int, list[tuple[str, Row]]] = {row["id"]: [] for row in subject.rows}
     for run in runs:
         for row in run.rows if run.same_data(subject) else ():

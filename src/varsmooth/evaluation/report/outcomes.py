@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from varsmooth.bounds import Floats, average_certified_radius
+from varsmooth.bounds import Floats, average_certified_radius, class_radius
 from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.engines.shards import unfinished_text
@@ -136,6 +136,16 @@ class Outcomes:
         """The one noise level of every image, if the run has one."""
         about = self.header.get("selector") or {}
         return about.get("sigma") if about.get("selector") == "fixed" else None
+
+    @cached_property
+    def largest_radius(self) -> float | None:
+        """What unanimous votes at the largest level in use would certify; None if unknown."""
+        config = self.header.get("config") or {}
+        n, sigma = config.get("n_max") or config.get("n"), float(self.sigmas.max())
+        if n is None or self.alpha is None or np.isnan(sigma):
+            return None
+        anytime = config.get("n_max") is not None
+        return float(class_radius(n, n, sigma, self.alpha, anytime=anytime))
 
     @property
     def decided_radii(self) -> tuple[float, ...]:

@@ -163,6 +163,7 @@ def robust_accuracy_table(runs: Sequence[Outcomes]) -> Table:
                 "clean": Share.of(at.clean_correct),
                 "robust": Share.of(at.correct),
                 "loss": PairedDifference.of(at.correct, at.clean_correct),
+                "median σ": _sigma(at.sigmas),
                 "images": len(at),
             }
             for run, eps, at in every

@@ -37,8 +37,9 @@ INTERVALS = (
     "Brackets and bands are 95 % confidence intervals that treat the images as a random sample: "
     "Clopper–Pearson (exact, pointwise) for shares, Student's t for the average certified radius. "
     "Differences are paired by image: Bonett–Price intervals for shares, Student's t for the "
-    "average certified radius; p is from McNemar's exact test."
+    "average certified radius."
 )
+P_VALUES = "p is from McNemar's exact test."
 ATTACKS = (
     "A failed attack proves nothing: accuracy under attack is an upper bound, and a better attack "
     "may lower it. An image counts as right under attack only if it is also right without "

@@ -3,6 +3,9 @@ const gallery = document.querySelector(".gallery");
 if (gallery) {
   const [show, sort] = document.querySelectorAll(".controls select");
   const count = document.querySelector(".controls output");
+  const more = document.querySelector(".more");
+  const page = 120;
+  let shown = page;
   const cards = [...gallery.children];
   const number = (card, key) => Number(card.dataset[key]);
   const failures = ["wrong", "broken", "abstains", "right"];
@@ -16,11 +19,17 @@ if (gallery) {
     sigma: (a, b) => number(a, "sigma") - number(b, "sigma"),
   };
   const arrange = () => {
-    for (const card of cards) card.hidden = ![card.dataset.outcome, "all"].includes(show.value);
-    gallery.append(...cards.sort(orders[sort.value]));
-    count.value = `${cards.filter((card) => !card.hidden).length} of ${cards.length} images`;
+    cards.sort(orders[sort.value]);
+    const chosen = cards.filter((card) => [card.dataset.outcome, "all"].includes(show.value));
+    const visible = new Set(chosen.slice(0, shown));
+    for (const card of cards) card.hidden = !visible.has(card);
+    gallery.append(...cards);
+    count.value = `${visible.size} of ${chosen.length} images`;
+    more.hidden = visible.size === chosen.length;
   };
-  show.addEventListener("change", arrange);
-  sort.addEventListener("change", arrange);
+  const start = () => { shown = page; arrange(); };
+  show.addEventListener("change", start);
+  sort.addEventListener("change", start);
+  more.addEventListener("click", () => { shown += page; arrange(); });
   arrange();
 }
