@@ -29,6 +29,7 @@ from varsmooth import (
 )
 from varsmooth.errors import VarsmoothError
 from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
+from varsmooth.probe import check_assumptions
 from varsmooth.selectors import Grid
 from varsmooth.sequential import chance_of, votes_needed
 
@@ -108,7 +109,10 @@ def test_no_draw_serves_two_purposes() -> None:
         selector = (
             MedianSelector(h, 0.25, n=33, levels=[0.2, 0.4, 0.8]) if learn else FixedSelector(0.25)
         )
-        call(SmoothedClassifier(f, selector))
+        g = SmoothedClassifier(f, selector)
+        check_assumptions(g, x)  # once for each classifier, with images of its own
+        f.seen, h.seen = [], []
+        call(g)
         return torch.cat(f.seen + h.seen)
 
     expected = [

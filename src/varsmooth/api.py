@@ -25,6 +25,7 @@ from varsmooth.errors import check, check_counts
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods import method_for, predicting_method
 from varsmooth.methods.base import Bound, Draws, Kind, Method, Selection
+from varsmooth.probe import check_assumptions
 from varsmooth.rounding import rounded
 from varsmooth.sampling import Sampler
 from varsmooth.sequential import Voting, reach_radii, vote_until_close
@@ -309,6 +310,7 @@ def _sampler(
 ) -> Sampler:
     """Where to draw from; g and x are checked here and nowhere below."""
     check_smoothed(g, x)
+    check_assumptions(g, x)
     return Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
 
 

@@ -28,7 +28,7 @@ def work(root: Path, reported: set[str]) -> None:
     with only_writer(root / "runs" / "one"):
         record = Run.create(root / "runs" / "one", HEAD)
         reported.add("run")
-        done, store = record.done(), VoteStore(root / "votes", "f")
+        done, store = record.done(), VoteStore(root / "votes")
         for number in set(range(ROWS)) - done:
             key = VoteKey("image", number, 0, "votes", 3, 0.25, "gaussian")
             store.add({key: (number % 3, 3 - number % 3)})
@@ -50,7 +50,7 @@ def check(root: Path, reported: set[str]) -> None:
     if any(name.startswith("state") for name in reported) or state.exists():
         text = state.read_text()
         assert text in {str(number) * 1000 for number in range(ROWS)}, "half a state"
-    votes = {key.id: counts for key, counts in VoteStore(root / "votes", "f").counts.items()}
+    votes = {key.id: counts for key, counts in VoteStore(root / "votes").counts.items()}
     assert {f"votes {i}" for i in votes} >= {r for r in reported if r.startswith("votes")}
     assert all(counts == (i % 3, 3 - i % 3) for i, counts in votes.items())
 

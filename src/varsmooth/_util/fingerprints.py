@@ -1,9 +1,15 @@
-"""What distinguishes networks: a hash of the architecture and the weights."""
+"""What distinguishes networks: a hash of the architecture, the weights and the buffers.
+
+A hash cannot know everything that `forward` reads. What it does not cover shows in the outputs:
+`varsmooth.probe` is the other half of an identity.
+"""
 
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import CodeType
 from typing import Any
 
 import torch
@@ -11,60 +17,86 @@ from torch import Tensor, nn
 
 from varsmooth.smoothing import SmoothedClassifier
 
-MARK = "2-"
-"""Begins a fingerprint that covers the architecture; the earlier ones cover class and weights."""
+MARK, WITH_BUFFERS = "2-", "3-"
+"""Begin a fingerprint that covers the architecture, and one that also covers buffers which no
+state dict has; the earliest cover class and weights."""
 
 
 def fingerprint(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) -> str:
-    """SHA-256 over the architecture and every tensor of `state_dict`: name, dtype, shape, bytes.
+    """SHA-256 over the architecture, the weights and all buffers: name, dtype, shape, bytes.
 
     The architecture is the class of every submodule and its plain attributes (numbers, strings,
-    functions by name, and lists of these), other than those that have the default of the
-    constructor's parameter of that name. So two modules with the same weights but other heads,
-    strides or norms differ, whatever device or memory layout they live in. What an attribute of
-    another type decides is not covered, nor is the code of `forward`. The settings of a selector
-    are not part of its fingerprint: `describe` says them.
+    functions by name and by the values they carry, and lists of these), other than those that have
+    the default of the constructor's parameter of that name. So two modules with the same weights
+    but other heads, strides or norms differ, whatever device or memory layout they live in. What an
+    attribute of another type decides is not covered, nor is the code of `forward`: a
+    `varsmooth.probe.Probe` is. The settings of our selectors are not part of their fingerprints:
+    `describe` states them.
 
     Args:
         module: A network, or a selector.
-        tensors: The fingerprint of this module if it held these tensors (default: its own).
+        tensors: The fingerprint of this module if its state dict were this one (default: its own).
     """
-    architecture = [
-        [name, type(part).__qualname__, {} if hasattr(part, "describe") else _settings(part)]
-        for name, part in module.named_modules()  # outermost first
-    ]
-    found = hashlib.sha256(json.dumps(architecture).encode())
-    _add_tensors(found, module.state_dict() if tensors is None else tensors)
-    return MARK + found.hexdigest()
+    state = module.state_dict() if tensors is None else tensors
+    unsaved = {name: _rounded(b) for name, b in module.named_buffers() if name not in state}
+    return _fingerprint(module, {**unsaved, **state}, WITH_BUFFERS if unsaved else MARK)
 
 
 def fingerprints(g: SmoothedClassifier) -> dict[str, str]:
-    """Those of f and of who chooses σ."""
+    """Those of f and of the selector."""
     return {"classifier": fingerprint(g.classifier), "selector": fingerprint(g.selector)}
 
 
 def earlier_fingerprint(module: nn.Module) -> str:
     """The form that older versions wrote: SHA-256 over the class name and the tensors alone."""
-    found = hashlib.sha256(type(module).__name__.encode())
-    _add_tensors(found, module.state_dict())
-    return found.hexdigest()
+    digest = hashlib.sha256(type(module).__name__.encode())
+    _add_tensors(digest, module.state_dict())
+    return digest.hexdigest()
 
 
 def matches(stored: str | None, module: nn.Module) -> bool:
-    """Whether a stored fingerprint, of either form, is this module's."""
-    return stored in (fingerprint(module), earlier_fingerprint(module))
+    """Whether a stored fingerprint, of any form, is this module's."""
+    if not stored or not covers_architecture(stored):
+        return stored == earlier_fingerprint(module)
+    if stored.startswith(MARK):
+        return stored == _fingerprint(module, module.state_dict(), MARK)
+    return stored == fingerprint(module)
 
 
 def covers_architecture(stored: str) -> bool:
-    """Whether a stored fingerprint is of the present form."""
-    return stored.startswith(MARK)
+    """Whether a stored fingerprint covers more than class and weights."""
+    return stored.startswith((MARK, WITH_BUFFERS))
 
 
-def _add_tensors(found: "hashlib._Hash", tensors: Mapping[str, Tensor]) -> None:
+def same_form(one: str, other: str) -> bool:
+    """Whether two fingerprints cover the same things, so that unequal ones mean two models."""
+    return covers_architecture(one) and one.partition("-")[0] == other.partition("-")[0]
+
+
+def _fingerprint(module: nn.Module, tensors: Mapping[str, Tensor], mark: str) -> str:
+    architecture = [
+        [name, type(part).__qualname__, _settings(part)]
+        for name, part in module.named_modules()  # outermost first
+    ]
+    digest = hashlib.sha256(json.dumps(architecture).encode())
+    _add_tensors(digest, tensors)
+    return mark + digest.hexdigest()
+
+
+def _add_tensors(digest: "hashlib._Hash", tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in sorted(tensors.items()):
-        found.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        digest.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
         flat = tensor.detach().to("cpu").contiguous().flatten()
-        found.update(flat.view(torch.uint8).numpy().tobytes())
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
+
+
+def _rounded(buffer: Tensor) -> Tensor:
+    """To 1/65536 of the largest: code computes these, and processors differ in the last digits."""
+    if not buffer.is_floating_point() or buffer.numel() == 0:
+        return buffer
+    values = buffer.detach().double().cpu()
+    scale = 2.0 ** values.abs().max().clamp(1e-300).log2().ceil()
+    return (values / scale * 65536).round() * scale
 
 
 _OWN_TO_TORCH = vars(nn.Module()).keys()
@@ -72,26 +104,51 @@ _OWN_TO_TORCH = vars(nn.Module()).keys()
 
 def _settings(part: nn.Module) -> dict[str, Any]:
     """The plain attributes of one module that its constructor's defaults do not imply."""
+    described = hasattr(part, "describe") and type(part).__module__.startswith("varsmooth.")
     parameters = inspect.signature(type(part).__init__).parameters
     defaults = {name: parameter.default for name, parameter in parameters.items()}
-    found = {}
+    settings = {}
     for name, value in sorted(vars(part).items()):
-        plain = None if name in _OWN_TO_TORCH else _plain(value)
+        if name in _OWN_TO_TORCH or (described and not callable(value)):
+            continue
+        plain = _plain(value)
         if plain is not None and not (name in defaults and plain == _plain(defaults[name])):
-            found[name] = plain
-    return found
+            settings[name] = plain
+    return settings
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
     """The value as JSON can hold it; None for what says nothing or is not plain."""
     if isinstance(value, bool | int | str):
         return value
     if isinstance(value, float | complex | bytes | torch.dtype):
         return repr(value)
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item, depth) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in sorted(value.items(), key=str)}
+        return {str(key): _plain(item, depth) for key, item in sorted(value.items(), key=str)}
+    if isinstance(value, partial):
+        return {"partial": _plain([value.func, value.args, value.keywords], depth)}
+    if inspect.isfunction(value):
+        return _function(value, depth + 1)
     if inspect.isroutine(value) or inspect.isclass(value):
         return value.__qualname__
     return None
+
+
+def _function(function: Callable[..., Any], depth: int) -> Any:
+    """A function's name, and the values that it carries: defaults, closure, decimal numbers."""
+    name: str = function.__qualname__
+    if function.__module__.partition(".")[0] == "torch" or depth > 4:  # it may hold itself
+        return name
+    closure = inspect.getclosurevars(function).nonlocals
+    carried: list[Any] = [function.__defaults__, function.__kwdefaults__, closure]
+    values = [_plain(v, depth) for v in carried if v] + _decimals(function.__code__)
+    return [name, *values] if values else name
+
+
+def _decimals(code: CodeType) -> list[str]:
+    """The floats in the code of a function and of those inside it, whatever the Python version."""
+    inner = [_decimals(part) for part in code.co_consts if isinstance(part, CodeType)]
+    own = {repr(number) for number in code.co_consts if isinstance(number, float)}
+    return sorted(own.union(*inner))

@@ -21,6 +21,7 @@ from varsmooth.models.descriptions import (
     rewrite,
 )
 from varsmooth.models.options import ModelOptions, TunedStages
+from varsmooth.rounding import rounded
 from varsmooth.types import Count, Device, NonNegative, Odd, Positive
 
 if TYPE_CHECKING:
@@ -137,9 +138,9 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
         [
             f"{what.get(settings.goal, 'average certified radius')} on {len(fitting)} images of "
             f"{fitting.name} {images.split}",
-            f"  selector  {best.score:.4f}  --lam {best.lam:g} --sigma-m {best.sigma_m:g}, "
+            f"  selector  {rounded(best.score, 4)}  --lam {best.lam:g} --sigma-m {best.sigma_m:g}, "
             f"levels {grid}",
-            f"  one σ     {chosen.fixed_score:.4f}  --sigma {chosen.fixed_sigma:.4g}",
+            f"  one σ     {rounded(chosen.fixed_score, 4)}  --sigma {chosen.fixed_sigma:.4g}",
             f"written into the description of {folder}",
         ],
         verdict(chosen, model, folder, images),
@@ -162,17 +163,20 @@ def _tune_cascade(model: str, settings: TuneOptions, images: HeldOut) -> None:
     from varsmooth._util.fingerprints import fingerprint
     from varsmooth.evaluation.tune import cascade as cascades
     from varsmooth.evaluation.tune.table import TableFile, tabulate
+    from varsmooth.noise import scoped_seed
+    from varsmooth.probe import probe
 
     about, tuned = describe(model), images.tuned(model)
     _, g, data = images.fit(model, ModelOptions(sigma=about.default_sigma), tuned)
     folder = own_copy(model, images.out, "tuned")
-    file = TableFile(folder / "votes.npz", fingerprint(g.classifier))
+    outputs = probe(g, data.batch([0]).images.to(g.device)).classifier
+    file = TableFile(folder / "votes.npz", f"{fingerprint(g.classifier)} {outputs}")
     table = tabulate(
         g,
         data,
         cascades.ladder(about),
         (settings.n, N0),
-        seed=images.seed,
+        seed=scoped_seed(images.seed, "tune"),
         batch_size=settings.batch_size,
         file=file,
     )

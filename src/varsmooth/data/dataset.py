@@ -106,6 +106,15 @@ class ImageDataset:
         return channels, height, width
 
     @property
+    def noise_scope(self) -> str:
+        """Keeps the noise of different data sets and splits apart, whose images may share ids.
+
+        The test set of CIFAR-10 has none, so that its votes are those of every version.
+        """
+        scope = f"{self.name.removesuffix('-sample')} {self.split}"  # a sample keeps its ids
+        return "" if scope == "cifar10 test" else scope
+
+    @property
     def known_labels(self) -> NDArray[np.int64]:
         """The labels (N,), which must be known."""
         if self.labels is None:

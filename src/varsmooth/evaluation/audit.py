@@ -9,6 +9,7 @@ from varsmooth.certificates import Certificate
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evidence import Ledger
 from varsmooth.methods import METHODS, Method
+from varsmooth.noise import scoped_seed
 
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -57,7 +58,7 @@ def _expected(header: Mapping[str, Any], row: Row, certificate: Certificate) -> 
     return {
         "method": (True, certificate.method in kinds),
         "ledger": (_ledger(method, config, about, certificate.ledger), certificate.ledger),
-        "seed": (config["seed"], certificate.seed),
+        "seed": (scoped_seed(config["seed"], header.get("noise_scope", "")), certificate.seed),
         "id": (row["id"], certificate.id),
         "sigma": (row["sigma"], certificate.sigma),
         "samples": (certificate.samples, row.get("samples")),

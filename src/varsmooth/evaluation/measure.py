@@ -24,6 +24,7 @@ from varsmooth.evaluation.tune.selector import VoteTable, sample_selector, tabul
 from varsmooth.models.cards import RADII
 from varsmooth.models.checkpoints import Checkpoint
 from varsmooth.models.descriptions import Description, Part
+from varsmooth.noise import scoped_seed
 from varsmooth.rounding import percent, rounded
 from varsmooth.selectors import FixedSelector, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
@@ -48,7 +49,7 @@ def measure_classifier(
     each = ", ".join(f"{s:g}" for s in levels)
     plan = f"measuring {len(data):,} images, {votes} votes each at σ = {each}"
     print(plan, file=sys.stderr, flush=True)
-    table = tabulate_votes(g, data, levels, votes, seed)
+    table = tabulate_votes(g, data, levels, votes, scoped_seed(seed, "measure"))
     right = table.counts.argmax(axis=2) == table.labels[:, None]  # (N, levels)
     metrics = {
         "images": len(data),
@@ -112,12 +113,12 @@ def measure_selector(
     one side is constant.
     """
     learned = LearnedSelector(selector, sigma_a, 0.0)
-    g = SmoothedClassifier(classifier, learned)
+    g, scope = SmoothedClassifier(classifier, learned), scoped_seed(seed, "measure")
     best = None if table is None else best_levels(table)
     chosen: dict[str, dict[str, float | None]] = {}
     with Progress(len(lams) * len(data), f"{len(lams)} settings of h") as bar:
         for lam in lams:
-            raw = sample_selector(g, learned, data, lam, sigma_a, samples, seed, bar=bar)
+            raw = sample_selector(g, learned, data, lam, sigma_a, samples, scope, bar=bar)
             sigma = raw[:, samples // 2]
             row: dict[str, float | None] = {
                 name: round(float(getattr(sigma, name)()), 5)

@@ -34,6 +34,7 @@ from varsmooth.types import (
 
 if TYPE_CHECKING:
     from varsmooth.certificates import Certificate
+    from varsmooth.probe import Probe
 
 FORMAT = 1
 HEADER = "run.json"
@@ -97,6 +98,8 @@ class _Header:
     dataset: _Dataset
     selector: _Selector
     class_names: list[str] = field(default_factory=list)
+    noise_scope: str = ""
+    probe: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +113,7 @@ class _Answer:
     seconds: Distance | None = None
     samples: NonNegative | None = None
     selector_samples: NonNegative | None = None
+    environment: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,19 +316,34 @@ def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     prints, present = (header.get("fingerprints", {}) for header in (there, now))
     same_f = prints.get("classifier") == present.get("classifier")
     if prints != present and not (found and same_f):  # other options give another selector
-        from varsmooth._util.fingerprints import covers_architecture
+        from varsmooth._util.fingerprints import same_form
 
-        known = all(map(covers_architecture, prints.values()))
         found.append(
             "the model is another network or has other weights"
-            if known
-            else "started by an older varsmooth, which recorded no architecture of the model"
+            if all(same_form(prints.get(name, ""), present[name]) for name in present)
+            else "started by an older varsmooth, which recorded less of the model"
         )
     if not found:  # the options are the same; has what they name changed?
         found += _changed(there.get("selector", {}), now.get("selector", {}), "the selector's ")
+    if not found and (one := stored_probe(there)) and (other := stored_probe(now)):
+        found += [f"the {part} answers differently" for part in one.differences(other)]
     if not found and there.get("dataset") != now.get("dataset"):
         found.append("--data holds other images or labels")
     return found
+
+
+def stored_probe(header: Mapping[str, Any]) -> "Probe | None":
+    """The outputs by which the run knows its model; runs of older versions have none."""
+    if "probe" not in header:
+        return None
+    from varsmooth.probe import Probe
+
+    with wrap_errors(OptionError, lambda error: f"the probe of the run cannot be read: {error}"):
+        probe: Probe = fit(Probe, header["probe"])
+    pixels = probe.shape[1] * probe.shape[2]
+    check_limit("PIXELS", pixels, f"the run has images of {pixels:,} pixels")
+    check_limit("SIZE", probe.shape[0], f"the run has images of {probe.shape[0]:,} channels")
+    return probe
 
 
 def _options(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
+from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -27,9 +28,14 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.build import BuiltModel, build, described, load_images, seen_before
 from varsmooth.evaluation.engines.shards import Shard
 from varsmooth.evaluation.options import DataOptions, ModelOptions, RunOptions
-from varsmooth.evaluation.records import HEADER, Key, Row, Run, other_settings
+from varsmooth.evaluation.records import HEADER, Key, Row, Run, other_settings, stored_probe
 from varsmooth.models.descriptions import CONFIG
+from varsmooth.noise import scoped_seed
+from varsmooth.probe import probe
 from varsmooth.smoothing import SmoothedClassifier
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,11 @@ class Evaluation(ABC):
     def keys(self, image: int) -> Iterable[Key]:
         """The keys of the rows that the image with this id gets."""
         return (image,)
+
+    def in_scope(self, header: Mapping[str, Any]) -> "Self":
+        """The same with the noise of the run's own images, see `ImageDataset.noise_scope`."""
+        seed = scoped_seed(self.settings.seed, header.get("noise_scope", ""))
+        return replace(self, settings=replace(self.settings, seed=seed))
 
     def wrap_model(self, g: SmoothedClassifier) -> SmoothedClassifier:
         """The smoothed classifier to work with."""
@@ -123,7 +134,8 @@ class Job:
             "dataset": described(images, data, _recorded_digest(options.out)),
             "class_names": list(built.class_names),
             **seen_before(images, data, built.about, self.model),
-            **identity(built.g),
+            "noise_scope": images.noise_scope,
+            **identity(built.g, images.shape),
         }
         record = Run.create(options.out, header, self.shard.writer(rank))
         return Setup(evaluation.wrap_model(built.g), record, options.batch_size), images
@@ -164,13 +176,17 @@ def timed_rows(
 ) -> list[Row]:
     """The rows of one block, each with the entries of its image, and with the block's seconds.
 
-    `entries` are `ImageDataset.row_entries` of the batch.
+    `entries` are `ImageDataset.row_entries` of the batch. Where another version or device than the
+    run's computes the rows, they record it.
     """
     images = dict(zip(batch.ids.tolist(), entries, strict=True))
-    started = time.perf_counter()
-    rows = evaluation.rows(setup, batch._replace(images=batch.images.to(setup.g.device)))
-    seconds = (time.perf_counter() - started) / max(len(rows), 1)
-    return [row | images[row["id"]] | {"seconds": seconds} for row in rows]
+    header, device, started = setup.record.header, setup.g.device, time.perf_counter()
+    batch = batch._replace(images=batch.images.to(device))
+    rows = evaluation.in_scope(header).rows(setup, batch)
+    more: Row = {"seconds": (time.perf_counter() - started) / max(len(rows), 1)}
+    if other_environment(header, device):
+        more["environment"] = environment(device)
+    return [row | images[row["id"]] | more for row in rows]
 
 
 def labels_of(batch: Batch | ImageDataset) -> list[int | None]:
@@ -180,18 +196,39 @@ def labels_of(batch: Batch | ImageDataset) -> list[int | None]:
 
 def other_model(header: Mapping[str, Any], g: SmoothedClassifier) -> list[str]:
     """Where g is not what a run's header says; fingerprints of older versions are recognised."""
-    now, there = identity(g), header["fingerprints"]
+    stored = stored_probe(header)
+    now, there = identity(g, None if stored is None else stored.shape), header["fingerprints"]
     for name, module in (("classifier", g.classifier), ("selector", g.selector)):
         if matches(there.get(name), module):
             now["fingerprints"][name] = there[name]
     return other_settings(header, {**header, **now})
 
 
-def identity(g: SmoothedClassifier) -> dict[str, Any]:
-    """What distinguishes one smoothed classifier from another."""
-    return {"fingerprints": fingerprints(g), "selector": g.selector.describe()}
+def identity(g: SmoothedClassifier, shape: tuple[int, int, int] | None) -> dict[str, Any]:
+    """What distinguishes one smoothed classifier from another; without a shape, no probe."""
+    described = {"fingerprints": fingerprints(g), "selector": g.selector.describe()}
+    if shape is None:
+        return described
+    return described | {"probe": asdict(probe(g, torch.zeros(1, *shape, device=g.device)))}
 
 
+NO_PROBE = (
+    "settings of the model outside its weights (the run is of an older varsmooth, which stored no "
+    "outputs of the model)"
+)
+
+
+def other_environment(header: Mapping[str, Any], device: torch.device) -> list[str]:
+    """Where this is not what started a run: another version, machine or device."""
+    there, here = header.get("environment", {}), environment(device)
+    return [
+        f"the run was started with {name} {there.get(name)}, this is {here[name]}"
+        for name in ("varsmooth", "torch", "platform", "device")
+        if there.get(name) != here[name]
+    ]
+
+
+@cache
 def environment(device: torch.device) -> dict[str, Any]:
     """What computed the rows."""
     return {

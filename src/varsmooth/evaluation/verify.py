@@ -28,8 +28,9 @@ from varsmooth.evaluation.engines.shards import unfinished_text
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, VerifyOptions, recorded
 from varsmooth.evaluation.parts import open_as_one
 from varsmooth.evaluation.records import Row, Run, key_of, other_settings
-from varsmooth.evaluation.runner import Setup, environment, labels_of, other_model
+from varsmooth.evaluation.runner import NO_PROBE, Setup, environment, labels_of, other_model
 from varsmooth.methods.median import selector_evidence
+from varsmooth.noise import scoped_seed
 from varsmooth.sampling import Sampler
 
 FALSE_ALARM = 1e-3
@@ -132,6 +133,8 @@ def _model(run: Run, found: Verification, asked: VerifyOptions) -> BuiltModel | 
             "the architecture of the model (the run is of an older varsmooth, whose fingerprints "
             "cover class and weights only)"
         )
+    if "probe" not in run.header:
+        found.unchecked.append(NO_PROBE)
     return built
 
 
@@ -203,8 +206,6 @@ class _Again:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.seed == self.run.header["config"]["seed"]:
-            raise VarsmoothError(f"seed {self.seed} is the run's own; fresh noise needs another")
         self.chosen = np.random.default_rng(self.seed)
 
     def sample_rows(self, count: int) -> list[Row]:
@@ -215,6 +216,7 @@ class _Again:
         """Compute whole blocks of images as the run did, until `count` images are done."""
         config = self.run.header["config"]
         evaluation = Certifying(replace(recorded(CertifyOptions, config), vote_cache=None))
+        evaluation = evaluation.in_scope(self.run.header)
         size = config.get("batch_size", BATCH_SIZE)
         check_limit("SIZE", size, f"the run was computed in batches of {size:,} images")
         setup = Setup(self.built.g, self.run, size)
@@ -252,7 +254,8 @@ class _Again:
         with Progress(len(rows), "resample") as progress:
             for row in rows:
                 batch = self.images.batch([place[row["id"]]])
-                noise = self.built.g.noise(1, self.seed, batch.ids)
+                seed = scoped_seed(self.seed, "resample")  # never the run's own noise
+                noise = self.built.g.noise(1, seed, batch.ids)
                 x = batch.images.to(self.built.g.device)
                 sampler = Sampler(self.built.g, x, noise, self.batch_size)
                 found.p_values |= _compared(sampler, self.run.certificate(row))

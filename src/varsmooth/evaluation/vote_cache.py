@@ -1,28 +1,29 @@
 """Votes of f, stored once and shared by every certificate that needs them.
 
-Votes at a level do not depend on who chose the level: a second certificate of the same model on
-the same images at another λ, clip or D finds most of them here and pays only for the selector.
+Votes at a level do not depend on the selector that chose it: a second certificate of the same model
+on the same images at another λ, clip or D finds most of them here and pays only for the selector.
 Each certificate on its own keeps its guarantee, because the stored votes are the very votes it
-would have drawn: same weights, pixels, level, number and noise.
+would have drawn: same classifier, pixels, level, number and noise.
 """
 
 import hashlib
 import json
 import secrets
-import warnings
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from varsmooth._util.files import append_lines, make_folder
-from varsmooth._util.fingerprints import earlier_fingerprint, fingerprint
+from varsmooth._util.files import append_lines, make_folder, replace_file
+from varsmooth._util.fingerprints import fingerprint
 from varsmooth._util.typed import parse
-from varsmooth.cascade import describe_gate
-from varsmooth.errors import check
+from varsmooth._util.untrusted import read_object
+from varsmooth.errors import VarsmoothError, check
 from varsmooth.noise import NoiseStream
+from varsmooth.probe import Probe, probe
 from varsmooth.smoothing import SmoothedClassifier
 from varsmooth.types import NonNegative
 
@@ -39,7 +40,16 @@ class VoteKey(NamedTuple):
     purpose: str
     n: int
     sigma: float
-    noise: str  # kind of noise, device and precision, which have streams of their own; the gate
+    noise: str  # kind of noise, device, precision and torch, which have streams of their own
+
+
+PROBE, FORMAT = "probe.json", 1
+
+
+@dataclass(frozen=True)
+class _Stored:
+    format: int
+    probe: Probe
 
 
 _LINE = tuple[str, int, int, str, int, float, str, tuple[NonNegative, ...]]
@@ -54,8 +64,8 @@ class VoteStore:
     n, is skipped: a lost count is computed again, nothing else depends on it.
     """
 
-    def __init__(self, folder: str | Path, classifier: str) -> None:
-        self.folder = Path(folder) / classifier[:32]
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
         make_folder(self.folder)
         self.file = self.folder / f"votes-{secrets.token_hex(8)}.jsonl"
         self.counts: dict[VoteKey, tuple[int, ...]] = {}
@@ -66,18 +76,42 @@ class VoteStore:
                     if sum(counts) == (key := VoteKey(*values)).n:
                         self.counts[key] = counts
 
-    def add(self, found: dict[VoteKey, tuple[int, ...]]) -> None:
+    def add(self, counts: dict[VoteKey, tuple[int, ...]]) -> None:
         """Keep these counts, here and on the disk."""
-        self.counts |= found
-        lines = "".join(json.dumps([*key, counts]) + "\n" for key, counts in found.items())
+        self.counts |= counts
+        lines = "".join(json.dumps([*key, row]) + "\n" for key, row in counts.items())
         append_lines(self.file, lines.encode())
+
+
+def store_of(folder: str | Path, g: SmoothedClassifier, like: Tensor) -> VoteStore:
+    """The votes of g's classifier and gate: those under its fingerprints and its outputs.
+
+    Each folder of votes has the outputs of the model that cast them, `probe.json`. Models of one
+    fingerprint whose outputs differ have a folder each.
+    """
+    here = probe(g, like)
+    parts = [fingerprint(g.classifier)]
+    if g.gate is not None:  # it turns votes into "pass", so that it decides the counts too
+        settings = g.selector.describe() | {"thresholds": None}  # which decide nothing about votes
+        parts += [fingerprint(g.selector), json.dumps(settings)]
+    name = hashlib.sha256(" ".join(parts).encode()).hexdigest()[:32]
+    for place in sorted(Path(folder).glob(f"{name}-*")):
+        with suppress(VarsmoothError, OSError):  # no probe, or a damaged one: not its votes
+            _, stored = read_object(place / PROBE, _Stored, FORMAT, "model")
+            if not stored.probe.differences(here, ("classifier", "gate")):
+                return VoteStore(place)
+    place = Path(folder) / f"{name}-{secrets.token_hex(4)}"
+    make_folder(place)
+    text = json.dumps({"format": FORMAT, "probe": asdict(here)})
+    replace_file(place / PROBE, text.encode())
+    return VoteStore(place)
 
 
 class CachedSmoothedClassifier(SmoothedClassifier):
     """A smoothed classifier that asks f only for votes that the store does not have.
 
-    f is known by its fingerprint: architecture and weights. If the answers of your own f depend on
-    anything else, keep that in its `state_dict`, or use another folder.
+    f and the gate are known by their fingerprints and by their outputs on fixed images; neither may
+    change while this object is in use.
     """
 
     def __init__(self, g: SmoothedClassifier, folder: str | Path) -> None:
@@ -93,14 +127,8 @@ class CachedSmoothedClassifier(SmoothedClassifier):
             temperature=g.temperature,
             lattice=g.lattice,
         )
-        self.store = VoteStore(folder, fingerprint(g.classifier))
-        earlier = Path(folder) / earlier_fingerprint(g.classifier)[:32]
-        if earlier.is_dir():
-            warnings.warn(
-                f"{earlier} holds votes of an older varsmooth, which recorded no architecture, and "
-                f"is not used; if they are this model's, rename it to {self.store.folder.name}",
-                stacklevel=2,
-            )
+        self.folder = folder
+        self.stores: dict[tuple[int, ...], VoteStore] = {}  # by the shape of the images
 
     def votes(self, x: Tensor, n: int, **draws: Any) -> Tensor:
         """The counts of `SmoothedClassifier`, from the store where it has them."""
@@ -110,22 +138,23 @@ class CachedSmoothedClassifier(SmoothedClassifier):
             return super().votes(x, n, **draws)
         drawn = f"{purpose} from {start}" if start else purpose
         keys = self._keys(x, n - start, sigma, noise, drawn)
-        missing = [row for row, key in enumerate(keys) if key not in self.store.counts]
+        store = self.stores.get(shape := tuple(x.shape[1:]))
+        if store is None:
+            store = self.stores[shape] = store_of(self.folder, self, x)
+        missing = [row for row, key in enumerate(keys) if key not in store.counts]
         if missing:
             rest = draws | {"sigma": sigma[missing], "noise": noise.rows(missing)}
             counts = super().votes(x[missing], n, **rest)
-            found = zip(missing, counts.tolist(), strict=True)
-            self.store.add({keys[row]: tuple(count) for row, count in found})
-        return torch.tensor([self.store.counts[key] for key in keys], device=x.device)
+            drawn_now = zip(missing, counts.tolist(), strict=True)
+            store.add({keys[row]: tuple(count) for row, count in drawn_now})
+        return torch.tensor([store.counts[key] for key in keys], device=x.device)
 
     def _keys(
         self, x: Tensor, n: int, sigma: Tensor, noise: NoiseStream, purpose: str
     ) -> list[VoteKey]:
         """What each image's votes are stored under."""
         kind = f"{'lattice' if noise.lattice else 'gaussian'} {x.device.type} {x.dtype}"
-        if self.gate is not None:  # it turns votes into "pass", so that it decides the counts too
-            network = fingerprint(self.gate) if isinstance(self.gate, nn.Module) else ""
-            kind += f" {json.dumps(describe_gate(self.gate))} {network}"
+        kind += f" torch {torch.__version__}"
         pixels = x.detach().cpu().contiguous().numpy()  # whatever their layout in memory
         digests = [hashlib.sha256(image.tobytes()).hexdigest()[:32] for image in pixels]
         return [

@@ -27,6 +27,7 @@ from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.measure import Metrics, measure_classifier
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import Description, Part
+from varsmooth.noise import scoped_seed
 from varsmooth.rounding import rounded
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
@@ -194,7 +195,7 @@ def adopt(
     shape = getattr(network, "image_shape", None) or unseen.shape
     chosen = fitted(tuned_images(tuned, unseen), g, names, shape)
     began = time.perf_counter()
-    metrics, _ = measure_classifier(network, chosen, levels, n, seed)
+    metrics, _ = measure_classifier(network, chosen, levels, n, scoped_seed(seed, "adopt"))
     seconds = (time.perf_counter() - began) / (len(chosen) * n * len(levels))
     trial = Trial(
         metrics, chosen, seconds, _plan(source, levels[-1], seconds), batch_norms(network),

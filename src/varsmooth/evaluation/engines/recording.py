@@ -10,7 +10,7 @@ from varsmooth.data.dataset import skipped_text
 from varsmooth.data.fitting import outputs_on
 from varsmooth.evaluation.engines.shards import blocks
 from varsmooth.evaluation.records import SEEN, Row, key_of
-from varsmooth.evaluation.runner import Job, Setup
+from varsmooth.evaluation.runner import NO_PROBE, Job, Setup, other_environment
 from varsmooth.rounding import percent
 
 Result = tuple[slice, list[Row]]
@@ -40,6 +40,8 @@ def record(
     shown = rank == 0
     if shown:
         _notes(setup, images)
+    if shown and todo:
+        _resuming_notes(setup, bool(done))
     if shown and done and total > left:
         print(f"resuming: {total - left:,} of {total:,} images are there", file=sys.stderr)
     with (
@@ -76,6 +78,15 @@ def _notes(setup: Setup, images: ImageDataset) -> None:
         print(f"note: {note}; a vote for any other output counts as wrong", file=sys.stderr)
     if images.skipped:
         print(f"note: {skipped_text(images.skipped)}", file=sys.stderr)
+
+
+def _resuming_notes(setup: Setup, resumed: bool) -> None:
+    """Where the rows to come are not made as those that are there."""
+    header = setup.record.header
+    for text in other_environment(header, setup.g.device):
+        print(f"note: {text}; the new rows record it, and their votes may differ", file=sys.stderr)
+    if resumed and "probe" not in header:
+        print(f"note: NOT CHECKED: {NO_PROBE}", file=sys.stderr)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N_SELECT
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.options import TuneOptions
+from varsmooth.noise import scoped_seed
 from varsmooth.selectors import Grid, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
@@ -91,7 +92,7 @@ def tune(
         goal: `clean`, accuracy of the plain vote; `certified`, accuracy certified soundly at
             `radius`; `radius`, average certified radius (wrong and abstaining images count 0).
         radius: The radius of goal `certified`.
-        seed: Of the noise.
+        seed: Of the noise, which is independent of what `certify` draws under any seed.
         settings: See `varsmooth.evaluation.options.TuneOptions`.
     """
     asked = TuneOptions(goal=goal, radius=radius, **settings)
@@ -102,7 +103,7 @@ def tune(
             "tune needs a classifier with a learned selector; load the pair with selector='learned'"
         )
     check(len(lams) > 0 and levels >= 2, "tune needs at least one lam and two levels")
-    sigma_a = learned.sigma_a
+    sigma_a, seed = learned.sigma_a, scoped_seed(seed, "tune")
     ladder = Grid.make(levels, (sigma_a / 4, 2 * sigma_a)).levels
     table = tabulate_votes(g, data, ladder, asked.n, seed, batch_size)
     found: list[Setting] = []

@@ -1,0 +1,209 @@
+"""What f, h and the gate return for fixed images: who they are, and whether they may be certified.
+
+A theorem about votes needs an f whose output is a function of the one image it sees (and of σ), in
+the same way at every call. A hash of weights knows neither that nor what else the code reads:
+buffers, attributes, closures. So the model is run once on a few fixed images.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary, WeakSet
+
+import torch
+from torch import Tensor, nn
+
+from varsmooth.errors import VarsmoothError
+from varsmooth.noise import NoiseStream, keyed_generator
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+
+LEVELS = (0.05, 0.12, 0.25, 0.5, 1.0, 0.05, 0.25, 0.5)
+"""The noise levels of the probe images; from 0.12 on, pixels leave [0, 1]."""
+
+COLUMNS = 16
+"""Numbers kept of each image's logits; of more classes, so many fixed projections."""
+
+TOLERANCE, HALF_TOLERANCE = 1e-3, 2e-2
+"""How far two runs of one model may differ, as a share of the outputs' size, in float32 and in half
+precision: threads, batch sizes, processors and versions of torch round differently."""
+
+FINITE = 1e30
+"""Stands for infinity in what is stored."""
+
+Rows = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The outputs on the probe images of one shape.
+
+    Attributes:
+        shape: (channels, height, width) of the images.
+        half: The parts whose outputs are all bfloat16 or float16 numbers.
+        classifier: Logits of f (8, classes), or projections of them (8, COLUMNS).
+        selector: Raw levels of h (8, 1); empty without h.
+        gate: Scores of the gate (8, 8), each image with eight made-up logits; empty without a gate.
+    """
+
+    shape: tuple[int, int, int]
+    half: tuple[str, ...]
+    classifier: Rows
+    selector: Rows = ()
+    gate: Rows = ()
+
+    def differences(self, other: "Probe", parts: Sequence[str] = ()) -> list[str]:
+        """The parts, of `parts` or all, whose outputs are not those of the other, up to rounding.
+
+        A difference below the tolerance changes a vote no more than another processor does.
+        """
+        names = parts or ("classifier", "selector", "gate")
+        if self.shape != other.shape:
+            return list(names)
+        return [name for name in names if not self._same(other, name)]
+
+    def _same(self, other: "Probe", name: str) -> bool:
+        half = name in self.half
+        close = _close(getattr(self, name), getattr(other, name), half)
+        return close and half == (name in other.half)
+
+
+def probe(g: SmoothedClassifier, like: Tensor) -> Probe:
+    """Run g's parts on the probe images of the shape, type and device of `like` (B,C,H,W).
+
+    Raises an error if an output changes with the other images of the batch or from call to call.
+    """
+    z, sigma = _images(g, like)
+    with evaluation_mode(g), torch.no_grad():
+        outputs = _outputs(g, z, sigma, range(len(z)))
+        for rows in ([6, 1, 4], [0]):
+            again = _outputs(g, z, sigma, rows)
+            for name, whole in outputs.items():
+                if not _agree(whole[rows], again[name]):
+                    repeated = _outputs(g, z, sigma, range(len(z)))[name]
+                    raise VarsmoothError(_refusal(name, _agree(whole, repeated)))
+    _PASSED.setdefault(g.classifier, WeakSet()).add(g.selector)
+    shape = (like.shape[1], like.shape[2], like.shape[3])
+    half = tuple(name for name, values in outputs.items() if _is_half(values))
+    outputs["classifier"] = _projected(outputs["classifier"])
+    return Probe(shape, half, **{name: _rows(values) for name, values in outputs.items()})
+
+
+def check_assumptions(g: SmoothedClassifier, x: Tensor) -> None:
+    """Refuse a g whose certificates would mean nothing: once for each classifier and selector.
+
+    Refused are a classifier, selector network or gate whose outputs depend on the other images of
+    the batch (BatchNorm without running statistics) or on chance (dropout that stays active): f
+    must be a function of the image. It costs twelve forward passes of one image.
+
+    Args:
+        g: The smoothed classifier; a plain network f as SmoothedClassifier(f, FixedSelector(σ)).
+        x: Images (B,C,H,W) as g will see, for their shape, type and device.
+    """
+    if g.selector not in _PASSED.get(g.classifier, ()):
+        probe(g, x)
+
+
+_PASSED: "WeakKeyDictionary[nn.Module, WeakSet[nn.Module]]" = WeakKeyDictionary()
+
+
+def _refusal(name: str, same_again: bool) -> str:
+    if same_again:
+        return (
+            f"the output of the {name} for an image depends on the other images of its batch, so "
+            "no certificate would hold; give its BatchNorm layers running statistics "
+            "(track_running_stats=True), and let nothing else look across the batch"
+        )
+    return (
+        f"the {name} gives the same images other outputs at each call, even in evaluation mode; "
+        "switch off dropout and every other chance in its forward"
+    )
+
+
+def _images(g: SmoothedClassifier, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Smooth 8-bit images with noise of LEVELS, the same on every device: (8,C,H,W), (8,)."""
+    channels, height, width = like.shape[1:]
+    generator = keyed_generator("cpu", 0, "probe")
+    coarse = torch.rand(len(LEVELS), channels, 4, 4, generator=generator)
+    smooth = nn.functional.interpolate(coarse, (height, width), mode="bilinear")
+    x = ((255 * smooth).round() / 255).to(like.dtype)
+    sigma = torch.tensor(LEVELS, dtype=like.dtype)
+    noise = NoiseStream(0, tuple(range(len(LEVELS))), g.lattice, ("probe",))
+    ((_, epsilon),) = noise.batches(x, "probe", 1, len(LEVELS))
+    return noise.perturb(x, sigma, epsilon).to(like.device), sigma.to(like.device)
+
+
+def _outputs(
+    g: SmoothedClassifier, z: Tensor, sigma: Tensor, rows: Sequence[int]
+) -> dict[str, Tensor]:
+    """What the parts of g return for some of the probe images, seen together."""
+    z, sigma = z[list(rows)], sigma[list(rows)]
+    logits = g.logits(z, sigma)
+    outputs = {"classifier": logits}
+    respond: Callable[[Tensor], Tensor] | None = getattr(g.selector, "respond", None)
+    if respond is not None:
+        outputs["selector"] = respond(z)[:, None]
+    if g.gate is not None:
+        levels = torch.tensor(g.selector.possible_levels).to(z)
+        scores = []
+        for k in range(8):
+            at = levels[(torch.arange(len(z)) + k) % len(levels)]
+            scores.append(g.gate_scores(z, _made_up_logits(logits, rows, k), at))
+        outputs["gate"] = torch.stack(scores, dim=1)
+    return outputs
+
+
+def _made_up_logits(like: Tensor, rows: Sequence[int], k: int) -> Tensor:
+    """Logits whose largest softmax goes from 1/classes to 1 over 64 made-up votes."""
+    classes = like.shape[1]
+    position = torch.tensor([8 * k + row for row in rows])
+    confidence = 1 / classes + (1 - 1 / classes) * (position + 0.473) / 64
+    logits = torch.zeros(len(rows), classes, dtype=torch.float64)
+    top = confidence.double() * (classes - 1) / (1 - confidence.double())
+    logits[torch.arange(len(rows)), (5 * position) % classes] = top.log()
+    return logits.to(like)
+
+
+def _projected(logits: Tensor) -> Tensor:
+    """The logits, or COLUMNS fixed projections of them if there are more classes."""
+    classes = logits.shape[1]
+    if classes <= COLUMNS:
+        return logits
+    generator = keyed_generator("cpu", 0, "projection")
+    matrix = torch.randn(classes, COLUMNS, generator=generator, dtype=torch.float64)
+    projected: Tensor = _finite(logits).cpu() @ matrix / classes**0.5
+    return projected
+
+
+def _is_half(values: Tensor) -> bool:
+    """Whether every number is a bfloat16, or every one a float16."""
+    kinds = (torch.bfloat16, torch.float16)
+    return any(torch.equal(values, values.to(kind).to(values)) for kind in kinds)
+
+
+def _finite(values: Tensor) -> Tensor:
+    return values.double().nan_to_num(nan=-FINITE, posinf=FINITE, neginf=-FINITE)
+
+
+def _rows(values: Tensor) -> Rows:
+    """Plain numbers with seven digits."""
+    return tuple(tuple(float(f"{v:.7g}") for v in row) for row in _finite(values).tolist())
+
+
+def _agree(one: Tensor, other: Tensor) -> bool:
+    return _close(_rows(one), _rows(other), _is_half(one))
+
+
+def _close(one: Rows, other: Rows, half: bool) -> bool:
+    """Whether no two numbers differ by more than the tolerance.
+
+    Its unit is the largest number of the row, or the median of these if that is larger.
+    """
+    if [len(row) for row in one] != [len(row) for row in other]:
+        return False
+    tolerance = HALF_TOLERANCE if half else TOLERANCE
+    sizes = [max((abs(v) for v in row if abs(v) < FINITE), default=0.0) for row in one]
+    typical = sorted(sizes)[len(sizes) // 2] if sizes else 0.0
+    return all(
+        abs(a - b) <= tolerance * max(size, typical)
+        for size, *rows in zip(sizes, one, other, strict=True)
+        for a, b in zip(*rows, strict=True)
+    )

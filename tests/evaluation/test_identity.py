@@ -1,0 +1,281 @@
+"""Two models that answer differently never have one identity; one model always has one."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.small_models import run
+from varsmooth import CascadeSelector, FixedSelector, MedianSelector, SmoothedClassifier
+from varsmooth._util.fingerprints import fingerprint, matches
+from varsmooth.cascade import Gate
+from varsmooth.evaluation.records import other_settings
+from varsmooth.evaluation.runner import identity
+from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
+from varsmooth.models.adapters import NormalisedClassifier
+from varsmooth.probe import TOLERANCE, probe
+
+SHAPE = (3, 32, 32)
+
+
+def network() -> nn.Module:
+    """Ten classes; the same weights at every call."""
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        return nn.Sequential(nn.Conv2d(3, 8, 5, 4), nn.ReLU(), nn.Flatten(), nn.Linear(392, 10))
+
+
+class Hidden(nn.Module):
+    """A classifier with settings that no state dict has."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.network = network()
+        self.settings = SimpleNamespace(**settings)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x - getattr(self.settings, "shift", 0.0))
+        return logits / getattr(self.settings, "temperature", 1.0)
+
+
+class Describing(nn.Module):
+    """A classifier whose `describe` hides what it does."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.network, self.scale = network(), scale
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(self.scale * x)
+        return logits
+
+
+class Calling(nn.Module):
+    """A classifier that calls a function of its pixels first."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.network, self.function = network(), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(self.function(x))
+        return logits
+
+
+def shifting(by: float) -> Callable[[Tensor], Tensor]:
+    return lambda x: x - by
+
+
+def loose(z: Tensor, logits: Tensor, sigma: Tensor, least: float = 0.12) -> Tensor:
+    """A hard gate: one bit of its input shows."""
+    return (logits.softmax(dim=1).amax(dim=1) >= least).float() - 0.5
+
+
+def at_least(least: float) -> Gate:
+    return lambda z, logits, sigma: loose(z, logits, sigma, least)
+
+
+class ObjectGate:
+    """A gate whose threshold no name, hash or state shows."""
+
+    def __init__(self, least: float) -> None:
+        self.least = least
+
+    def __call__(self, z: Tensor, logits: Tensor, sigma: Tensor) -> Tensor:
+        return loose(z, logits, sigma, self.least)
+
+
+def fixed(f: nn.Module) -> SmoothedClassifier:
+    return SmoothedClassifier(f, FixedSelector(0.5))
+
+
+def gated(gate: Gate | None) -> SmoothedClassifier:
+    return SmoothedClassifier(network(), CascadeSelector([0.5, 0.25], gates=gate))
+
+
+def median(function: Callable[[Tensor], Tensor]) -> SmoothedClassifier:
+    return SmoothedClassifier(network(), MedianSelector(function, 0.25, 21, (0.1, 1.0), 4))
+
+
+def changed() -> SmoothedClassifier:
+    f = Hidden(temperature=1.0)
+    f.settings.shift = 0.3
+    return fixed(f)
+
+
+ZERO, ONE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+PAIRS: dict[str, tuple[SmoothedClassifier, SmoothedClassifier]] = {
+    "mean": (
+        fixed(NormalisedClassifier(network(), ZERO, ONE)),
+        fixed(NormalisedClassifier(network(), (0.5, 0.5, 0.5), ONE)),
+    ),
+    "std": (
+        fixed(NormalisedClassifier(network(), ZERO, ONE)),
+        fixed(NormalisedClassifier(network(), ZERO, (0.2, 0.2, 0.2))),
+    ),
+    "temperature": (fixed(Hidden(temperature=1.0)), fixed(Hidden(temperature=2.0))),
+    "unregistered tensor": (
+        fixed(Hidden(shift=torch.zeros(3, 1, 1))),
+        fixed(Hidden(shift=torch.full((3, 1, 1), 0.3))),
+    ),
+    "changed attribute": (fixed(Hidden(temperature=1.0)), changed()),
+    "describe": (fixed(Describing()), fixed(Describing(0.5))),
+    "closure of f": (fixed(Calling(shifting(0.1))), fixed(Calling(shifting(0.4)))),
+    "lambda of f": (fixed(Calling(lambda x: x - 0.1)), fixed(Calling(lambda x: x - 0.4))),
+    "gate or none": (gated(at_least(0.12)), gated(None)),
+    "partial gate": (gated(partial(loose, least=0.2)), gated(partial(loose, least=0.21))),
+    "closure gate": (gated(at_least(0.2)), gated(at_least(0.21))),
+    "object gate": (gated(ObjectGate(0.12)), gated(ObjectGate(0.3))),
+    "selector": (
+        median(lambda x: x.flatten(1).mean(dim=1)),
+        median(lambda x: x.flatten(1).mean(dim=1) + 0.2),
+    ),
+}  # fmt: skip
+VOTES = [name for name in PAIRS if name != "selector"]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_models_that_differ_have_two_identities(name: str) -> None:
+    one, other = ({"verb": "certify", "config": {}, **identity(g, SHAPE)} for g in PAIRS[name])
+    one = json.loads(json.dumps(one))  # as it is stored
+    assert other_settings(one, one) == []
+    (sentence,) = other_settings(one, other)
+    assert "another network" in sentence or "answers differently" in sentence, sentence
+
+
+@pytest.mark.parametrize("name", ["mean", "std", "describe", "closure of f", "partial gate"])
+def test_a_hash_covers_what_it_can_know(name: str) -> None:
+    one, other = ((fingerprint(g.classifier), fingerprint(g.selector)) for g in PAIRS[name])
+    assert one != other
+
+
+@pytest.mark.parametrize("name", VOTES)
+def test_models_that_differ_never_share_votes(name: str, tmp_path: Path) -> None:
+    x, sigma = (
+        torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(1)),
+        torch.full((2,), 0.5),
+    )
+    for g in PAIRS[name]:
+        noise = g.noise(2, 5, [3, 1])
+        for folder in (tmp_path, tmp_path / "alone"):
+            cached = CachedSmoothedClassifier(g, folder)
+            votes = cached.votes(x, 64, sigma=sigma, noise=noise)
+            assert torch.equal(votes, g.votes(x, 64, sigma=sigma, noise=noise))
+        again = CachedSmoothedClassifier(g, tmp_path)
+        again.votes(x, 64, sigma=sigma, noise=noise)
+        (store,) = again.stores.values()
+        assert len(store.counts) == 2, "the same model finds its votes"
+    assert len(list(tmp_path.glob("*-*"))) == 2
+
+
+def one_process_more(name: str, threads: int) -> dict[str, Any]:
+    code = (
+        "import json, sys, torch\n"
+        f"torch.set_num_threads({threads})\n"
+        "from tests.evaluation.test_identity import PAIRS, SHAPE, identity\n"
+        f"print(json.dumps(identity(PAIRS[{name!r}][0], SHAPE)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    values: dict[str, Any] = json.loads(done.stdout)
+    return values
+
+
+@pytest.mark.parametrize("name", ["std", "lambda of f", "object gate", "partial gate"])
+def test_one_model_is_itself_in_another_process(name: str) -> None:
+    here = {"verb": "certify", "config": {}, **identity(PAIRS[name][0], SHAPE)}
+    for threads in (1, 2):
+        assert other_settings(here, here | one_process_more(name, threads)) == []
+
+
+def test_rounding_is_no_other_model_and_a_small_change_is() -> None:
+    g = fixed(Hidden(temperature=1.0))
+    here = probe(g, torch.zeros(1, *SHAPE))
+    assert (
+        here.differences(
+            probe(fixed(Hidden(temperature=1 + TOLERANCE / 3)), torch.zeros(1, *SHAPE))
+        )
+        == []
+    )
+    slightly = probe(fixed(Hidden(temperature=1 + 3 * TOLERANCE)), torch.zeros(1, *SHAPE))
+    assert here.differences(slightly) == ["classifier"]
+
+
+def test_buffers_that_code_computes_may_differ_in_the_last_digit() -> None:
+    f = NormalisedClassifier(network(), (0.4914, 0.4822, 0.4465), ONE)
+    before = fingerprint(f)
+    f.mean[0, 0] *= 1 + 1e-7
+    assert fingerprint(f) == before
+    assert matches(before, f)
+    f.mean[0, 0] *= 1 + 1e-3
+    assert fingerprint(f) != before
+
+
+NORMALISED = """
+import torch
+from tests.evaluation.test_identity import Hidden, network
+from varsmooth.models.adapters import NormalisedClassifier
+
+def zero(): return NormalisedClassifier(network(), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+def half(): return NormalisedClassifier(network(), (0.5, 0.5, 0.5), (1.0, 1.0, 1.0))
+def warm(): return Hidden(shift=0.0)
+def cold(): return Hidden(shift=0.4)
+"""
+
+
+@pytest.mark.parametrize(("one", "other"), [("zero", "half"), ("warm", "cold")])
+def test_a_run_is_neither_resumed_nor_verified_with_another_model(
+    one: str,
+    other: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "two_models.py").write_text(NORMALISED)
+    monkeypatch.syspath_prepend(tmp_path)
+    certify = "certify --sigma 0.5 --n 50 --n0 20 --alpha 0.05 --model two_models:"
+    images, out = "--subset 0:4 --out", tmp_path / "run"
+    assert run(f"{certify}{one} {images} {out}") == 0
+    assert run(f"{certify}{one} {images} {out}") == 0
+    assert run(f"verify {out} --model two_models:{one}") == 0
+    capsys.readouterr()
+    assert run(f"{certify}{other} {images} {out}") == 1
+    assert run(f"verify {out} --model two_models:{other}") == 1
+    errors = capsys.readouterr().err
+    assert errors.count("another network") + errors.count("answers differently") == 2
+
+
+def test_a_run_without_a_probe_is_readable_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another torch is recorded with the rows it made."""
+    (tmp_path / "older_models.py").write_text(NORMALISED)
+    monkeypatch.syspath_prepend(tmp_path)
+    certify = (
+        "certify --sigma 0.5 --n 50 --n0 20 --alpha 0.05 --model older_models:warm --batch-size 8"
+    )
+    assert run(f"{certify} --subset 0:12 --out {tmp_path}/run") == 0
+    header = json.loads((tmp_path / "run" / "run.json").read_text())
+    del header["probe"]
+    header["environment"]["torch"] = "1.0"
+    (tmp_path / "run" / "run.json").write_text(json.dumps(header))
+    rows = tmp_path / "run" / "rows-00000.jsonl"
+    rows.write_bytes(b"".join(rows.read_bytes().splitlines(keepends=True)[:4]))
+    capsys.readouterr()
+    assert run(f"{certify} --subset 0:12 --out {tmp_path}/run") == 0
+    said = capsys.readouterr().err
+    assert "outside its weights" in said
+    assert f"started with torch 1.0, this is {torch.__version__}" in said
+    lines = [json.loads(line) for line in rows.read_bytes().splitlines()]
+    made = [line.get("environment", {}).get("torch") for line in lines]
+    assert made == [None] * 4 + [torch.__version__] * 8
