@@ -28,6 +28,7 @@ from varsmooth.evaluation.build import build
 from varsmooth.evaluation.options import AttackOptions, DataOptions, ModelOptions, recorded
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.verify import verify_run
+from varsmooth.noise import scoped_seed
 
 
 @pytest.fixture(scope="module")
@@ -241,13 +242,13 @@ def test_attacks(model: Path, tmp_path: Path) -> None:
         for path in (tmp_path / "strong" / "images").glob(f"eps-{eps:g}-*.npz")
         for i, x in zip(np.load(path)["ids"], np.load(path)["images"], strict=True)
     }
-    g = knobs(model)
+    g, seed = knobs(model), scoped_seed(0, "x test")
     for row in rows:
         x, found = batch.images[row["id"]], kept[row["id"], row["eps"]]
         distance = float((found.double() - x.double()).norm())
         assert distance < row["eps"] * 1.00001
         assert row["norm"] == pytest.approx(distance, rel=1e-9)
-        (answer,) = predict(g, found[None], n=40, alpha=None, seed=0, ids=[row["id"]])
+        (answer,) = predict(g, found[None], n=40, alpha=None, seed=seed, ids=[row["id"]])
         assert (list(answer.counts), answer.sigma) == (row["counts"], row["sigma"])
         assert 20 < sum(row["clean_counts"]) <= 40  # until the majority is decided
         assert row["label"] is None
@@ -276,8 +277,8 @@ def test_only_what_is_right_is_attacked(model: Path, tmp_path: Path) -> None:
     own = table(tmp_path / "own")  # without labels: all are right
     said = np.array([row["clean_prediction"] for row in own])
     assert (said >= 0).all()
-    np.savez(tmp_path / "y.npz", images=images, labels=(said + np.array([0, 1, 0])) % 10)
-    assert run(command, model, "--data", tmp_path / "y.npz", "--out", tmp_path / "labelled") == 0
+    np.savez(tmp_path / "x.npz", images=images, labels=(said + np.array([0, 1, 0])) % 10)
+    assert run(command, model, "--data", tmp_path / "x.npz", "--out", tmp_path / "labelled") == 0
     rows = table(tmp_path / "labelled")
     assert [row["norm"] > 0 for row in rows] == [True, False, True]
     assert rows[1]["counts"] == rows[1]["clean_counts"] == own[1]["clean_counts"]
