@@ -191,7 +191,7 @@ def save_run(
         "environment": environment(g.device),
         "dataset": _dataset(images, where, certificates),
         "class_names": [] if images is None else list(images.class_names),
-        **identity(g),
+        **identity(g, None if images is None else images.shape),
     }
     run = Run.create(folder, header)
     n0 = int(settings["n0"])
