@@ -332,3 +332,20 @@ def test_stopped_radii_are_too_large_at_most_as_often_as_alpha(
 def _count_false(found: Certificates, truth: float, at_least: float) -> None:
     false = sum(one.radius > (truth if one.prediction == 0 else 0) for one in found)
     error_rate_is(false, len(found), 0.1, at_least)
+
+
+@pytest.mark.parametrize("selector", [FixedSelector(0.5), CascadeSelector([0.5, 0.25])])
+def test_nothing_is_certified_for_no_class(selector: Selector) -> None:
+    """At α > 1/e the test of a radius says yes before the bound on p does."""
+
+    class Halfspace(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            score = x.flatten(1)[:, 0] - 0.5
+            return torch.stack([score, -score], dim=1)
+
+    x = torch.full((40, 1, 1, 16), 0.5)
+    x[:, 0, 0, 0] = torch.linspace(0.5, 0.9, 40)
+    g = SmoothedClassifier(Halfspace(), selector)
+    decisions = certify_at(g, x, [0.0, 0.1], alpha=0.9, n0=10, n_max=100, seed=1)
+    assert any(decisions.certified)
+    assert not [one for one in decisions if one.certified and one.prediction == ABSTAIN]

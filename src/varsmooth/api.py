@@ -19,8 +19,9 @@ from varsmooth.certificates import (
     Decisions,
     Prediction,
     Predictions,
+    Reason,
 )
-from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0, N_MAX, N_SELECT, N
+from varsmooth.defaults import ABSTAIN, ALPHA, ALPHA_SELECT, N0, N_MAX, N_SELECT, N
 from varsmooth.errors import check, check_counts
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods import method_for, predicting_method
@@ -186,10 +187,17 @@ def certify_at(
     with evaluation_mode(g):  # once for all the looks
         reached, reasons = reach_radii(voting, radii, undecided)
     rows = zip(_voted(rule, voting), reached, reasons, strict=True)
-    return Decisions(tuple(Decision(one, radii, count, why) for one, count, why in rows))
+    return Decisions(tuple(_decision(one, radii, count, why) for one, count, why in rows))
 
 
 @over_batches
+def _decision(one: Certificate, radii: tuple[float, ...], reached: int, why: Reason) -> Decision:
+    """The e-process and the confidence sequence hold at once: from α > 1/e on the weaker counts."""
+    if one.prediction == ABSTAIN and reached > 0:
+        return Decision(one, radii, 0, "undecided")
+    return Decision(one, radii, reached, why)
+
+
 def certify_until(
     g: SmoothedClassifier,
     x: Images,

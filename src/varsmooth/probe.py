@@ -109,8 +109,8 @@ def _refusal(name: str, same_again: bool) -> str:
     if same_again:
         return (
             f"the output of the {name} for an image depends on the other images of its batch, so "
-            "no certificate would hold; give its BatchNorm layers running statistics "
-            "(track_running_stats=True), and let nothing else look across the batch"
+            "no certificate would hold; give its BatchNorm layers running statistics, and let "
+            "nothing else look across the batch"
         )
     return (
         f"the {name} gives the same images other outputs at each call, even in evaluation mode; "

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -255,11 +256,11 @@ def test_replay_catches_a_moved_vote(
     copy = edit(certified, tmp_path, moved_vote, lambda row: bool(_spread(row)))
     assert verify_run(copy, resample=9, seed=2).problems == [], "no test can see one vote"
     assert run(f"verify {copy} --replay all") == 1
-    assert "replayed votes differ from the stored ones" in capsys.readouterr().err
+    assert "replayed evidence differs from the stored one" in capsys.readouterr().err
     assert verify_run(certified, replay=2, seed=2).replayed >= 2
 
 
-def test_replay_elsewhere_falls_back_to_the_test(
+def test_replay_elsewhere_allows_for_rounding(
     certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = edit(certified, tmp_path, moved_vote, lambda row: bool(_spread(row)))
@@ -268,8 +269,7 @@ def test_replay_elsewhere_falls_back_to_the_test(
     (copy / "run.json").write_text(json.dumps(header))
     assert run(f"verify {copy} --replay all") == 0
     out = capsys.readouterr().out
-    assert "1 images repeated with fresh noise" in out
-    assert "NOT CHECKED: the exact votes of 1 images" in out
+    assert "NOT CHECKED: the exact evidence of 1 images" in out
 
 
 def _spread(row: dict[str, Any]) -> list[int]:
@@ -347,3 +347,77 @@ def test_a_configuration_of_odd_types_is_a_sentence(
     (tmp_path / "run" / "run.json").write_text(json.dumps(header))
     unchecked = " ".join(verify_run(tmp_path / "run").unchecked)
     assert f"{next(iter(config))} must be" in unchecked
+
+
+def constant_samples(folder: Path, copy: Path) -> Path:
+    """A forgery that every check but a replay passes: h that never moves, and what follows."""
+    header = json.loads((folder / "run.json").read_text())
+    copy.mkdir()
+    (copy / "run.json").write_text(json.dumps(header))
+    run_ = Run.open(folder)
+    rows = run_.rows()
+    for row in rows:
+        one = run_.certificate(row)
+        assert one.selector is not None
+        h = replace(one.selector, samples=(one.sigma,) * len(one.selector.samples))
+        forged = replace(one, selector=h).derive_again()
+        kept = {k: v for k, v in forged.to_dict().items() if k in row["evidence"]}
+        row |= {"prediction": forged.prediction, "radius": forged.radius, "evidence": kept}
+    Run.open(copy).append(rows)
+    return copy
+
+
+def elsewhere(folder: Path) -> Path:
+    """The same run, which now says that it was made on another machine."""
+    header = json.loads((folder / "run.json").read_text())
+    header["environment"]["platform"] = "elsewhere"
+    (folder / "run.json").write_text(json.dumps(header))
+    return folder
+
+
+def test_replay_compares_the_samples_of_the_selector(certified: Path, tmp_path: Path) -> None:
+    forged = constant_samples(certified, tmp_path / "run")
+    assert verify_run(forged).problems == [], "the case is too easy"
+    (problem,) = verify_run(forged, replay="all").problems
+    assert "replayed evidence differs" in problem
+    problems = verify_run(elsewhere(forged), replay="all").problems
+    assert any("selector samples" in text for text in problems)
+
+
+def test_a_run_from_elsewhere_may_differ_a_little_and_no_more(
+    certified: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    honest = elsewhere(edit(certified, tmp_path / "a", lambda row: None))
+    assert verify_run(honest, replay="all").problems == []
+
+    def moved(row: dict[str, Any]) -> None:
+        """Six of sixty votes go to the class; radii follow."""
+        level = row["evidence"]["votes"][0]
+        other = max(range(10), key=lambda c: (c != level["candidate"]) * level["counts"][c])
+        taken = min(6, level["counts"][other])
+        level["counts"][other] -= taken
+        level["counts"][level["candidate"]] += taken
+        again = Run.open(certified).certificate(row).derive_again()
+        row["radius"] = row["evidence"]["radius"] = again.radius
+
+    def few(row: dict[str, Any]) -> bool:
+        return certified_row(row) and row["evidence"]["votes"][0]["counts"][row["prediction"]] < 55
+
+    forged = elsewhere(edit(certified, tmp_path / "b", moved, few))
+    problems = verify_run(forged, replay="all").problems
+    assert any("of the replayed votes differ" in text for text in problems)
+
+
+@pytest.mark.parametrize(
+    "more", ["--cascade 0.5,0.25", "--cascade 0.5,0.25 --at 0,0.1 --n-max 200", ""]
+)
+def test_an_honest_recompute_replays(model: Path, tmp_path: Path, more: str) -> None:
+    quick = "--n0 20 --alpha 0.05 --alpha-select 0.01" if "--at" in more else QUICK
+    if more:
+        quick = quick.replace("--n-select 61 --n-median 21", "").replace("--alpha-select 0.01", "")
+    certify = f"certify {quick} {more} --subset 3:1000:250 --model"
+    assert run(certify, model, "--out", tmp_path / "run") == 0
+    assert run(f"report recompute {tmp_path}/run --alpha 0.2 --out {tmp_path}/again") == 0
+    assert verify_run(tmp_path / "again", replay="all").problems == []

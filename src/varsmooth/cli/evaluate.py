@@ -209,11 +209,12 @@ def _search(
 def verify(runs: list[str], /, *, settings: VerifyOptions) -> None:
     """Check that a run is complete and follows from its evidence, its model and its images.
 
-    With --replay votes are drawn again from the recorded seed, and every count must be the same
-    (with the kind of device, torch and platform of the run; elsewhere images that differ are
-    resampled). With --resample some images are repeated with fresh noise. Votes are compared by
-    Fisher's exact test, selector samples by the Kolmogorov–Smirnov test; an alarm is a p-value
-    below 0.001 / number of tests, so a faithful run fails with probability at most 0.001.
+    With --replay all evidence is drawn again from the recorded seed and must be the same: every
+    count, the samples of the selector, the shares of alpha. With another torch, platform or device
+    than the run's, 0.2 % of the votes may differ (2 % in bfloat16). With --resample some images are
+    repeated with fresh noise: votes are compared by Fisher's exact test, selector samples by the
+    Kolmogorov–Smirnov test; an alarm is a p-value below 0.001 / number of tests, so a faithful run
+    fails with probability at most 0.001.
 
     examples:
       varsmooth verify runs/dual

@@ -28,10 +28,16 @@ from varsmooth.evaluation.engines.shards import unfinished_text
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, VerifyOptions, recorded
 from varsmooth.evaluation.parts import open_as_one
 from varsmooth.evaluation.records import Row, Run, key_of, other_settings
-from varsmooth.evaluation.runner import NO_PROBE, Setup, environment, labels_of, other_model
+from varsmooth.evaluation.runner import NO_PROBE, Setup, labels_of, other_environment, other_model
+from varsmooth.evidence import SelectorEvidence
 from varsmooth.methods.median import selector_evidence
 from varsmooth.noise import scoped_seed
+from varsmooth.probe import TOLERANCE
 from varsmooth.sampling import Sampler
+
+MOVED, HALF_MOVED = 2e-3, 2e-2
+"""Votes, as a share, that a replay on another machine may move: almost equal scores, in float32 and
+in bfloat16."""
 
 FALSE_ALARM = 1e-3
 """Maximum probability that a faithful run fails `resample`, over all its tests together."""
@@ -66,11 +72,12 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
     digit, and the evidence must be what the settings ask for: numbers of draws, levels, classes,
     α ledger, seed. Without the model or the images the rest is checked.
 
-    Votes drawn again from the recorded seed must be the same where device, torch and platform are
-    those of the run; elsewhere a vote between two almost equal scores may differ, and an image
-    that differs is resampled. With fresh noise, at each level the votes for the class, stored and
-    fresh, are compared by Fisher's exact test, the samples of the selector by the
-    Kolmogorov–Smirnov test. An alarm is a p-value below 0.001 / (number of tests), so a faithful
+    Evidence drawn again from the recorded seed (every count, passes, samples of the selector,
+    shares of α) must be the same where versions, platform and device are those of the run;
+    elsewhere a vote between two almost equal scores may differ, at most MOVED of all votes.
+    With fresh noise, at each level the votes for the class, stored and fresh, are compared by
+    Fisher's exact test, the samples of the selector by the Kolmogorov–Smirnov test. An alarm is a
+    p-value below 0.001 / (number of tests), so a faithful
     run raises one with probability ≤ 0.001.
 
     Args:
@@ -215,14 +222,16 @@ class _Again:
     def replay(self, found: Verification, count: int) -> None:
         """Compute whole blocks of images as the run did, until `count` images are done."""
         config = self.run.header["config"]
-        evaluation = Certifying(replace(recorded(CertifyOptions, config), vote_cache=None))
-        evaluation = evaluation.in_scope(self.run.header)
+        options = replace(recorded(CertifyOptions, config), vote_cache=None)
+        sampled = config.get("sampled_alpha")  # of a run that was recomputed at another α
+        options = options if sampled is None else replace(options, alpha=sampled)
+        evaluation = Certifying(options).in_scope(self.run.header)
         size = config.get("batch_size", BATCH_SIZE)
         check_limit("SIZE", size, f"the run was computed in batches of {size:,} images")
         setup = Setup(self.built.g, self.run, size)
         block = evaluation.block(size)
         stored = {row["id"]: row for row in self.rows}
-        differing = []
+        compared = Replayed()
         starts = self.chosen.permutation(range(0, len(self.images), block))
         sizes = np.minimum(block, len(self.images) - starts)
         needed = sizes.cumsum() - sizes < count  # the blocks before them hold too few images
@@ -232,20 +241,23 @@ class _Again:
                 batch = batch._replace(images=batch.images.to(self.built.g.device))
                 for row in evaluation.rows(setup, batch):
                     found.replayed += 1
-                    then = stored[row["id"]]
-                    if self.run.certificate(row).votes != self.run.certificate(then).votes:
-                        differing.append(then)
+                    now, then = (self.run.certificate(one) for one in (row, stored[row["id"]]))
+                    compared.add(then, now if sampled is None else now.recompute(config["alpha"]))
                 progress.add(len(batch.ids))
-        there, here = self.run.header.get("environment", {}), environment(self.built.g.device)
-        same = all(there.get(name) == here[name] for name in ("torch", "platform", "device"))
-        if differing and same:
-            ids = ", ".join(str(row["id"]) for row in differing[:10])
-            found.problems.append(f"replayed votes differ from the stored ones of the images {ids}")
-        elif differing:
-            self.resample(found, differing)
+        elsewhere = other_environment(self.run.header, self.built.g.device)
+        if not elsewhere and any(row.get("environment") for row in self.rows):
+            elsewhere = ["some rows record another version or device"]
+        if compared.differing and not elsewhere:
+            ids = ", ".join(map(str, compared.differing[:10]))
+            found.problems.append(
+                f"replayed evidence differs from the stored one of the images {ids}"
+            )
+        elif compared.differing:
+            half = config.get("precision") == "bfloat16"
+            found.problems += compared.too_much(HALF_MOVED if half else MOVED)
             found.unchecked.append(
-                f"the exact votes of {len(differing)} images (replayed on another machine they "
-                "differ; they were resampled instead)"
+                f"the exact evidence of {len(compared.differing)} images: {'; '.join(elsewhere)}; "
+                f"there {100 * compared.share:.2g} % of the replayed votes differ"
             )
 
     def resample(self, found: Verification, rows: Sequence[Row]) -> None:
@@ -261,6 +273,58 @@ class _Again:
                 found.p_values |= _compared(sampler, self.run.certificate(row))
                 found.resampled += 1
                 progress.add(1)
+
+
+@dataclass
+class Replayed:
+    """Stored evidence beside the same evidence drawn again, image by image."""
+
+    differing: list[int] = field(default_factory=list)
+    odd: list[int] = field(default_factory=list)
+    moved: float = 0.0
+    votes: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of the votes, those that went elsewhere."""
+        return self.moved / max(self.votes, 1)
+
+    def add(self, stored: Certificate, again: Certificate) -> None:
+        """Compare every count, passes too, the samples of the selector, and the shares of α."""
+        then, now = ({level.sigma: level for level in one.votes} for one in (stored, again))
+        for sigma, level in now.items():
+            if sigma not in then or then[sigma].candidate != level.candidate:
+                self.moved += level.n
+                continue
+            pairs = [(*one.counts, one.passes) for one in (then[sigma], level)]
+            self.moved += sum(abs(a - b) for a, b in zip(*pairs, strict=True)) / 2
+        self.votes += sum(level.n for level in again.votes)
+        same_h = _same_samples(stored.selector, again.selector)
+        if not same_h or stored.ledger != again.ledger or stored.stages != again.stages:
+            self.odd.append(stored.id)
+        if not same_h or replace(stored, selector=None) != replace(again, selector=None):
+            self.differing.append(stored.id)
+
+    def too_much(self, limit: float) -> list[str]:
+        """What rounding on another machine does not explain."""
+        problems = [
+            f"image {i}: its selector samples or shares of α are not those of a replay"
+            for i in self.odd[:10]
+        ]
+        if self.share > limit:
+            problems.append(
+                f"{100 * self.share:.2g} % of the replayed votes differ, more than the "
+                f"{100 * limit:g} % that another machine explains"
+            )
+        return problems
+
+
+def _same_samples(one: SelectorEvidence | None, other: SelectorEvidence | None) -> bool:
+    """Whether two samples of h are the same up to rounding."""
+    if one is None or other is None or len(one.samples) != len(other.samples):
+        return one is other
+    alike = replace(one, samples=()) == replace(other, samples=())
+    return alike and bool(np.allclose(one.samples, other.samples, rtol=TOLERANCE, atol=0))
 
 
 def _compared(sampler: Sampler, certificate: Certificate) -> dict[str, float]:

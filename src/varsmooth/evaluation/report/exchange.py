@@ -131,7 +131,9 @@ def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
         evidence = {k: v for k, v in again.to_dict().items() if k in row["evidence"]}
         result = {"prediction": again.prediction, "radius": again.radius, "evidence": evidence}
         changed.append(row | result)
-    config = run.header["config"] | {"alpha": alpha, "recomputed_from": name}
+    before = run.header["config"]
+    sampled = before.get("sampled_alpha", before["alpha"])  # which a replay needs
+    config = before | {"alpha": alpha, "sampled_alpha": sampled, "recomputed_from": name}
     header = run.header | {"name": f"{name}, α = {alpha:g}", "config": config}
     new = Run.create(out, header)
     new.append(changed)

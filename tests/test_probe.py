@@ -1,0 +1,67 @@
+"""What a certificate assumes of f, h and the gate is checked at the first call."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from varsmooth import CascadeSelector, FixedSelector, MedianSelector, SmoothedClassifier, certify
+from varsmooth.errors import VarsmoothError
+from varsmooth.probe import check_assumptions, probe
+
+X = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def network(*layers: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), *layers, nn.Flatten(), nn.Linear(8 * 36, 4))
+
+
+class AlwaysDropout(nn.Module):
+    """Dropout that evaluation mode does not switch off."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, 0.1, training=True)
+
+
+class Centred(nn.Module):
+    """Looks across the batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(dim=0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (nn.BatchNorm2d(8, track_running_stats=False), "other images of its batch"),
+        (Centred(), "other images of its batch"),
+        (AlwaysDropout(), "other outputs at each call"),
+    ],
+    ids=["BatchNorm", "centred", "dropout"],
+)
+def test_a_classifier_that_is_no_function_of_the_image_is_refused(
+    layer: nn.Module, message: str
+) -> None:
+    for selector in (FixedSelector(0.25), CascadeSelector([0.5, 0.25])):
+        with pytest.raises(VarsmoothError, match=message):
+            certify(SmoothedClassifier(network(layer), selector), X, n=50, alpha=0.05)
+
+
+def test_a_selector_or_gate_that_looks_across_the_batch_is_refused() -> None:
+    for selector in (
+        MedianSelector(lambda x: 0.3 + 0 * x[:, 0, 0, 0] + x.mean(), 0.25, 21, (0.1, 1.0), 4),
+        CascadeSelector([0.5, 0.25], gates=lambda z, logits, sigma: logits[:, 0] - z.mean()),
+    ):
+        with pytest.raises(VarsmoothError, match="depends on the other images"):
+            check_assumptions(SmoothedClassifier(network(), selector), X)
+
+
+def test_what_evaluation_mode_makes_right_is_accepted_and_left_as_it_was() -> None:
+    f = network(nn.BatchNorm2d(8), nn.Dropout(0.5)).train()
+    g, calls = SmoothedClassifier(f, FixedSelector(0.25)), []
+    f.register_forward_hook(lambda *call: calls.append(len(call[1][0])))
+    check_assumptions(g, X)
+    assert f.training
+    assert sum(calls) == 12
+    check_assumptions(g, X)
+    assert sum(calls) == 12, "once for each classifier and selector"
+    assert probe(g, X) == probe(g, X)
