@@ -21,7 +21,7 @@ from reproduce.records import (
     read_records,
     write_records,
 )
-from reproduce.scales import Need, Scale, VotingScale, reductions, resized, sizes_in_use
+from reproduce.scales import Need, Scale, VotingScale, reductions, resized, shown, sizes_in_use
 from varsmooth._util.files import replace_file
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.report.figures import MISSING, have_matplotlib
@@ -208,7 +208,13 @@ def write_finished(folder: Path, results: Path) -> None:
             (folder / name).write_bytes(content)
         config["figures"] = [{"name": f.name, "caption": f.caption} for f in figures]
         (folder / CONFIG).write_bytes(_json(config))
-    write_page(results, folder, config, _models(config), finished.commit)
+    sizes = "; ".join(f"{name} {shown(_plain(value))}" for name, value in config["sizes"].items())
+    text = f"Sizes: {sizes}. {_models(config)}".strip()
+    write_page(results, folder, config, text, finished.commit)
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def result_in(experiment: Experiment[Any], folder: Path) -> Result:
@@ -236,7 +242,7 @@ def scale_of(experiment: Experiment[Any], config: Config) -> Scale:
     scale: Scale = experiment.scales[config["scale"]]
     known = {entry.name for entry in fields(scale)}
     sizes: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value
+        key: _plain(value)
         for key, value in config["sizes"].items()
         if key in known
     }

@@ -48,7 +48,7 @@ class CertifiedRuns:
     def decided(self) -> list[float]:
         """r = 0, ½, 1, … σ_a as far as they decide: below nine tenths of what N = 1000 votes prove.
 
-        The smallest σ_s of half of the images at any λ counts.
+        The median σ_s over images counts, at the λ where it is largest.
         """
         level = max(float(np.median(run.sigmas)) for run in self.free)
         reach = 0.9 * float(bounds.class_radius(1000, 1000, level, 1e-3))

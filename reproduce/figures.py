@@ -136,8 +136,9 @@ def plot_curves(
     """
     reaches = [float(run.reach.max()) for curve in curves for run in curve.runs]
     radii = np.linspace(0, 1.02 * max(0.0, *reaches) or 1.0, 401)
-    for curve, usual in zip(curves, colours(len(curves)), strict=True):
-        colour = curve.colour or usual
+    usual = iter(colours(sum(curve.colour is None for curve in curves)))
+    for curve in curves:
+        colour = curve.colour or next(usual)
         accuracy = curve.accuracy(radii)
         n = len(curve.runs[0])
         if curve.band:
