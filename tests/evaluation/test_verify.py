@@ -7,13 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.stats import binomtest, norm
 
 from tests.small_models import QUICK, run, write_pair
-from varsmooth import ABSTAIN, load
+from varsmooth import ABSTAIN, bounds, load
 from varsmooth._util.fingerprints import earlier_fingerprint
 from varsmooth.evaluation.records import Run
-from varsmooth.evaluation.verify import verify_run
+from varsmooth.evaluation.verify import FALSE_ALARM, REPEATS, pooled_p_value, verify_run
 from varsmooth.evidence import Ledger, LevelVotes
 
 
@@ -421,3 +424,22 @@ def test_an_honest_recompute_replays(model: Path, tmp_path: Path, more: str) -> 
     assert run(certify, model, "--out", tmp_path / "run") == 0
     assert run(f"report recompute {tmp_path}/run --alpha 0.2 --out {tmp_path}/again") == 0
     assert verify_run(tmp_path / "again", replay="all").problems == []
+
+
+def simulated_radii(rng: np.random.Generator, raised: float) -> NDArray[np.float64]:
+    """Radii of 40 images, stored and fresh; counts of the stored ones raised by so many sd."""
+    n, p = 1000, rng.uniform(0.6, 0.98, 40)
+    counts = rng.binomial(n, p[:, None], (40, 1 + REPEATS))
+    counts[:, 0] = np.minimum(counts[:, 0] + np.rint(raised * np.sqrt(n * p * (1 - p))), n)
+    return norm.ppf(bounds.clopper_pearson_lower(counts, n, 0.001))
+
+
+def test_pooled_resampling_notices_counts_raised_by_one_standard_deviation() -> None:
+    rng = np.random.default_rng(5)
+    honest, raised = (
+        np.array([pooled_p_value(simulated_radii(rng, sd), rng) for _ in range(150)])
+        for sd in (0.0, 1.0)
+    )
+    assert (raised < FALSE_ALARM / 2).mean() >= 0.95
+    assert binomtest(int((honest < 0.05).sum()), 150, 0.05, alternative="greater").pvalue > 1e-3
+    assert (honest >= FALSE_ALARM / 2).all()

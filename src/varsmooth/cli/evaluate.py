@@ -213,8 +213,9 @@ def verify(runs: list[str], /, *, settings: VerifyOptions) -> None:
     count, the samples of the selector, the shares of alpha. With another torch, platform or device
     than the run's, 0.2 % of the votes may differ (2 % in bfloat16). With --resample some images are
     repeated with fresh noise: votes are compared by Fisher's exact test, selector samples by the
-    Kolmogorov–Smirnov test; an alarm is a p-value below 0.001 / number of tests, so a faithful run
-    fails with probability at most 0.001.
+    Kolmogorov–Smirnov test, and all radii together with those of five fresh certificates each, so
+    that counts raised by one standard deviation on 40 images are noticed. A faithful run fails
+    with probability at most 0.001.
 
     examples:
       varsmooth verify runs/dual
@@ -250,7 +251,8 @@ def verify(runs: list[str], /, *, settings: VerifyOptions) -> None:
         said.append(
             f"{found.resampled} images repeated with fresh noise: {len(found.p_values)} tests, "
             f"smallest p-value {min(found.p_values.values()):.2g}, none below the alarm at "
-            f"{found.threshold:.2g} (a false alarm has probability ≤ {FALSE_ALARM:g})"
+            f"{found.threshold:.2g}; their radii together: p-value {found.pooled:.2g} (a false "
+            f"alarm has probability ≤ {FALSE_ALARM:g})"
         )
     said += [f"NOT CHECKED: {as_typed(what, VERBS)}" for what in found.unchecked]
     conclude(said, next_command(open_as_one(runs)))

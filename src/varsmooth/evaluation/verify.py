@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import fisher_exact, ks_2samp
 
 from varsmooth import bounds
@@ -39,6 +40,9 @@ MOVED, HALF_MOVED = 2e-3, 2e-2
 """Votes, as a share, that a replay on another machine may move: almost equal scores, in float32 and
 in bfloat16."""
 
+REPEATS, PERMUTED = 5, 20_000
+"""Fresh certificates of each resampled image, and permutations behind their pooled p-value."""
+
 FALSE_ALARM = 1e-3
 """Maximum probability that a faithful run fails `resample`, over all its tests together."""
 
@@ -50,6 +54,8 @@ class Verification:
     Attributes:
         replayed: Images whose votes were drawn again.
         resampled: Images with fresh noise.
+        p_values: Of what was compared image by image.
+        pooled: The p-value of all resampled radii together, see `pooled_p_value`.
     """
 
     rows: int = 0
@@ -58,11 +64,12 @@ class Verification:
     replayed: int = 0
     resampled: int = 0
     p_values: dict[str, float] = field(default_factory=dict)
+    pooled: float = 1.0
 
     @property
     def threshold(self) -> float:
-        """A p-value below this is an alarm (Bonferroni over all tests)."""
-        return FALSE_ALARM / max(len(self.p_values), 1)
+        """A p-value of one image below this is an alarm: these tests share half of FALSE_ALARM."""
+        return FALSE_ALARM / 2 / max(len(self.p_values), 1)
 
 
 def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verification:
@@ -76,8 +83,8 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
     shares of α) must be the same where versions, platform and device are those of the run;
     elsewhere a vote between two almost equal scores may differ, at most MOVED of all votes.
     With fresh noise, at each level the votes for the class, stored and fresh, are compared by
-    Fisher's exact test, the samples of the selector by the Kolmogorov–Smirnov test. An alarm is a
-    p-value below 0.001 / (number of tests), so a faithful
+    Fisher's exact test, the samples of the selector by the Kolmogorov–Smirnov test; the radii of
+    all of them together by `pooled_p_value`. These two kinds share 0.001, so that a faithful
     run raises one with probability ≤ 0.001.
 
     Args:
@@ -116,12 +123,19 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
     fresh = secrets.randbits(63) if asked.seed is None else asked.seed
     again = _Again(run, built, images, rows, asked.batch_size, fresh)
     again.replay(found, len(rows) if asked.replay == "all" else asked.replay)
-    again.resample(found, again.sample_rows(asked.resample))
+    if chosen := again.sample_rows(asked.resample):
+        again.resample(found, chosen)
+        again.pool(found, chosen)
     found.problems += [
         f"{what}: p-value {p:.2g} is below {found.threshold:.2g}"
         for what, p in found.p_values.items()
         if p < found.threshold
     ]
+    if found.pooled < FALSE_ALARM / 2:
+        found.problems.append(
+            f"the radii of {found.resampled} images are together larger than with fresh noise: "
+            f"p-value {found.pooled:.2g} is below {FALSE_ALARM / 2:g}"
+        )
     return found
 
 
@@ -222,10 +236,8 @@ class _Again:
     def replay(self, found: Verification, count: int) -> None:
         """Compute whole blocks of images as the run did, until `count` images are done."""
         config = self.run.header["config"]
-        options = replace(recorded(CertifyOptions, config), vote_cache=None)
-        sampled = config.get("sampled_alpha")  # of a run that was recomputed at another α
-        options = options if sampled is None else replace(options, alpha=sampled)
-        evaluation = Certifying(options).in_scope(self.run.header)
+        sampled, evaluation = config.get("sampled_alpha"), self._evaluation()
+        evaluation = evaluation.in_scope(self.run.header)
         size = config.get("batch_size", BATCH_SIZE)
         check_limit("SIZE", size, f"the run was computed in batches of {size:,} images")
         setup = Setup(self.built.g, self.run, size)
@@ -260,6 +272,33 @@ class _Again:
                 f"there {100 * compared.share:.2g} % of the replayed votes differ"
             )
 
+    def _evaluation(self) -> Certifying:
+        """The certificates of the run as they were sampled, before they were recomputed."""
+        config = self.run.header["config"]
+        options = replace(recorded(CertifyOptions, config), vote_cache=None)
+        return Certifying(replace(options, alpha=config.get("sampled_alpha", options.alpha)))
+
+    def pool(self, found: Verification, rows: Sequence[Row]) -> None:
+        """Certify the images of these rows REPEATS times with fresh noise, and compare radii."""
+        config, ids = self.run.header["config"], {row["id"] for row in rows}
+        places = [i for i, image in enumerate(self.images.ids.tolist()) if image in ids]
+        setup = Setup(self.built.g, self.run, self.batch_size)
+        stored = {row["id"]: row["radius"] for row in rows}
+        fresh: dict[int, list[float]] = {image: [] for image in stored}
+        evaluation = self._evaluation()
+        for repeat in range(REPEATS):
+            seed = scoped_seed(self.seed, f"resample {repeat}")
+            again = replace(evaluation, settings=replace(evaluation.settings, seed=seed))
+            for start in range(0, len(places), 32):
+                batch = self.images.batch(places[start : start + 32])
+                batch = batch._replace(images=batch.images.to(self.built.g.device))
+                for row in again.rows(setup, batch):
+                    one = self.run.certificate(row)
+                    one = one.recompute(config["alpha"]) if "sampled_alpha" in config else one
+                    fresh[row["id"]].append(one.radius)
+        values = np.array([[stored[image], *fresh[image]] for image in stored])
+        found.pooled = pooled_p_value(values, self.chosen)
+
     def resample(self, found: Verification, rows: Sequence[Row]) -> None:
         """A p-value for everything that can be compared with fresh draws."""
         place = {image: position for position, image in enumerate(self.images.ids.tolist())}
@@ -273,6 +312,22 @@ class _Again:
                 found.p_values |= _compared(sampler, self.run.certificate(row))
                 found.resampled += 1
                 progress.add(1)
+
+
+def pooled_p_value(values: NDArray[np.float64], rng: np.random.Generator) -> float:
+    """Are the first numbers of the rows (N, m) together larger than the others? A permutation test.
+
+    If each row is exchangeable, the first could be any of its numbers: the sum over the rows of the
+    first number, in units of the row's own mean and standard deviation, is compared with PERMUTED
+    sums of numbers chosen at random. P(p ≤ a) ≤ a, whatever the distribution. A radius is a
+    function of every count behind it, so this sees all of them, over all images at once.
+    """
+    spread = values.std(axis=1, keepdims=True)
+    scores = (values - values.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1)
+    sums = np.zeros(PERMUTED)
+    for row in scores:
+        sums += row[rng.integers(len(row), size=PERMUTED)]
+    return float((1 + (sums >= scores[:, 0].sum() - 1e-9).sum()) / (1 + PERMUTED))
 
 
 @dataclass
