@@ -1,6 +1,7 @@
 """Shards: workers without a connection write one run, into one folder or into several."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,10 +9,13 @@ import threading
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from tests.evaluation.test_records import HEAD, row
 from tests.small_models import QUICK, run, table, write_pair
 from varsmooth._util.files import LOCK, only_writer
+from varsmooth.cli import VERBS
+from varsmooth.cli.parser import parse
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.engines.shards import Shard, blocks, unfinished
 from varsmooth.evaluation.parts import open_as_one, open_joined
@@ -232,3 +236,41 @@ def test_the_recipe_with_xargs(folder: Path) -> None:
     done = subprocess.run(["sh", "-c", recipe], env=environment, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert table(folder / "shards") == table(folder / "whole")
+
+
+def recipes() -> dict[str, str]:
+    """The shell commands of the guide that name a shard, by who runs them."""
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "many-machines.md").read_text()
+    scripts = re.findall(r"```bash\n(.*?)```", page, flags=re.DOTALL)
+    (slurm,) = [script for script in scripts if "#SBATCH --array" in script]
+    (job,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    (container,) = yaml.safe_load(job)["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["sh", "-c"]
+    return {"slurm": slurm, "kubernetes": container["args"][0]}
+
+
+@pytest.mark.parametrize(
+    ("who", "variables", "shard"),
+    [
+        ("slurm", {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "32"}, "3/32"),
+        ("kubernetes", {"JOB_COMPLETION_INDEX": "0"}, "1/8"),
+        ("kubernetes", {"JOB_COMPLETION_INDEX": "7"}, "8/8"),
+    ],
+)
+def test_the_recipes_for_clusters(
+    tmp_path: Path, who: str, variables: dict[str, str], shard: str
+) -> None:
+    """Their shell runs as a node would run it, up to the command, which is then parsed."""
+    program = tmp_path / "varsmooth"
+    program.write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
+    program.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-c", recipes()[who]],
+        env=variables | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    call = parse(VERBS, done.stdout.splitlines())
+    assert call.keywords["run"].shard == shard
