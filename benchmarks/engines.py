@@ -62,7 +62,7 @@ def computing_time(command: list[str], out: Path) -> float:
     if process.returncode != 0 or lines != BLOCK * BLOCKS:
         raise RuntimeError(f"{' '.join(command)} failed")
     texts = [line for file in _files(out) for line in file.read_text().splitlines()]
-    shortest = min(json.loads(text)["seconds"] for text in texts)  # of the block that came first
+    shortest: float = min(json.loads(text)["seconds"] for text in texts)  # it came first
     return last - first + BLOCK * shortest
 
 

@@ -41,7 +41,7 @@ def record(
     if shown:
         _notes(setup, images)
     if shown and todo:
-        _resuming_notes(setup, bool(done))
+        _resuming_notes(setup, bool(done), here=job.options.engine == "local")
     if shown and done and total > left:
         print(f"resuming: {total - left:,} of {total:,} images are there", file=sys.stderr)
     with (
@@ -80,10 +80,10 @@ def _notes(setup: Setup, images: ImageDataset) -> None:
         print(f"note: {skipped_text(images.skipped)}", file=sys.stderr)
 
 
-def _resuming_notes(setup: Setup, resumed: bool) -> None:
-    """Where the rows to come are not made as those that are there."""
+def _resuming_notes(setup: Setup, resumed: bool, here: bool) -> None:
+    """Where the rows to come are not made as those that are there; `here`: by this process."""
     header = setup.record.header
-    for text in other_environment(header, setup.g.device):
+    for text in other_environment(header, setup.g.device) if here else ():
         print(f"note: {text}; the new rows record it, and their votes may differ", file=sys.stderr)
     if resumed and "probe" not in header:
         print(f"note: NOT CHECKED: {NO_PROBE}", file=sys.stderr)
