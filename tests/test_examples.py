@@ -23,6 +23,12 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     assert done.stdout
 
 
+@pytest.mark.parametrize("name", ["networks", "photographs"])
+def test_the_imagenet_guide_prints_the_files_of_its_example(name: str) -> None:
+    guide = (EXAMPLES.parent / "docs" / "guides" / "imagenet.md").read_text()
+    assert (EXAMPLES / "imagenet" / f"{name}.py").read_text() in guide
+
+
 @pytest.mark.slow
 def test_imagenet_runs(tmp_path: Path) -> None:
     """Two photographs, few votes: predict, certify twice with and without a denoiser, report."""

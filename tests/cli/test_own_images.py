@@ -20,6 +20,8 @@ from varsmooth.models.descriptions import describe
 NETS = """
 import torch
 from torch import nn
+from varsmooth.data.source import Preprocessing
+from varsmooth.models.adapters import NormalisedClassifier
 
 def tiny():
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 2))
@@ -27,6 +29,10 @@ def tiny():
 def seeded():
     torch.manual_seed(0)
     return tiny()
+
+def scaled():
+    how = Preprocessing(16, 8, "bilinear")
+    return NormalisedClassifier(seeded(), [0.5] * 3, [0.2] * 3, preprocessing=how)
 """
 TRAIN = "train classifier --network own_nets:tiny --sigma 0.1 --epochs 1 --n 10 --out runs/mine"
 QUICK = " --n 60 --n0 20"
@@ -306,3 +312,17 @@ def test_odd_images_are_one_sentence(here: Path, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().err
     assert "a b.png cannot be read as an image" in said
     assert "; repair or remove it (and 1 more: photos/bright/c.png)" in said
+
+
+def test_a_model_that_brings_its_scaling_is_adopted_with_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("adopt own_nets:scaled --data photos --images 4 --n 20 --out adopted") == 0
+    about = describe("adopted")
+    assert (about.resize, about.center_crop, about.interpolation) == (16, 8, "bilinear")
+    said = capsys.readouterr().out
+    assert ", resize=16, center_crop=8, interpolation='bilinear')" in said
+    certify = "certify --model adopted --trust own_nets:scaled --out runs/adopted-certified"
+    assert run(f"{certify} --split val{QUICK}") == 0
+    config = Run.open("runs/adopted-certified").header["config"]
+    assert (config["resize"], config["center_crop"]) == (16, 8)

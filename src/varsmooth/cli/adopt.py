@@ -1,12 +1,13 @@
 """`varsmooth adopt`: from a classifier of your own to a model that can be certified."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varsmooth._util.files import check_unused
 from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out, say
-from varsmooth.data.source import Source
+from varsmooth.data.source import AS_IS, Preprocessing, Source
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import check
 from varsmooth.models.cards import accuracy_table, plain
@@ -75,6 +76,8 @@ def adopt(
     from varsmooth.training.adoption import adopt as adopt_network
 
     network = _made(factory).to(choose_device(device)).eval()
+    own: Preprocessing = getattr(network, "preprocessing", AS_IS)
+    source = source.filled(replace(source, **own._asdict()))
     tuned = tuned_on(source, split, images)
     trial = adopt_network(network, factory, source, tuned, out, levels, n, seed)
     lines = [
@@ -83,13 +86,15 @@ def adopt(
         *trial.advice(),
         f"saved in {out}",
     ]
+    scaling = source.preprocessing._asdict()
     if not has_own(split, source):
         lines.append(
             f"if the classifier was trained on all of {data}, it has seen these images: its "
             f"accuracy and radii are then too large; train it on load_dataset({data!r}, 'train'"
-            + (")" if resize is None else f", resize={resize})")
+            + "".join(f", {name}={value!r}" for name, value in scaling.items() if value)
+            + ")"
         )
-    where = {"data": data, "root": root, "resize": resize}
+    where = {"data": data, "root": root, **scaling}
     ready, first = out, []
     if trial.plan is not None and trial.trains:
         ready = Path(f"{out}-noise")
