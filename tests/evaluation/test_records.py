@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from varsmooth._util.untrusted import LIMITS
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.records import HEADER, Run, other_settings
 
@@ -127,10 +128,10 @@ def test_long_lines_and_headers_are_refused_before_they_are_read(
 ) -> None:
     run = Run.create(tmp_path, HEAD)
     run.append([row(0), row(1) | {"note": "x" * 5000}])
-    monkeypatch.setenv("VARSMOOTH_MAX_TEXT", "2000")
-    with pytest.raises(VarsmoothError, match=r"line 2 of .* 2,001 bytes, .* VARSMOOTH_MAX_TEXT"):
+    monkeypatch.setitem(LIMITS, "TEXT", 2000)
+    with pytest.raises(VarsmoothError, match=r"line 2 of .* 2,001 bytes, above the limit"):
         run.rows()
-    monkeypatch.setenv("VARSMOOTH_MAX_TEXT", "100")
+    monkeypatch.setitem(LIMITS, "TEXT", 100)
     with pytest.raises(VarsmoothError, match=r"run\.json has .* bytes, above the limit of 100"):
         Run.open(tmp_path)
 

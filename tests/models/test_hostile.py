@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Tally
+from varsmooth._util.untrusted import LIMITS
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.cards import card, plain
 from varsmooth.models.checkpoints import load_checkpoint, save
@@ -127,8 +128,8 @@ def test_deep_and_long_descriptions_are_refused(
         within = {"more": [within]}
     with pytest.raises(VarsmoothError, match="nested too deeply"):
         describe(altered(model, folder, recommended=within))
-    monkeypatch.setenv("VARSMOOTH_MAX_TEXT", "100")
-    with pytest.raises(VarsmoothError, match="raise it with VARSMOOTH_MAX_TEXT"):
+    monkeypatch.setitem(LIMITS, "TEXT", 100)
+    with pytest.raises(VarsmoothError, match="above the limit of 100"):
         describe(model)
 
 

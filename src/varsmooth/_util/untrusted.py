@@ -1,11 +1,9 @@
-"""Files from strangers: limits on what they may ask for, and JSON that is read within them.
+"""Untrusted files: limits on what they may request, and JSON that is read within them.
 
-Limits are checked before memory is allocated. Each can be raised by an environment variable of its
-name: VARSMOOTH_MAX_PIXELS=200000000.
+Limits are checked before memory is allocated.
 """
 
 import json
-import os
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -24,18 +22,9 @@ LIMITS = {
 }
 
 
-def limit_of(name: str) -> int:
-    """The limit of this name, as it is or as the user raised it."""
-    variable = f"VARSMOOTH_MAX_{name}"
-    text = os.environ.get(variable)
-    with wrap_errors(ValueError, f"{variable} must be an integer, not {text!r}"):
-        return LIMITS[name] if text is None else int(text)
-
-
 def check_limit(name: str, value: int, what: str) -> None:
     """Refuse `value` above the limit of this name; `what` begins the sentence and has a verb."""
-    limit, variable = limit_of(name), f"VARSMOOTH_MAX_{name}"
-    check(value <= limit, f"{what}, above the limit of {limit:,}; raise it with {variable}")
+    check(value <= LIMITS[name], f"{what}, above the limit of {LIMITS[name]:,}")
 
 
 def check_regular(path: Path, limit: str = "BYTES") -> None:
@@ -49,10 +38,10 @@ def check_regular(path: Path, limit: str = "BYTES") -> None:
 
 
 def parse_json(text: bytes) -> Any:
-    """What the text of a stranger says; ValueError if it is not JSON, or nested too deeply."""
+    """What untrusted text says; ValueError if it is not JSON, or nested too deeply."""
     with suppress(RecursionError):
         found: Any = json.loads(text)
-        depth = limit_of("DEPTH")
+        depth = LIMITS["DEPTH"]
         if text.count(b"[") + text.count(b"{") <= depth:
             return found
         inside = [found]

@@ -103,11 +103,7 @@ class Parser(argparse.ArgumentParser):
     """Argparse whose complaints are one sentence each."""
 
     def error(self, message: str) -> NoReturn:
-        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
-            known = found[2].replace("'", "").split(", ")
-            raise WrongUsage(f"there is no verb {found[1]!r}{nearest(found[1], known)}")
-        needs = re.sub(r"argument (\S+): expected one argument", r"\1 needs a value", message)
-        raise WrongUsage(f"{needs}; see {self.prog} --help")
+        raise WrongUsage(f"{message}; see {self.prog} --help")
 
 
 def build_parser(verbs: Verbs) -> Parser:
@@ -191,12 +187,15 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
 
         argcomplete.autocomplete(parser)
     typed = list(argv)
-    group = verbs.get(typed[0]) if typed else None
-    _check_order(typed, verbs)
-    if isinstance(group, Group) and not group.default:
-        _check_order(typed[1:], group.verbs)
-    if isinstance(group, Group) and group.default and not group.verbs.keys() & typed[1:2]:
-        typed.insert(1, group.default)  # the verb that was left out
+    _check_verb(typed, verbs)
+    verb: Any = verbs.get(typed[0]) if typed else None
+    if isinstance(verb, Group):
+        if verb.default and not verb.verbs.keys() & typed[1:2]:
+            typed.insert(1, verb.default)  # the verb that was left out
+        _check_verb(typed[1:], verb.verbs)
+        verb = verb.verbs.get(typed[1]) if len(typed) > 1 else None
+    if verb is not None:
+        _check_values(typed, [option.spelled for option in options_of(verb)])
     words, unknown = parser.parse_known_args(_joined(typed))
     given, prog, verb = vars(words), words._prog, words._verb
     if isinstance(verb, Mapping):
@@ -223,10 +222,19 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
         raise WrongUsage(str(error)) from error
 
 
-def _check_order(typed: Sequence[str], verbs: Mapping[str, Any]) -> None:
-    """No option with a value stands before the verb."""
+def _check_verb(typed: Sequence[str], verbs: Mapping[str, Any]) -> None:
+    """The first word is a verb, and no option with a value stands before it."""
     if len(typed) > 1 and typed[0].startswith("--") and not typed[1].startswith("-"):
         raise WrongUsage(f"{typed[0]} comes after a verb: {', '.join(verbs)}")
+    if typed and not typed[0].startswith("-") and typed[0] not in verbs:
+        raise WrongUsage(f"there is no verb {typed[0]!r}{nearest(typed[0], list(verbs))}")
+
+
+def _check_values(typed: Sequence[str], options: Sequence[str]) -> None:
+    """Every option has a value."""
+    for word, after in zip(typed, [*typed[1:], "--"], strict=True):
+        if word in options and after.startswith("--"):
+            raise WrongUsage(f"{word} needs a value")
 
 
 def _bound(verb: Verb, given: Mapping[str, Any]) -> partial[None]:

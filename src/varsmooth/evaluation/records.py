@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from varsmooth._util.files import LOCK, append_lines, check_unused, create_file, replace_file
 from varsmooth._util.typed import OptionError, as_option, fit, parse
-from varsmooth._util.untrusted import check_limit, check_regular, limit_of, parse_json, read_object
+from varsmooth._util.untrusted import LIMITS, check_limit, check_regular, parse_json, read_object
 from varsmooth.data.source import Interpolation
 from varsmooth.defaults import ALPHA_SELECT, BATCH_SIZE
 from varsmooth.errors import VarsmoothError, check, wrap_errors
@@ -254,7 +254,7 @@ class Run:
         for path in self.files if files is None else files:
             check_regular(path)
             with path.open("rb") as file:
-                lines = iter(partial(file.readline, limit_of("TEXT") + 1), b"")
+                lines = iter(partial(file.readline, LIMITS["TEXT"] + 1), b"")
                 for number, line in enumerate(lines, start=1):
                     where = f"line {number} of {path}"
                     check_limit("TEXT", len(line), f"{where} has {len(line):,} bytes")
