@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.fixed import images, make
 from benchmarks.peers import N0
 from benchmarks.timing import interleave
-from varsmooth import MedianSelector, SmoothedClassifier, certify
+from varsmooth import MedianSelector, Options, SmoothedClassifier, certify
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,11 @@ def run(size: Size) -> dict[str, Any]:
         g = everywhere(classifier, levels)
         x = images(count)
         name = f"N={n} images={count} levels={levels}"
-        visited = sum(len(one.votes) for one in certify(g, x, n=n, n_select=1, seed=1))
+        visited = sum(
+            len(one.votes) for one in certify(g, x, n=n, seed=1, options=Options(n_select=1))
+        )
         work[name] = (count, count * N0 + n * visited)
-        ways[name] = lambda g=g, x=x, n=n: certify(g, x, n=n, n_select=1, seed=1)
+        ways[name] = lambda g=g, x=x, n=n: certify(g, x, n=n, seed=1, options=Options(n_select=1))
     seconds = {
         name: min(times) for name, times in interleave(ways, size.rounds, warm=False).items()
     }

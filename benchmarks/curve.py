@@ -18,7 +18,7 @@ from scipy.special import rel_entr
 from scipy.stats import norm
 
 from benchmarks.deciding import ALPHA, VOTES, seconds_per_vote
-from varsmooth import SmoothedClassifier, certify, certify_at
+from varsmooth import Options, SmoothedClassifier, certify, certify_at
 from varsmooth.bounds import Floats, clopper_pearson_lower, clopper_pearson_upper
 from varsmooth.certificates import Certificate
 from varsmooth.data import ImageDataset
@@ -164,7 +164,7 @@ def _speed(g: SmoothedClassifier, images: ImageDataset, n_max: int) -> float:
     """Votes a second of `certify_at` over those of a fixed N, on one block of images."""
     x = images.batch(range(min(BLOCK_SIZE, len(images)))).images
     began = time.process_time()
-    found = certify_at(g, x, RADII, alpha=ALPHA, n_max=min(n_max, 5000), seed=1)
+    found = certify_at(g, x, RADII, alpha=ALPHA, seed=1, options=Options(n_max=min(n_max, 5000)))
     seconds = (time.process_time() - began) / sum(one.samples for one in found)
     return seconds_per_vote(g, x) / seconds
 

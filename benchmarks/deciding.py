@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import norm
 from torch import Tensor
 
-from varsmooth import SmoothedClassifier, certify, certify_at, load, load_dataset
+from varsmooth import Options, SmoothedClassifier, certify, certify_at, load, load_dataset
 from varsmooth.bounds import clopper_pearson_upper
 from varsmooth.certificates import Certificate
 from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
@@ -62,7 +62,7 @@ def _compare(case: Case, radius: float, votes: Path | None) -> dict[str, Any]:
     g, x = case.smoothed(), case.batch()
     fixed = certificates(case, g, x[: case.images], votes)
     began = time.process_time()
-    decisions = certify_at(g, x, radius, alpha=ALPHA, n_max=case.n, seed=1)
+    decisions = certify_at(g, x, radius, alpha=ALPHA, seed=1, options=Options(n_max=case.n))
     seconds = time.process_time() - began
     samples = np.array(decisions.samples)
     both = list(zip(decisions, fixed, strict=False))  # the images that have both

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from benchmarks.fixed import images
 from benchmarks.timing import Ratio, interleave
-from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, certify, load
+from varsmooth import FixedSelector, MedianSelector, Options, SmoothedClassifier, certify, load
 from varsmooth.models.descriptions import describe, released_names
 from varsmooth.noise import NoiseStream
 
@@ -48,12 +48,14 @@ def _compare(name: str, size: Size) -> dict[str, Any]:
     seconds = interleave(
         {
             "fixed": lambda: certify(fixed, x, n=size.n, seed=1),
-            "dual": lambda: certify(g, x, n=size.n, n_select=size.n, seed=1),
+            "dual": lambda: certify(g, x, n=size.n, seed=1, options=Options(n_select=size.n)),
             "selector": lambda: _sample(selector, x, 100 + size.n, noise),
         },
         size.rounds,
     )
-    levels = [len(one.votes) for one in certify(g, x, n=size.n, n_select=size.n, seed=1)]
+    levels = [
+        len(one.votes) for one in certify(g, x, n=size.n, seed=1, options=Options(n_select=size.n))
+    ]
     return {
         "model": name,
         **asdict(size),

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from benchmarks.peers import ALPHA, N0, Art, Limit, ReferenceLoop, art_is_installed
 from benchmarks.timing import Ratio, interleave
-from varsmooth import FixedSelector, SmoothedClassifier, certify, load, load_dataset
+from varsmooth import FixedSelector, Options, SmoothedClassifier, certify, load, load_dataset
 from varsmooth.models.networks import build
 
 SIGMA = 0.25
@@ -96,8 +97,13 @@ def sweep(classifier: nn.Module, size: Size) -> dict[str, dict[Setting, float]]:
             ways[f"{name} {batch_size} {layout}"] = lambda one=one: one.certify(x, size.sweep_n)  # type: ignore[misc]
     g = SmoothedClassifier(classifier, FixedSelector(SIGMA))
     for batch_size in size.batch_sizes:
-        ways[f"ours {batch_size} default"] = lambda b=batch_size: certify(  # type: ignore[misc]
-            g, x, n0=N0, n=size.sweep_n, alpha=ALPHA, batch_size=b
+        ways[f"ours {batch_size} default"] = partial(
+            certify,
+            g,
+            x,
+            n=size.sweep_n,
+            alpha=ALPHA,
+            options=Options(n0=N0, batch_size=batch_size),
         )
     seconds = interleave(ways, rounds=1, warm=False)
     found: dict[str, dict[Setting, float]] = {}
@@ -114,7 +120,7 @@ def compare(
     best = {name: min(times, key=lambda setting: times[setting]) for name, times in swept.items()}
     x, g = images(case.images), SmoothedClassifier(classifier, FixedSelector(SIGMA))
     ways: dict[str, Callable[[], object]] = {
-        "ours": lambda: certify(g, x, n0=N0, n=case.n, alpha=ALPHA),
+        "ours": lambda: certify(g, x, n=case.n, alpha=ALPHA, options=Options(n0=N0)),
     }
     for name, peer in peers().items():
         for kind, one in {
@@ -147,4 +153,4 @@ def compare(
 def _certify_as_before(g: SmoothedClassifier, x: Tensor, n: int) -> None:
     """Our own certificate with kernels standardised anew in every forward pass."""
     with mock.patch("varsmooth.smoothing.constant_part", nullcontext):
-        certify(g, x, n0=N0, n=n, alpha=ALPHA)
+        certify(g, x, n=n, alpha=ALPHA, options=Options(n0=N0))

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.fixed import SIGMA, images, make
 from benchmarks.peers import Art, art_is_installed
-from varsmooth import FixedSelector, SmoothedClassifier, certify
+from varsmooth import FixedSelector, Options, SmoothedClassifier, certify
 
 FULL = (
     ("ours", 4_000, 128),  # the heap takes a few dozen passes to settle
@@ -70,7 +70,7 @@ def _measure(tool: str, n: int, batch_size: int) -> float:
         run: Callable[[], object] = lambda: peer.certify(x, n)  # noqa: E731
     else:
         g = SmoothedClassifier(classifier, FixedSelector(SIGMA))
-        run = lambda: certify(g, x, n=n, batch_size=batch_size)  # noqa: E731
+        run = lambda: certify(g, x, n=n, options=Options(batch_size=batch_size))  # noqa: E731
     before = _kilobytes("VmRSS")
     _forget_the_peak()
     run()

@@ -8,7 +8,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.fixed import SIGMA, images, make
 from benchmarks.peers import N0, Art, ReferenceLoop
-from varsmooth import FixedSelector, SmoothedClassifier, certify, load
+from varsmooth import FixedSelector, Options, SmoothedClassifier, certify, load
 
 N = 1000
 
@@ -18,10 +18,10 @@ def way(what: str, network: str) -> Callable[[], object]:
     x = images(1)
     if what == "dual":
         pair = load("cifar10-0.25")
-        return lambda: certify(pair, x, n0=N0, n=N)
+        return lambda: certify(pair, x, n=N, options=Options(n0=N0))
     if what == "fixed":
         g = SmoothedClassifier(make(network), FixedSelector(SIGMA))
-        return lambda: certify(g, x, n0=N0, n=N)
+        return lambda: certify(g, x, n=N, options=Options(n0=N0))
     peer = (Art if what == "art" else ReferenceLoop)(make(network), SIGMA)
     return lambda: peer.certify(x, N)
 

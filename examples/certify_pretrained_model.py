@@ -20,7 +20,7 @@ from transformers import (
     ViTImageProcessor,
 )
 
-from varsmooth import FixedSelector, SmoothedClassifier, certify, load_dataset, predict
+from varsmooth import FixedSelector, Options, SmoothedClassifier, certify, load_dataset, predict
 from varsmooth.models.adapters import from_transformers
 
 SIGMA = 0.25
@@ -67,7 +67,7 @@ def main(name: str | None = None) -> None:
     images, labels, ids = load_dataset("cifar10-sample").batch(range(8))  # none of the above
     print("labels     ", labels)
     print("predictions", predict(g, images, n=500, ids=ids).prediction)  # −1: abstain
-    print(certify(g, images, n0=50, n=500, ids=ids))  # radii rounded down
+    print(certify(g, images, n=500, ids=ids, options=Options(n0=50)))  # radii rounded down
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ out and let training take its half hour. The models go into a temporary folder u
 import sys
 from tempfile import TemporaryDirectory
 
-from varsmooth import certify, load, load_dataset
+from varsmooth import Options, certify, load, load_dataset
 from varsmooth.evaluation.tune.selector import tune
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part, describe, recommend
@@ -72,7 +72,7 @@ def main(folder: str) -> None:
 
     images, labels, ids = load_dataset("cifar10-sample").batch(range(4))
     print("labels", labels)
-    print(certify(load(pair), images, n0=50, n=200, n_select=201, ids=ids))
+    print(certify(load(pair), images, n=200, ids=ids, options=Options(n0=50, n_select=201)))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,21 @@
 All of them read images (B,1,1,d); pixel 0.5 is the origin unless said otherwise.
 """
 
+from dataclasses import fields
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+
+from varsmooth import Options
+
+
+def arguments(**values: Any) -> dict[str, Any]:
+    """Arguments of `certify` and `predict`; those that belong to `Options` become one."""
+    names = {field.name for field in fields(Options)}
+    options = Options(**{name: value for name, value in values.items() if name in names})
+    others = {name: value for name, value in values.items() if name not in names}
+    return others | {"options": options}
 
 
 class Linear(nn.Module):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.oracles import point
+from tests.oracles import arguments, point
 from varsmooth import SmoothedClassifier, certify
 from varsmooth.evaluation.records import Row, Run
 
@@ -62,7 +62,7 @@ def certify_into(
     """Real certificates of one-pixel images of class 0, as evaluation writes them."""
     rows = []
     for id, pixel in enumerate(pixels):
-        (certificate,) = certify(g, point(pixel, 0.5), seed=0, ids=[id], **settings)
+        (certificate,) = certify(g, point(pixel, 0.5), seed=0, ids=[id], **arguments(**settings))
         evidence = certificate.to_dict()
         del evidence["settings"]
         facts = {"guarantee": certificate.guarantee, "sigma": certificate.sigma}

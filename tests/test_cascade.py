@@ -15,6 +15,7 @@ from varsmooth import (
     CascadeSelector,
     Certificate,
     FixedSelector,
+    Options,
     SmoothedClassifier,
     VarsmoothError,
     bounds,
@@ -123,7 +124,7 @@ SHARES = {1.0: (0.55, 0.3, 0.15), 0.5: (0.8, 0.15, 0.05), 0.25: (0.97, 0.02, 0.0
 
 def test_certify_finds_class_stage_and_radius() -> None:
     g = cascade(SHARES, [0.5, 0.5, 0.5])
-    (found,) = certify(g, point(0.5), n=20_000, n0=2000, seed=1)
+    (found,) = certify(g, point(0.5), n=20_000, seed=1, options=Options(n0=2000))
     truth = true_radius(SHARES, [0.5, 0.5, 0.5])  # attained by the last stage
     assert truth == pytest.approx(0.125 * (norm.ppf(0.97) - norm.ppf(0.02)))
     assert (found.prediction, found.sigma, found.method) == (0, 0.25, "cascade")
@@ -172,7 +173,9 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
         (lambda: CascadeSelector([0.5], gates=[0.9, 0.9]), "as many gates, not 2"),
         (lambda: CascadeSelector([0.5], gates=[1.5]), r"gates must lie in \[0, 1\)"),
         (
-            lambda: certify(cascade(SHARES, [0.5] * 3), point(0.5), method="conditional"),
+            lambda: certify(
+                cascade(SHARES, [0.5] * 3), point(0.5), options=Options(method="conditional")
+            ),
             "no conditional",
         ),
         (lambda: cascade(SHARES, [0.5] * 3).votes(point(0.5), 10), "name sigma"),
@@ -373,7 +376,7 @@ def test_a_gate_that_returns_no_scores_is_refused(gate: Any, words: str) -> None
     """(M, 1) once counted every vote M times: false certificates."""
     g = SmoothedClassifier(Sure(), CascadeSelector([0.5], gates=gate))
     with pytest.raises(VarsmoothError, match=words):
-        certify(g, point(0.6, 0.5), n=40, n0=10, seed=0)
+        certify(g, point(0.6, 0.5), n=40, seed=0, options=Options(n0=10))
 
 
 # --- soft scores ---------------------------------------------------------------------------
@@ -484,7 +487,7 @@ def test_certified_radii_are_too_large_at_most_as_often_as_alpha(
 ) -> None:
     truth, g = true_radius(shares, [0.5, 0.5]), cascade(shares, [0.5, 0.5])
     x = point(0.5, copies=COPIES)
-    found = certify(g, x, n=100, n0=30, alpha=0.1, seed=4)
+    found = certify(g, x, n=100, alpha=0.1, seed=4, options=Options(n0=30))
     truths = np.array([truth if c.prediction == 0 else 0.0 for c in found])
     false = int((found.radius.numpy() > truths).sum())
     false_rate_is_at_most(false, COPIES, 0.1)
@@ -495,7 +498,7 @@ def test_certify_at_is_false_at_most_as_often_as_alpha() -> None:
     shares = {1.0: (0.45, 0.35, 0.2), 0.5: (0.9, 0.08, 0.02)}
     truth, g = true_radius(shares, [0.5, 0.5]), cascade(shares, [0.5, 0.5])
     x = point(0.5, copies=COPIES)
-    found = certify_at(g, x, 1.0001 * truth, alpha=0.1, n0=30, n_max=400, seed=4)
+    found = certify_at(g, x, 1.0001 * truth, alpha=0.1, seed=4, options=Options(n0=30, n_max=400))
     false = sum(found.certified)
     false_rate_is_at_most(false, COPIES, 0.1)
     assert false > 0.005 * COPIES

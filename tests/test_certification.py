@@ -11,13 +11,23 @@ import torch
 from scipy.stats import betabinom, binom, norm
 from torch import Tensor, nn
 
-from tests.oracles import Disc, Linear, LinearSelector, NearestOfTwo, Shell, WrongAbove, point
+from tests.oracles import (
+    Disc,
+    Linear,
+    LinearSelector,
+    NearestOfTwo,
+    Shell,
+    WrongAbove,
+    arguments,
+    point,
+)
 from varsmooth import (
     ABSTAIN,
     Certificate,
     FixedSelector,
     LearnedSelector,
     MedianSelector,
+    Options,
     SmoothedClassifier,
     bounds,
     certify,
@@ -117,10 +127,10 @@ def test_no_draw_serves_two_purposes() -> None:
 
     expected = [
         (True, lambda g: predict(g, x, n=16, seed=1), 33 + 16),
-        (False, lambda g: certify(g, x, n0=40, n=50, seed=1), 40 + 50),
-        (True, lambda g: certify(g, x, n0=40, n=50, n_select=101, seed=1), 40 + 101 + 40 + 50),
-        (True, lambda g: certify(g, x, n=50, method="conditional", seed=1), 33 + 100 + 50),
-        (False, lambda g: certify_at(g, x, 0.1, n0=40, n_max=304, seed=1), None),
+        (False, lambda g: certify(g, x, n=50, seed=1, options=Options(n0=40)), 40 + 50),
+        (True, lambda g: certify(g, x, n=50, seed=1, options=Options(n0=40, n_select=101)), 231),
+        (True, lambda g: certify(g, x, n=50, seed=1, options=Options(method="conditional")), 183),
+        (False, lambda g: certify_at(g, x, 0.1, seed=1, options=Options(n0=40, n_max=304)), None),
     ]  # fmt: skip
     for learn, call, draws in expected:
         noise = nn.functional.normalize(watched(learn, call))
@@ -139,7 +149,7 @@ def test_runner_up_certifies_without_an_absolute_majority() -> None:
             return nn.functional.one_hot(torch.where((u - 0.5).abs() < 0.2, 0, other), 10).float()
 
     g, x = fixed(Spread(), 0.25), point(0.5, 0.5)
-    assert certify(g, x, seed=1, bound="cohen")[0].prediction == ABSTAIN
+    assert certify(g, x, seed=1, options=Options(bound="cohen"))[0].prediction == ABSTAIN
     (best,) = certify(g, x, seed=1)
     assert best.ledger.runner_up
     assert best.prediction == 0
@@ -300,11 +310,13 @@ def test_dual_radius_is_tight() -> None:
     g = dual(WrongAbove(0.6))
     radii = [3.0 * s for s in np.geomspace(0.12, 1.0, LEVELS)[:6]] + [-np.inf] * 2
     truth = true_dual_radius(radii)
-    found = certify(g, point(0.5, 0.5), n=2000, n_select=40_001, band=False, seed=2)[0]
+    found = certify(
+        g, point(0.5, 0.5), n=2000, seed=2, options=Options(n_select=40_001, band=False)
+    )[0]
     assert found.guarantee == "sound"
     assert 0.9 * truth < found.radius <= truth
     # The band of the deployed median costs σ_m·z_e where the entry distance decides.
-    banded = certify(g, point(0.5, 0.5), n=2000, n_select=40_001, seed=2)[0]
+    banded = certify(g, point(0.5, 0.5), n=2000, seed=2, options=Options(n_select=40_001))[0]
     z_e = bounds.median_band(1001, 1e-5)
     assert banded.radius == pytest.approx(found.radius - 0.25 * z_e, abs=1e-12)
     assert banded.ledger == Ledger(1e-3, 1e-3 - 1e-5, 1e-5, 1e-5, 1001)
@@ -312,7 +324,9 @@ def test_dual_radius_is_tight() -> None:
 
 def test_dual_radius_limited_by_the_classifier() -> None:
     truth = 0.2  # margin of the linear classifier, at every level
-    found = certify(dual(Linear()), point(0.7, 0.5), n=40_000, n_select=1001, seed=2)[0]
+    found = certify(
+        dual(Linear()), point(0.7, 0.5), n=40_000, seed=2, options=Options(n_select=1001)
+    )[0]
     assert 0.9 * truth < found.radius <= truth
 
 
@@ -403,9 +417,8 @@ def test_paper_certifies_a_false_radius_and_sound_does_not() -> None:
     true = certify(g, x, n=1000, seed=1)[0]
     assert true.guarantee == "sound"
     assert 0 <= true.radius < 0.18
-    exhaustive = certify_as_paper(
-        g, x, n=1000, distance=0.68, every_index=True, seed=1
-    )[0]  # fmt: skip
+    every = Options(every_index=True)
+    exhaustive = certify_as_paper(g, x, n=1000, distance=0.68, seed=1, options=every)[0]
     assert (exhaustive.prediction, exhaustive.radius) == (ABSTAIN, 0.0)
 
 
@@ -420,7 +433,7 @@ def test_paper_method_by_hand() -> None:
     assert certificate.radius == 0.1  # every level allows more; capped at D
     assert certificate.sigma == samples[500]
     every = certify_as_paper(
-        g, point(0.9, 0.5), n0=1, n=20, distance=0.1, every_index=True, seed=3
+        g, point(0.9, 0.5), n=20, distance=0.1, seed=3, options=Options(n0=1, every_index=True)
     )[0]
     assert [v.sigma for v in every.votes] == sorted(set(samples[q_l - 1 : q_u]))
     other = certify_as_paper(g, point(0.1, 0.5), distance=0.1, seed=3)[0]
@@ -458,7 +471,7 @@ def test_paper_method_at_distance_zero_keeps_its_answer() -> None:
 
 def test_conditional_certifies_at_the_chosen_level() -> None:
     g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.40, 0.2), 0.25, n=11))
-    certificate = certify(g, point(0.7, 0.5), method="conditional", seed=3)[0]
+    certificate = certify(g, point(0.7, 0.5), seed=3, options=Options(method="conditional"))[0]
     assert certificate.guarantee == "conditional"
     deployed = predict(g, point(0.7, 0.5), seed=3)[0]
     assert certificate.votes[0].sigma == certificate.sigma == deployed.sigma
@@ -475,7 +488,10 @@ def test_sound_is_refused_for_an_unprotected_selector() -> None:
         certify(g, point(0.7, 0.5))
     with pytest.raises(VarsmoothError, match="MedianSelector"):
         certify_as_paper(g, point(0.7, 0.5), distance=0.1)
-    assert certify(g, point(0.7, 0.5), method="conditional")[0].guarantee == "conditional"
+    assert (
+        certify(g, point(0.7, 0.5), options=Options(method="conditional"))[0].guarantee
+        == "conditional"
+    )
 
 
 def test_sound_without_a_grid_is_refused() -> None:
@@ -521,13 +537,20 @@ def test_certify_at_decides_with_few_votes() -> None:
 
 
 def test_certify_at_gives_up_at_n_max() -> None:
-    decision = certify_at(fixed(Linear(), 0.25), point(0.8, 0.5), 0.29, n_max=304, seed=1)[0]
+    decision = certify_at(
+        fixed(Linear(), 0.25), point(0.8, 0.5), 0.29, seed=1, options=Options(n_max=304)
+    )[0]
     assert not decision.certified
     assert decision.reason in ("undecided", "futile")
     assert decision.samples <= 100 + 304
     # One look is all there is, and a fair coin rarely shows enough in it.
     coins = certify_at(
-        fixed(Linear(), 0.25), point(0.5, 0.5, copies=50), 0.05, alpha=0.2, n_max=16, seed=1
+        fixed(Linear(), 0.25),
+        point(0.5, 0.5, copies=50),
+        0.05,
+        alpha=0.2,
+        seed=1,
+        options=Options(n_max=16),
     )
     assert sum(coins.certified) < 10
     assert {d.reason for d in coins if not d.certified} == {"undecided"}
@@ -552,9 +575,11 @@ def test_the_chance_to_certify_against_the_beta_binomial() -> None:
 def test_giving_up_loses_few_radii_that_are_there() -> None:
     """p is above Φ(r/σ) by three standard errors of n_max votes: few are given up on the way."""
     g, x = fixed(Linear(), 0.25), point(0.8, 0.5, copies=300)
-    decisions = certify_at(g, x, 0.25, n_max=4000, seed=3)
+    decisions = certify_at(g, x, 0.25, seed=3, options=Options(n_max=4000))
     assert sum(decision.reason == "futile" for decision in decisions) <= 15
-    hopeless = certify_at(g, x, 0.3, n_max=4000, seed=3)  # p = Φ(r/σ): a yes is a mistake
+    hopeless = certify_at(
+        g, x, 0.3, seed=3, options=Options(n_max=4000)
+    )  # p = Φ(r/σ): a yes is a mistake
     assert np.mean(hopeless.samples) < 2000
 
 
@@ -578,7 +603,9 @@ def test_certify_at_stops_at_the_first_level_that_fails() -> None:
             wrong = ((sigma - self.bad).abs() < 0.05).to(x.dtype)
             return torch.stack([1 - wrong, wrong], dim=1)
 
-    decision = certify_at(dual(WrongAt(0.55)), point(0.5, 0.5), 0.6, n_max=2000, seed=1)[0]
+    decision = certify_at(
+        dual(WrongAt(0.55)), point(0.5, 0.5), 0.6, seed=1, options=Options(n_max=2000)
+    )[0]
     assert (decision.certified, decision.prediction) == (False, ABSTAIN)
     assert decision.reason == "futile"
     assert decision.certificate.votes[-1].sigma == pytest.approx(0.545, abs=0.01)
@@ -592,7 +619,9 @@ def test_certify_at_spends_what_alpha_select_leaves() -> None:
     )
     radius, spent = 0.25 * float(norm.ppf(0.8)), []
     for alpha_select in (1e-3, 0.19):
-        decision = certify_at(g, point(0.5, 0.5), radius, alpha=0.2, alpha_select=alpha_select)[0]
+        decision = certify_at(
+            g, point(0.5, 0.5), radius, alpha=0.2, options=Options(alpha_select=alpha_select)
+        )[0]
         looks = np.arange(16, 200, 16)
         enough = bounds.log_e_value(looks, looks, 0.8) >= -math.log(0.2 - alpha_select)
         spent.append(int(looks[enough][0]))
@@ -640,25 +669,25 @@ def test_bad_images_are_refused(x: Tensor, words: str) -> None:
 )
 def test_bad_options_are_refused(options: dict[str, object], words: str) -> None:
     with pytest.raises(VarsmoothError, match=words):
-        certify(fixed(Linear(), 0.25), point(0.7, 0.5), **options)  # type: ignore[arg-type]
+        certify(fixed(Linear(), 0.25), point(0.7, 0.5), **arguments(**options))
 
 
 def test_bad_dual_options_are_refused() -> None:
     x = point(0.7, 0.5)
     with pytest.raises(VarsmoothError, match="alpha_select"):
-        certify(dual(Linear()), x, alpha=1e-3, alpha_select=1e-3)
+        certify(dual(Linear()), x, alpha=1e-3, options=Options(alpha_select=1e-3))
     with pytest.raises(VarsmoothError, match="n_select"):
-        certify(dual(Linear()), x, n_select=0)
+        certify(dual(Linear()), x, options=Options(n_select=0))
     with pytest.raises(VarsmoothError, match="n ≥ 12"):
         predict(fixed(Linear(), 0.25), x, n=10)
     with pytest.raises(VarsmoothError, match="'best' or 'cohen'"):
-        certify(fixed(Linear(), 0.25), x, bound="runner-up")  # type: ignore[arg-type]
+        certify(fixed(Linear(), 0.25), x, options=Options(bound="runner-up"))  # type: ignore[arg-type]
     with pytest.raises(VarsmoothError, match="radius"):
         certify_at(dual(Linear()), x, -0.1)
     with pytest.raises(VarsmoothError, match="n_select"):
-        certify_at(dual(Linear()), x, 0.1, n_select=0)
+        certify_at(dual(Linear()), x, 0.1, options=Options(n_select=0))
     with pytest.raises(VarsmoothError, match="n_max"):
-        certify_at(dual(Linear()), x, 0.1, n_max=10)
+        certify_at(dual(Linear()), x, 0.1, options=Options(n_max=10))
     with pytest.raises(VarsmoothError, match="alpha_select"):
         certify(dual(Linear()), x).recompute(1e-3, alpha_select=-1.0)
     with pytest.raises(VarsmoothError, match="same id"):
@@ -729,16 +758,18 @@ def test_a_dual_radius_covers_queries_that_set_its_share_aside() -> None:
     selector = MedianSelector(LinearSelector(0.4, 1.0), 0.25, 51, (0.1, 1.0), 4)
     g, x = SmoothedClassifier(Linear(), selector), point(0.9, 0.5)
     certified = {"n": 400, "n_select": 401, "alpha": 0.05, "seed": 1}
-    generous = certify(g, x, alpha_select=0.045, **certified)[0]  # type: ignore[arg-type]
-    strict = certify(g, x, alpha_select=1e-3, **certified)[0]  # type: ignore[arg-type]
-    ideal = certify(g, x, alpha_select=1e-3, band=False, **certified)[0]  # type: ignore[arg-type]
-    answer = predict(g, x, n=400, alpha=0.01, alpha_select=2e-3)[0]
+    generous = certify(g, x, options=Options(alpha_select=0.045), **certified)[0]  # type: ignore[arg-type]
+    strict = certify(g, x, options=Options(alpha_select=1e-3), **certified)[0]  # type: ignore[arg-type]
+    ideal = certify(g, x, options=Options(alpha_select=1e-3, band=False), **certified)[0]  # type: ignore[arg-type]
+    answer = predict(g, x, n=400, alpha=0.01, options=Options(alpha_select=2e-3))[0]
     assert strict.covers(answer)
     assert not generous.covers(answer)
     assert not ideal.covers(answer)
     assert not strict.covers(predict(g, x, n=400, alpha=None)[0])
     fewer = MedianSelector(LinearSelector(0.4, 1.0), 0.25, 41, (0.1, 1.0), 4)
     deployed = SmoothedClassifier(g.classifier, fewer)
-    assert not strict.covers(predict(deployed, x, n=400, alpha=0.01, alpha_select=2e-3)[0])
+    assert not strict.covers(
+        predict(deployed, x, n=400, alpha=0.01, options=Options(alpha_select=2e-3))[0]
+    )
     fixed = SmoothedClassifier(g.classifier, FixedSelector(0.25))
     assert certify(fixed, x, n=400, seed=1)[0].covers(predict(fixed, x, n=400, alpha=0.01)[0])

@@ -15,11 +15,12 @@ from scipy.stats import binom, norm
 from torch import Tensor, nn
 
 from tests.conftest import Tally
-from tests.oracles import Linear, LinearSelector, WrongAbove, point
+from tests.oracles import Linear, LinearSelector, WrongAbove, arguments, point
 from varsmooth import (
     ABSTAIN,
     FixedSelector,
     MedianSelector,
+    Options,
     SmoothedClassifier,
     bounds,
     certify,
@@ -82,7 +83,7 @@ class Case(NamedTuple):
 
 def fixed(copies: int) -> int:
     x = point(0.7, 0.5, copies=copies)
-    return above(certify(FIXED, x, n0=20, n=150, alpha=0.1, seed=1), 0.2)
+    return above(certify(FIXED, x, n=150, alpha=0.1, seed=1, options=Options(n0=20)), 0.2)
 
 
 class Shares(nn.Module):
@@ -116,19 +117,23 @@ def smoothed(shares: Sequence[float]) -> tuple[SmoothedClassifier, float]:
 def by_the_margin(shares: Sequence[float], copies: int) -> int:
     """The radius of A too large, or another class than A certified."""
     (g, truth), x = smoothed(shares), point(0.5, 0.5, copies=copies)
-    found = certify(g, x, n0=20, n=150, alpha=0.1, seed=11)
+    found = certify(g, x, n=150, alpha=0.1, seed=11, options=Options(n0=20))
     return int(((found.radius > truth) | (found.prediction > 0)).sum())
 
 
 def until_by_the_margin(shares: Sequence[float], copies: int) -> int:
     (g, truth), x = smoothed(shares), point(0.5, 0.5, copies=copies)
-    found = certify_until(g, x, 0.2, n0=20, n_max=400, alpha=0.1, seed=12)
+    found = certify_until(g, x, 0.2, alpha=0.1, seed=12, options=Options(n0=20, n_max=400))
     return int(((found.radius > truth) | (found.prediction > 0)).sum())
 
 
 def at_by_the_margin(shares: Sequence[float], copies: int) -> int:
     (g, truth), x = smoothed(shares), point(0.5, 0.5, copies=copies)
-    return sum(certify_at(g, x, truth * 1.0001, n0=20, n_max=400, alpha=0.1, seed=13).certified)
+    return sum(
+        certify_at(
+            g, x, truth * 1.0001, alpha=0.1, seed=13, options=Options(n0=20, n_max=400)
+        ).certified
+    )
 
 
 def answered_by_the_margin(copies: int) -> int:
@@ -141,20 +146,26 @@ def answered_by_the_margin(copies: int) -> int:
 def by_the_selector(copies: int) -> int:
     x = point(0.5, 0.5, copies=copies)
     return above(
-        certify(dual(), x, n0=21, n=20, n_select=101, band=False, seed=2, **MOSTLY_H), ENTRY
+        certify(dual(), x, n=20, seed=2, **arguments(n0=21, n_select=101, band=False, **MOSTLY_H)),
+        ENTRY,
     )
 
 
 def by_the_classifier(copies: int) -> int:
     g, x = limited_by_the_classifier(), point(0.7, 0.5, copies=copies)
-    return above(certify(g, x, n0=21, n=100, n_select=101, band=False, seed=3, **MOSTLY_F), 0.2)
+    return above(
+        certify(g, x, n=100, seed=3, **arguments(n0=21, n_select=101, band=False, **MOSTLY_F)),
+        0.2,
+    )
 
 
 def with_the_band(copies: int) -> int:
     """The banded radius exceeds ENTRY − σ_m·z_e no more often than α_h allows."""
     x = point(0.5, 0.5, copies=copies)
     assert BANDED > 0.02
-    return above(certify(dual(), x, n0=21, n=20, n_select=201, seed=2, **MOSTLY_H), BANDED)
+    return above(
+        certify(dual(), x, n=20, seed=2, **arguments(n0=21, n_select=201, **MOSTLY_H)), BANDED
+    )
 
 
 def deployed(copies: int) -> int:
@@ -165,7 +176,9 @@ def deployed(copies: int) -> int:
 
     def wrong(distance: float) -> int:
         x = point(0.5, 0.5 + float(distance), copies=copies)
-        answer = predict(dual(), x, n=20, alpha=0.15, alpha_select=0.1, seed=4).prediction
+        answer = predict(
+            dual(), x, n=20, alpha=0.15, seed=4, options=Options(alpha_select=0.1)
+        ).prediction
         return int(((answer != 0) & (answer != ABSTAIN)).sum())
 
     assert wrong(ENTRY * 0.999) > 0.4 * copies
@@ -180,24 +193,22 @@ def tie(copies: int) -> int:
 
 def at_fixed(copies: int) -> int:
     x = point(0.7, 0.5, copies=copies)
-    return sum(certify_at(FIXED, x, 0.2001, alpha=0.1, n0=20, n_max=400, seed=6).certified)
+    return sum(
+        certify_at(FIXED, x, 0.2001, alpha=0.1, seed=6, options=Options(n0=20, n_max=400)).certified
+    )
 
 
 def at_on_a_grid(copies: int) -> int:
     g, x = limited_by_the_classifier(), point(0.7, 0.5, copies=copies)
-    decisions = certify_at(
-        g, x, 0.2001, alpha=0.1, n0=21, n_max=300, n_select=101, alpha_select=1e-3, band=False,
-        seed=7,
-    )  # fmt: skip
+    options = Options(n0=21, n_max=300, n_select=101, alpha_select=1e-3, band=False)
+    decisions = certify_at(g, x, 0.2001, alpha=0.1, seed=7, options=options)
     return sum(decisions.certified)
 
 
 def at_by_the_selector(copies: int) -> int:
     x = point(0.5, 0.5, copies=copies)
-    decisions = certify_at(
-        dual(), x, ENTRY * 1.0001, alpha=0.2, n0=21, n_max=100, n_select=101, alpha_select=0.19,
-        band=False, seed=8,
-    )  # fmt: skip
+    options = Options(n0=21, n_max=100, n_select=101, alpha_select=0.19, band=False)
+    decisions = certify_at(dual(), x, ENTRY * 1.0001, alpha=0.2, seed=8, options=options)
     return sum(decisions.certified)
 
 

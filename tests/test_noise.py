@@ -6,7 +6,7 @@ import torch
 from scipy.stats import kstest
 from torch import Tensor, nn
 
-from varsmooth import FixedSelector, SmoothedClassifier, certify, predict
+from varsmooth import FixedSelector, Options, SmoothedClassifier, certify, predict
 from varsmooth.errors import VarsmoothError
 from varsmooth.noise import CHUNK, NoiseStream, keyed_generator
 
@@ -150,7 +150,7 @@ def test_float32_has_a_false_certificate_and_the_lattice_shows_only_the_sum() ->
     x = torch.full((1, 3, 16, 16), 0.5)
     near = torch.nextafter(x, torch.zeros(()))
     plain = SmoothedClassifier(ReadsBits(), FixedSelector(0.25))
-    certificate = certify(plain, x, n0=20, n=200, seed=0)[0]
+    certificate = certify(plain, x, n=200, seed=0, options=Options(n0=20))[0]
     assert certificate.prediction == 0
     assert certificate.radius > 0.4
     assert float((x.double() - near.double()).norm()) < 1e-6

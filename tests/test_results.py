@@ -9,6 +9,7 @@ from tests.oracles import Linear, LinearSelector, point
 from varsmooth import (
     FixedSelector,
     MedianSelector,
+    Options,
     SmoothedClassifier,
     certify,
     certify_at,
@@ -25,7 +26,7 @@ def protected() -> SmoothedClassifier:
 def test_certificates_print_as_a_short_table() -> None:
     """1001 samples of the selector stand behind each image; none of them is printed."""
     x = torch.cat([point(0.8, 0.5), point(0.5001, 0.5)])
-    found = certify(protected(), x, n=1000, n_select=1001, seed=0)
+    found = certify(protected(), x, n=1000, seed=0, options=Options(n_select=1001))
     head, first, second = str(found).splitlines()
     assert head.split() == ["id", "prediction", "sigma", "radius", "guarantee"]
     assert first.split()[:2] == ["0", "0"]
@@ -42,7 +43,9 @@ def test_a_level_is_shown_as_it_was_set() -> None:
 
 def test_a_decision_shows_the_radius_that_was_asked_where_it_is_certified() -> None:
     g = SmoothedClassifier(Linear(), FixedSelector(0.25))
-    found = certify_at(g, torch.cat([point(0.9, 0.5), point(0.5, 0.5)]), 0.3, n_max=1000, seed=0)
+    found = certify_at(
+        g, torch.cat([point(0.9, 0.5), point(0.5, 0.5)]), 0.3, seed=0, options=Options(n_max=1000)
+    )
     _, yes, no = (line.split() for line in str(found).splitlines())
     assert yes == ["0", "0", "0.2500", "0.3000", "certified"]  # not 0.2999, the float rounded down
     assert no == ["1", "-1", "0.2500", "0.0000", "futile"]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.oracles import arguments
 from varsmooth import (
     CascadeSelector,
     Certificate,
@@ -87,7 +88,9 @@ def certified(g: SmoothedClassifier, x: Tensor, **more: Any) -> list[Certificate
     """The certificate that g has: sound where there is one."""
     grid = isinstance(g.selector, MedianSelector) and g.selector.grid is not None
     sound = grid or isinstance(g.selector, FixedSelector | CascadeSelector)
-    return list(certify(g, x, method="sound" if sound else "conditional", **FEW | more))
+    return list(
+        certify(g, x, **arguments(**FEW | {"method": "sound" if sound else "conditional"} | more))
+    )
 
 
 def subclasses(kind: type[Any]) -> Iterator[type[Any]]:
@@ -130,7 +133,9 @@ def test_results_do_not_depend_on_batching_or_order(
     votes, whole = predict(g, x, n=64, seed=2, ids=ids), certified(g, x, ids=ids)
     order = [5, 0, 2]
     some: dict[str, Any] = {"ids": [ids[i] for i in order], "batch_size": batch_size}
-    assert list(predict(g, x[order], n=64, seed=2, **some)) == [votes[i] for i in order]
+    assert list(predict(g, x[order], n=64, seed=2, **arguments(**some))) == [
+        votes[i] for i in order
+    ]
     assert certified(g, x[order], **some) == [whole[i] for i in order]
 
 
@@ -139,7 +144,7 @@ def test_evidence_survives_json_and_gives_the_radius_again(
 ) -> None:
     found = certified(g, x)
     if isinstance(g.selector, MedianSelector):
-        found += certify_as_paper(g, x, distance=0.01, **FEW)
+        found += certify_as_paper(g, x, distance=0.01, **arguments(**FEW))
     assert max(certificate.radius for certificate in found) > 0
     for certificate in found:
         stored = read_certificate(json.loads(json.dumps(certificate.to_dict())))
@@ -164,7 +169,7 @@ def test_training_mode_changes_nothing_and_the_model_is_left_as_it_was(
     calls: list[Callable[[], object]] = [
         lambda: predict(g, x, n=64, seed=1),
         lambda: certified(g, x),
-        lambda: certify_at(g, x, 0.01, **at),
+        lambda: certify_at(g, x, 0.01, **arguments(**at)),
         lambda: pgd(g, x, y, 0.1, 2, seed=1).tolist(),
     ]
     for call in calls:

@@ -8,12 +8,13 @@ import torch
 from scipy.stats import binom, norm
 from torch import Tensor, nn
 
-from tests.oracles import Linear, LinearSelector, point
+from tests.oracles import Linear, LinearSelector, arguments, point
 from varsmooth import (
     ABSTAIN,
     CascadeSelector,
     FixedSelector,
     MedianSelector,
+    Options,
     SmoothedClassifier,
     VarsmoothError,
     bounds,
@@ -106,8 +107,8 @@ def test_several_radii_on_the_votes_of_one(kind: str) -> None:
     Alone, a radius may be given up where the votes for a smaller one would have saved it.
     """
     g, x = KINDS[kind](), mixed()
-    every = certify_at(g, x, RADII, n_max=3000, n_select=201, seed=1)
-    alone = [certify_at(g, x, r, n_max=3000, n_select=201, seed=1) for r in RADII]
+    every = certify_at(g, x, RADII, seed=1, options=Options(n_max=3000, n_select=201))
+    alone = [certify_at(g, x, r, seed=1, options=Options(n_max=3000, n_select=201)) for r in RADII]
     for i, decision in enumerate(every):
         singles = [found[i].certified for found in alone]
         saved = decision.reached - [*singles, False].index(False)
@@ -150,8 +151,8 @@ def test_radii_that_no_vote_can_certify_are_refused_with_the_ceiling(kind: str) 
         p0 = norm.cdf(radius / sigma + norm.ppf(tau))
         assert (bounds.log_e_value(100, 100, p0) >= -np.log(0.001)) == enough
     with pytest.raises(VarsmoothError, match=f"n_max=100 votes can certify is {ceiling}, not 5; "):
-        certify_at(g, x, [5, 9], n_max=100)
-    (decision,) = certify_at(g, x, [0.1, 5], n_max=100, seed=0)
+        certify_at(g, x, [5, 9], options=Options(n_max=100))
+    (decision,) = certify_at(g, x, [0.1, 5], seed=0, options=Options(n_max=100))
     assert decision.reached == 1
 
 
@@ -161,8 +162,10 @@ def test_radii_that_no_vote_can_certify_are_refused_with_the_ceiling(kind: str) 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sequential_certificate_follows_from_its_evidence(kind: str) -> None:
     g, x = KINDS[kind](), mixed(8)
-    decided = certify_at(g, x, RADII, n_max=2000, n_select=201, seed=1).certificates
-    settled = certify_until(g, x, 0.2, n_max=2000, n_select=201, seed=1)
+    decided = certify_at(
+        g, x, RADII, seed=1, options=Options(n_max=2000, n_select=201)
+    ).certificates
+    settled = certify_until(g, x, 0.2, seed=1, options=Options(n_max=2000, n_select=201))
     for one in (*decided, *settled):
         assert one.ledger.anytime
         assert one.guarantee == "sound"
@@ -171,13 +174,15 @@ def test_a_sequential_certificate_follows_from_its_evidence(kind: str) -> None:
         assert one.recompute(1e-5, 1e-6 if kind == "grid" else None).radius <= one.radius
         assert all(level.n <= 2000 for level in one.votes)
     assert sum(one.prediction == 0 for one in settled) >= 5
-    again = certify_until(g, x[2:5], 0.2, n_max=2000, n_select=201, seed=1, ids=[2, 3, 4])
+    again = certify_until(
+        g, x[2:5], 0.2, seed=1, ids=[2, 3, 4], options=Options(n_max=2000, n_select=201)
+    )
     assert list(again) == list(settled)[2:5]  # whatever is beside it in the batch
 
 
 def test_a_radius_stops_near_what_all_the_votes_would_give() -> None:
     g, x, n_max = fixed(), mixed()[3:9], 8000
-    found = certify_until(g, x, 0.1, n_max=n_max, seed=2)
+    found = certify_until(g, x, 0.1, seed=2, options=Options(n_max=n_max))
     full = certify(g, x, n=n_max, seed=2)
     anytime = [
         float(bounds.class_radius(c.votes[0].top, n_max, 0.25, 1e-3, anytime=True)) for c in full
@@ -186,7 +191,9 @@ def test_a_radius_stops_near_what_all_the_votes_would_give() -> None:
     assert (ratio > 0.85).all()  # the prediction is not the future, but near it
     assert np.mean(ratio) > 0.9
     assert np.mean([one.samples for one in found]) < n_max / 2
-    hopeless = certify_until(g, point(0.5, 0.5, copies=10), 0.1, n_max=n_max, seed=2)
+    hopeless = certify_until(
+        g, point(0.5, 0.5, copies=10), 0.1, seed=2, options=Options(n_max=n_max)
+    )
     assert set(hopeless.prediction.tolist()) == {ABSTAIN}
     assert np.mean([one.samples for one in hopeless]) < n_max / 2
 
@@ -194,24 +201,26 @@ def test_a_radius_stops_near_what_all_the_votes_would_give() -> None:
 def test_a_radius_also_stops_where_the_next_listed_one_is_out_of_reach() -> None:
     """R = .09, …, .24: .05 is reached and .5 is not, which few votes tell."""
     g, x = fixed(), mixed()[3:9]
-    alone = certify_until(g, x, 0.02, n_max=8000, seed=2)
-    listed = certify_until(g, x, 0.02, at=[0.5, 0.05], n_max=8000, seed=2)
+    alone = certify_until(g, x, 0.02, seed=2, options=Options(n_max=8000))
+    listed = certify_until(g, x, 0.02, at=[0.5, 0.05], seed=2, options=Options(n_max=8000))
     samples = [[one.samples for one in found] for found in (alone, listed)]
     assert all(few < many / 4 for many, few in zip(*samples, strict=True))
     assert (listed.radius > 0.05).all()
-    above = certify_until(g, x, 0.02, at=0.01, n_max=8000, seed=2)
+    above = certify_until(g, x, 0.02, at=0.01, seed=2, options=Options(n_max=8000))
     assert list(above) == list(alone)  # past the last of them the tolerance decides
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_undecided_images_are_told_after_every_look(kind: str) -> None:
     g, x, left = KINDS[kind](), mixed(8), list[int]()
-    certify_at(g, x, RADII, n_max=500, n_select=201, seed=1, undecided=left.append)
+    certify_at(g, x, RADII, seed=1, options=Options(n_max=500, n_select=201, undecided=left.append))
     assert left[0] == 8
     assert left[-1] == 0
     assert left == sorted(left, reverse=True)
     left.clear()
-    certify_until(g, x, 0.2, n_max=500, n_select=201, seed=1, undecided=left.append)
+    certify_until(
+        g, x, 0.2, seed=1, options=Options(n_max=500, n_select=201, undecided=left.append)
+    )
     assert left[-1] == 0
     assert left == sorted(left, reverse=True)
 
@@ -309,7 +318,7 @@ def test_radii_are_too_large_at_most_as_often_as_alpha(kind: str, copies: int) -
     g, truth = tossed(kind)
     x = point(0.5, 0.5, copies=copies)
     radii = [0.0, 0.5 * truth, 0.9 * truth, 1.0001 * truth, 1.05 * truth, 1.5 * truth]
-    decisions = certify_at(g, x, radii, n_max=1000, seed=1, **OPTIONS)
+    decisions = certify_at(g, x, radii, seed=1, **arguments(n_max=1000, **OPTIONS))
     false = sum(d.reached > 3 for d in decisions if d.prediction == 0)
     error_rate_is(false, copies, 0.1, at_least=0.005)
     _count_false(decisions.certificates, truth, at_least=0.005)
@@ -325,7 +334,7 @@ def test_stopped_radii_are_too_large_at_most_as_often_as_alpha(
     g, truth = tossed(kind)
     at = [0.9 * truth, 1.05 * truth] if listed else [0.0]
     x = point(0.5, 0.5, copies=copies)
-    found = certify_until(g, x, 0.05, at=at, n_max=1000, seed=1, **OPTIONS)
+    found = certify_until(g, x, 0.05, at=at, seed=1, **arguments(n_max=1000, **OPTIONS))
     _count_false(found, truth, at_least=0.002)
 
 

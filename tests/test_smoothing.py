@@ -13,6 +13,7 @@ from varsmooth import (
     LearnedSelector,
     MedianSelector,
     NoiseSelector,
+    Options,
     certify,
     predict,
 )
@@ -291,7 +292,7 @@ def test_threads_share_a_classifier_and_leave_it_as_it_was(x: Tensor, mode: str)
         g = shared[seed % 2]
         if seed % 4 < 2:
             return predict(g, x[:2], n=32, seed=seed).counts.tolist()
-        return certify(g, x[:2], n=32, n0=10, seed=seed).radius.tolist()
+        return certify(g, x[:2], n=32, seed=seed, options=Options(n0=10)).radius.tolist()
 
     seeds = range(160)
     expected = [call(seed) for seed in seeds]

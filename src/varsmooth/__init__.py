@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from varsmooth.evaluation.labelled import LabelledCertificates as LabelledCertificates
     from varsmooth.evaluation.labelled import load_run as load_run
     from varsmooth.evaluation.labelled import save_run as save_run
+    from varsmooth.methods.base import Options as Options
     from varsmooth.models.loading import load as load
     from varsmooth.selectors import FixedSelector as FixedSelector
     from varsmooth.selectors import LearnedSelector as LearnedSelector
@@ -44,6 +45,7 @@ _ROOMS = {
     "ABSTAIN Certificate Certificates Decision Decisions Prediction Predictions": "certificates",
     "CascadeSelector": "cascade",
     "FixedSelector LearnedSelector MedianSelector NoiseSelector": "selectors",
+    "Options": "methods.base",
     "SmoothedClassifier": "smoothing",
     "VarsmoothError": "errors",
     "certify certify_as_paper certify_at certify_until predict": "api",

@@ -4,9 +4,9 @@ image → selector (which σ?) → noise → votes → bound → certificate
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -21,11 +21,12 @@ from varsmooth.certificates import (
     Predictions,
     Reason,
 )
-from varsmooth.defaults import ABSTAIN, ALPHA, ALPHA_SELECT, N0, N_MAX, N_SELECT, N
+from varsmooth.defaults import ABSTAIN, ALPHA, N
 from varsmooth.errors import check, check_counts
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods import method_for, predicting_method
-from varsmooth.methods.base import Bound, Draws, Kind, Method, Selection
+from varsmooth.methods.base import Method, Options, Selection
+from varsmooth.methods.paper import PaperOptions
 from varsmooth.probe import check_assumptions
 from varsmooth.rounding import rounded
 from varsmooth.sampling import Sampler
@@ -35,6 +36,8 @@ from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_m
 Ids = Sequence[int] | Tensor | None
 """Names of the images' noise streams; 0, 1, … by default."""
 
+DEFAULT = Options()
+
 
 @over_batches
 def certify(
@@ -42,17 +45,10 @@ def certify(
     x: Images,
     *,
     n: int = N,
-    n0: int = N0,
     alpha: float = ALPHA,
-    method: Literal["sound", "conditional"] = "sound",
-    n_select: int = N_SELECT,
-    alpha_select: float = ALPHA_SELECT,
-    band: bool = True,
-    bound: Bound = "best",
     seed: int | None = None,
     ids: Ids = None,
-    batch_size: int | None = None,
-    progress: bool = False,
+    options: Options = DEFAULT,
 ) -> Certificates:
     """A class and an ℓ2 radius for every image, with the evidence.
 
@@ -65,73 +61,55 @@ def certify(
         g: The smoothed classifier.
         x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         n: Votes at the level that decides.
-        n0: Selection draws.
         alpha: Maximum probability, per image, that the radius is too large.
-        method: "conditional" gives Cohen's certificate at the chosen σ, true while the attacker
-            does not move σ. The only one there is for an unprotected selector.
-        n_select: Samples of h.
-        alpha_select: The part of α for the bounds on h.
-        band: Cover the deployed `predict`, whose median is empirical; False speaks of the ideal
-            median only.
-        bound: "cohen" bounds the runner-up by 1 − p_A always, as Cohen et al. do; "best" by its own
-            votes where the selection draws say that this gives the larger radius.
         seed: None takes fresh entropy.
         ids: Names of the images' noise streams; 0, 1, … by default.
-        batch_size: Noisy images per forward pass; changes no draw.
-        progress: Show a bar, image by image.
+        options: The rest, as in `Options(n0=200, method="conditional")`.
 
     Returns:
         One `Certificate` per image.
     """
-    _check_kind(method)
-    draws = Draws(n0, n_select, alpha_select, band, bound)
-    sampler = _sampler(g, x, seed, ids, batch_size)
-    rule = method_for(g.selector, method)
-    ledger = _divide(rule, sampler, alpha, draws)
-    return _certify(rule, ledger, sampler, draws, n, progress)
+    sampler = _sampler(g, x, seed, ids, options)
+    rule = method_for(g.selector, options.method)
+    ledger = _divide(rule, sampler, alpha, options)
+    return _certify(rule, ledger, sampler, options, n)
 
 
 @over_batches
 def certify_as_paper(
     g: SmoothedClassifier,
     x: Images,
-    *,
     distance: float,
-    every_index: bool = False,
+    *,
     n: int = N,
-    n0: int = N0,
     alpha: float = ALPHA,
-    n_select: int = N_SELECT,
-    alpha_select: float = ALPHA_SELECT,
     seed: int | None = None,
     ids: Ids = None,
-    batch_size: int | None = None,
+    options: Options = DEFAULT,
 ) -> Certificates:
     """The paper's certificate of a median-protected selector (Experiment A), for comparison.
 
     The worst radius over the selector's lower bound, median and upper bound at `distance` D, each
     level with its own top class and votes, capped at D. It skips levels, so it is `heuristic`
-    (`varsmooth.methods.paper`). Arguments not listed are those of `certify`.
+    (`varsmooth.methods.paper`). The runner-up is bounded by 1 − p_A, and the bounds on h speak of
+    the ideal median, whatever the options say. Arguments not listed are those of `certify`.
 
     Args:
         g: The smoothed classifier, with a `MedianSelector`.
         x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         distance: D, the attack budget that the bounds on the selector hold for.
-        every_index: Look at every sampled level between the bounds.
         n: Votes at each level.
-        n0: Selection draws at each level.
-        alpha: Failure probability at each level.
-        alpha_select: Failure probability of the bounds on h, besides alpha.
+        alpha: Failure probability at each level; `alpha_select` of the bounds on h comes besides.
 
     Returns:
         One `Certificate` per image.
     """
     check(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
-    draws = Draws(n0, n_select, alpha_select, False, "cohen", distance, every_index)
-    sampler = _sampler(g, x, seed, ids, batch_size)
-    rule = method_for(g.selector, "paper")
-    ledger = _divide(rule, sampler, alpha, draws)
-    return _certify(rule, ledger, sampler, draws, n)
+    sampler = _sampler(g, x, seed, ids, options)
+    fixed = {**vars(options), "band": False, "bound": "cohen"}
+    rule, options = method_for(g.selector, "paper"), PaperOptions(**fixed, distance=distance)
+    ledger = _divide(rule, sampler, alpha, options)
+    return _certify(rule, ledger, sampler, options, n)
 
 
 @over_batches
@@ -141,17 +119,9 @@ def certify_at(
     radius: float | Sequence[float],
     *,
     alpha: float = ALPHA,
-    n0: int = N0,
-    n_max: int = N_MAX,
-    n_select: int = N_SELECT,
-    alpha_select: float = ALPHA_SELECT,
-    method: Literal["sound", "conditional"] = "sound",
-    band: bool = True,
-    bound: Bound = "best",
     seed: int | None = None,
     ids: Ids = None,
-    batch_size: int | None = None,
-    undecided: Callable[[int], None] | None = None,
+    options: Options = DEFAULT,
 ) -> Decisions:
     """Decide for every image which of the radii can be certified, with few votes.
 
@@ -173,19 +143,16 @@ def certify_at(
         g: The smoothed classifier.
         x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         radius: r ≥ 0, or several; 0 asks whether anything can be certified.
-        n_max: Most votes at a level.
-        undecided: Called after every look with the number of images that are still undecided.
+        options: `n_max` is the most votes at a level.
 
     Returns:
         One `Decision` per image.
     """
     radii = _check_radii(radius)
-    _check_kind(method)
-    draws = Draws(n0, n_select, alpha_select, band, bound)
-    sampler = _sampler(g, x, seed, ids, batch_size)
-    rule, voting = _begin_voting(sampler, method, alpha, draws, n_max, radii[0])
+    sampler = _sampler(g, x, seed, ids, options)
+    rule, voting = _begin_voting(sampler, alpha, options, radii[0])
     with evaluation_mode(g):  # once for all the looks
-        reached, reasons = reach_radii(voting, radii, undecided)
+        reached, reasons = reach_radii(voting, radii, options.undecided)
     rows = zip(_voted(rule, voting), reached, reasons, strict=True)
     return Decisions(tuple(_decision(one, radii, count, why) for one, count, why in rows))
 
@@ -205,17 +172,9 @@ def certify_until(
     *,
     at: float | Sequence[float] = 0.0,
     alpha: float = ALPHA,
-    n0: int = N0,
-    n_max: int = N_MAX,
-    n_select: int = N_SELECT,
-    alpha_select: float = ALPHA_SELECT,
-    method: Literal["sound", "conditional"] = "sound",
-    band: bool = True,
-    bound: Bound = "best",
     seed: int | None = None,
     ids: Ids = None,
-    batch_size: int | None = None,
-    undecided: Callable[[int], None] | None = None,
+    options: Options = DEFAULT,
 ) -> Certificates:
     """A class and a radius for every image, with votes until more would not raise it by much.
 
@@ -237,12 +196,10 @@ def certify_until(
     """
     check(0 < tolerance < 1, f"tolerance must lie between 0 and 1, not {tolerance}")
     radii = (0.0, *_check_radii(at))
-    _check_kind(method)
-    draws = Draws(n0, n_select, alpha_select, band, bound)
-    sampler = _sampler(g, x, seed, ids, batch_size)
-    rule, voting = _begin_voting(sampler, method, alpha, draws, n_max)
+    sampler = _sampler(g, x, seed, ids, options)
+    rule, voting = _begin_voting(sampler, alpha, options)
     with evaluation_mode(g):
-        vote_until_close(voting, tolerance, radii, undecided)
+        vote_until_close(voting, tolerance, radii, options.undecided)
     return Certificates(tuple(_voted(rule, voting)))
 
 
@@ -253,11 +210,9 @@ def predict(
     *,
     n: int = N,
     alpha: float | None = ALPHA,
-    alpha_select: float = ALPHA_SELECT,
     seed: int | None = None,
     ids: Ids = None,
-    batch_size: int | None = None,
-    progress: bool = False,
+    options: Options = DEFAULT,
 ) -> Predictions:
     """The most likely class of g, or ABSTAIN where n votes do not show which it is.
 
@@ -276,19 +231,17 @@ def predict(
             votes, without a guarantee. A majority vote then never abstains, and ends as soon as
             its answer is that of all n votes, but for a probability of 10⁻⁶: `counts` are the
             votes that were cast.
-        alpha_select: The part of α for the deployed median.
         seed: None takes fresh entropy. A seed that an attacker can know voids the guarantee.
         ids: Names of the images' noise streams; 0, 1, … by default.
-        batch_size: Noisy images per forward pass; changes no draw.
-        progress: Show a bar, image by image.
+        options: Those of the certificates; `alpha_select`, `batch_size` and `progress` are read.
 
     Returns:
         One `Prediction` per image.
     """
-    sampler = _sampler(g, x, seed, ids, batch_size)
+    sampler = _sampler(g, x, seed, ids, options)
     check_counts(n=n)
     rule = predicting_method(g.selector)
-    ledger = None if alpha is None else rule.query_ledger(g.selector, alpha, alpha_select)
+    ledger = None if alpha is None else rule.query_ledger(g.selector, alpha, options.alpha_select)
     answers = [
         Prediction(
             prediction=answer.prediction,
@@ -299,27 +252,21 @@ def predict(
             seed=part.noise.seed,
             samples=answer.samples,
         )
-        for part in _parts(sampler, "predict", progress)
+        for part in _parts(sampler, "predict", options.progress)
         for row, answer in enumerate(rule.predict(part, n, ledger))
     ]
     return Predictions(tuple(answers))
 
 
-def _check_kind(method: str) -> None:
-    check(
-        method in ("sound", "conditional"),
-        f"method must be 'sound' or 'conditional', not {method!r}; "
-        "the paper's certificate is certify_as_paper",
-    )
-
-
 def _sampler(
-    g: SmoothedClassifier, x: Any, seed: int | None, ids: Ids, batch_size: int | None
+    g: SmoothedClassifier, x: Any, seed: int | None, ids: Ids, options: Options
 ) -> Sampler:
-    """Where to draw from; g and x are checked here and nowhere below."""
+    """Where to draw from; g, x and the options are checked here and nowhere below."""
+    check(isinstance(options, Options), f"options must be Options(…), not {options!r}")
+    options.check()
     check_smoothed(g, x)
     check_assumptions(g, x)
-    return Sampler(g, x, g.noise(len(x), seed, ids), batch_size)
+    return Sampler(g, x, g.noise(len(x), seed, ids), options.batch_size)
 
 
 def _parts(sampler: Sampler, label: str, progress: bool) -> Iterable[Sampler]:
@@ -339,15 +286,14 @@ def _parts(sampler: Sampler, label: str, progress: bool) -> Iterable[Sampler]:
     return bar
 
 
-def _divide(rule: Method, sampler: Sampler, alpha: float, draws: Draws) -> Ledger:
+def _divide(rule: Method, sampler: Sampler, alpha: float, options: Options) -> Ledger:
     """How the certificate divides α."""
-    draws.check()
-    deployed = rule.deployed_draws(sampler.g.selector) if draws.band else 0
-    return rule.ledger(alpha, draws.alpha_select, deployed)
+    deployed = rule.deployed_draws(sampler.g.selector) if options.band else 0
+    return rule.ledger(alpha, options.alpha_select, deployed)
 
 
 def _certify(
-    rule: Method, ledger: Ledger, sampler: Sampler, draws: Draws, n: int, progress: bool = False
+    rule: Method, ledger: Ledger, sampler: Sampler, options: Options, n: int
 ) -> Certificates:
     """Select, vote, and derive each image's certificate from its evidence."""
     check_counts(n=n)
@@ -357,8 +303,8 @@ def _certify(
         f"at alpha={ledger.alpha:g} even n={n} unanimous votes certify nothing; use n ≥ {fewest}",
     )
     certificates: list[Certificate] = []
-    for part in _parts(sampler, "certify", progress):
-        selection = rule.select(part, ledger, draws, n)
+    for part in _parts(sampler, "certify", options.progress):
+        selection = rule.select(part, ledger, options, n)
         votes = _count_votes(part, selection)
         samples = [
             drawn + sum(level.n for level in row)
@@ -418,13 +364,12 @@ def _derive(
 
 
 def _begin_voting(
-    sampler: Sampler, kind: Kind, alpha: float, draws: Draws, n_max: int, smallest: float = 0.0
+    sampler: Sampler, alpha: float, options: Options, smallest: float = 0.0
 ) -> tuple[Method, Voting]:
     """Selection draws for votes that decide when to stop, if the smallest radius can be reached."""
-    selector = sampler.g.selector
-    rule = method_for(selector, kind)
-    ledger = replace(_divide(rule, sampler, alpha, draws), anytime=True)
-    check_counts(n_max=n_max)
+    selector, n_max = sampler.g.selector, options.n_max
+    rule = method_for(selector, options.method)
+    ledger = replace(_divide(rule, sampler, alpha, options), anytime=True)
     check(
         bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(ledger.alpha_class)),
         f"at alpha={ledger.alpha:g} even n_max={n_max} unanimous votes certify nothing; raise it",
@@ -435,7 +380,7 @@ def _begin_voting(
         f"at alpha={ledger.alpha:g} the largest radius that n_max={n_max} votes can certify "
         f"is {rounded(largest)}, not {smallest:g}; raise n_max, or ask for a smaller radius",
     )
-    return rule, Voting(ledger, sampler, rule.select(sampler, ledger, draws, n_max), n_max)
+    return rule, Voting(ledger, sampler, rule.select(sampler, ledger, options, n_max), n_max)
 
 
 def _voted(rule: Method, voting: Voting) -> list[Certificate]:

@@ -11,6 +11,7 @@ from varsmooth import (
     CascadeSelector,
     Certificates,
     LabelledCertificates,
+    Options,
     SmoothedClassifier,
     VarsmoothError,
     certify,
@@ -38,13 +39,17 @@ def calls(g: SmoothedClassifier) -> dict[str, Certificates]:
     x, _, ids = IMAGES.batch(slice(None))
     some: dict[str, Any] = {**SMALL, "ids": ids}
     found = {
-        "certify": certify(g, x, n=60, **some, n_select=61, alpha_select=0.01),
-        "until": certify_until(g, x, 0.3, n_max=96, **some, n_select=61, alpha_select=0.01),
-        "at": certify_at(g, x, 0.01, n_max=96, **some, n_select=61, alpha_select=0.01).certificates,
+        "certify": certify(g, x, n=60, options=Options(n_select=61, alpha_select=0.01), **some),
+        "until": certify_until(
+            g, x, 0.3, options=Options(n_max=96, n_select=61, alpha_select=0.01), **some
+        ),
+        "at": certify_at(
+            g, x, 0.01, options=Options(n_max=96, n_select=61, alpha_select=0.01), **some
+        ).certificates,
     }
     if g.selector.describe()["selector"] == "median":
         found["paper"] = certify_as_paper(
-            g, x, distance=0.1, n=60, n_select=61, alpha_select=0.01, **some
+            g, x, distance=0.1, n=60, options=Options(n_select=61, alpha_select=0.01), **some
         )
     return found
 

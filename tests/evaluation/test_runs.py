@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from tests.oracles import arguments
 from tests.small_models import FALSE_LEVEL, QUICK, run, table, write_pair
 from varsmooth import (
     FixedSelector,
@@ -61,7 +62,7 @@ def test_rows_are_what_certify_says(certified: Path, model: Path) -> None:
     g = knobs(model)
     batch = images.batch(slice(None))
     settings = {"n": 60, "n0": 20, "n_select": 61, "alpha": 0.05, "alpha_select": 0.01}
-    truth = certify(g, batch.images, ids=batch.ids, seed=0, **settings)  # type: ignore[arg-type]
+    truth = certify(g, batch.images, ids=batch.ids, seed=0, **arguments(**settings))
     record = Run.open(certified)
     rows = {row["id"]: row for row in record.rows()}
     assert sorted(rows) == sorted(images.ids.tolist())

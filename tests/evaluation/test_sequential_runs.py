@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.small_models import run, table, write_pair
-from varsmooth import certify_at, load, load_dataset
+from varsmooth import Options, certify_at, load, load_dataset
 from varsmooth._util import progress
 from varsmooth._util.typed import OptionError
 from varsmooth.evaluation import certify as certify_module
@@ -43,10 +43,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_are_what_certify_at_says(curve: Path, model: Path) -> None:
     batch = load_dataset("cifar10-sample")[3:1000:115].batch(slice(None))
-    truth = certify_at(
-        load(model, n_median=21), batch.images, RADII, alpha=0.05, alpha_select=0.01, n0=20,
-        n_select=61, n_max=300, seed=0, ids=batch.ids,
-    )  # fmt: skip
+    options = Options(alpha_select=0.01, n0=20, n_select=61, n_max=300)
+    g = load(model, n_median=21)
+    truth = certify_at(g, batch.images, RADII, alpha=0.05, seed=0, ids=batch.ids, options=options)
     record = Run.open(curve)
     rows = {row["id"]: row for row in record.rows()}
     assert len({decision.reached for decision in truth}) > 2

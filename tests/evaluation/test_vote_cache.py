@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.oracles import LinearSelector
-from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, certify
+from varsmooth import FixedSelector, MedianSelector, Options, SmoothedClassifier, certify
 from varsmooth.cascade import CascadeSelector
 from varsmooth.certificates import Certificates
 from varsmooth.errors import VarsmoothError
@@ -47,7 +47,15 @@ def dual(f: nn.Module, center: float = 0.4) -> SmoothedClassifier:
 
 
 def certified(g: SmoothedClassifier, seed: int = 5) -> Certificates:
-    return certify(g, IMAGES, n0=20, n=50, n_select=101, alpha=0.05, seed=seed, ids=[3, 1, 7, 9])
+    return certify(
+        g,
+        IMAGES,
+        n=50,
+        alpha=0.05,
+        seed=seed,
+        ids=[3, 1, 7, 9],
+        options=Options(n0=20, n_select=101),
+    )
 
 
 def test_the_same_certificates_with_less_work(tmp_path: Path) -> None:

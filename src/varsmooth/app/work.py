@@ -16,10 +16,11 @@ from varsmooth.api import certify, certify_as_paper, predict
 from varsmooth.app.options import Options, Smoothers, levels_of
 from varsmooth.certificates import Certificate, Certificates, Prediction
 from varsmooth.data import ImageDataset
-from varsmooth.defaults import ALPHA, ALPHA_SELECT, N0
+from varsmooth.defaults import ALPHA, N0
 from varsmooth.evaluation.attack import distances, find_adversarial
 from varsmooth.evaluation.options import AttackOptions
 from varsmooth.evidence import SelectorEvidence
+from varsmooth.methods import base
 from varsmooth.noise import NoiseStream
 from varsmooth.selectors import MedianSelector
 
@@ -94,15 +95,15 @@ def certify_each_way(
     certificates = {way: certify_as(way, model, image, options, seed)[0] for way in model.ways}
     if model.has_selector:
         settings = _settings(image, options.n, seed, options.n_select)
-        paper = certify_as_paper(model.deployed(options), distance=options.budget, **settings)
+        paper = certify_as_paper(model.each(options)["g_v*"], distance=options.budget, **settings)
         certificates["paper"] = paper[0]
     return certificates
 
 
 def _settings(images: ImageDataset, n: int, seed: int, n_select: int | None = None) -> Any:
     x, _, ids = images.batch(slice(None))
-    of_h = {} if n_select is None else {"n_select": n_select, "alpha_select": ALPHA_SELECT}
-    return {"x": x, "ids": ids, "n0": N0, "n": n, "alpha": ALPHA, "seed": seed, **of_h}
+    options = base.Options() if n_select is None else base.Options(n_select=n_select)
+    return {"x": x, "ids": ids, "n": n, "seed": seed, "options": options}
 
 
 def most_to_look(model: Smoothers, options: Options) -> int:

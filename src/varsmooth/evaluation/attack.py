@@ -10,19 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from varsmooth.api import predict
 from varsmooth.attacks import pgd
 from varsmooth.certificates import Prediction, Predictions
 from varsmooth.data import Batch
+from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import check
 from varsmooth.evaluation.build import stored_model
 from varsmooth.evaluation.options import (
     AttackOptions,
     DataOptions,
     ModelOptions,
+    PredictOptions,
     RunOptions,
     recorded,
 )
+from varsmooth.evaluation.predict import predict_block
 from varsmooth.evaluation.records import Key, Row, Run
 from varsmooth.evaluation.runner import Evaluation, Setup, labels_of, other_model, run
 from varsmooth.methods import predicting_method
@@ -84,10 +86,13 @@ class Attacking(Evaluation):
             rows += [attack_row(label, eps, one, other, norm) for label, one, other, norm in pairs]
         return rows
 
-    def answers(self, setup: Setup, x: Tensor, ids: Tensor, **more: Any) -> Predictions:
+    def answers(
+        self, setup: Setup, x: Tensor, ids: Tensor, alpha_select: float = ALPHA_SELECT
+    ) -> Predictions:
         """What the smoothed classifier says of these images."""
-        asked = {name: getattr(self.settings, name) for name in ("n", "alpha", "seed")}
-        return predict(setup.g, x, ids=ids, batch_size=setup.batch_size, **asked, **more)
+        own = self.settings
+        votes = PredictOptions(own.n, own.alpha, alpha_select, own.seed)
+        return predict_block(setup.g, x, ids, votes, setup.batch_size)
 
     def keep(self, setup: Setup, ids: Tensor, found: Tensor, budget: str) -> None:
         """A block's adversarial images as arrays `images` (B,C,H,W) in [0,1] and `ids` (B,)."""

@@ -8,12 +8,13 @@ from typing import Any
 from varsmooth.api import certify, certify_as_paper, certify_at, certify_until
 from varsmooth.certificates import Certificate, Certificates
 from varsmooth.data import Batch
-from varsmooth.defaults import ABSTAIN
+from varsmooth.defaults import ABSTAIN, N_MAX
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.runner import BLOCK_SIZE, Evaluation, Setup, labels_of, run
 from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 from varsmooth.methods import METHODS
+from varsmooth.methods.base import Options
 from varsmooth.smoothing import Selector, SmoothedClassifier
 
 
@@ -52,22 +53,24 @@ class Certifying(Evaluation):
         ]
 
     def _certify(self, setup: Setup, batch: Batch) -> Certificates:
-        g, x, settings = setup.g, batch.images, self.settings
-        asked = asdict(settings) | {"ids": batch.ids, "batch_size": setup.batch_size}
-        del asked["vote_cache"]
-        at, until, n_max, distance, every = (
-            asked.pop(name) for name in ("at", "until", "n_max", "distance", "every_index")
+        g, x, asked = setup.g, batch.images, self.settings
+        names = ("n0", "n_select", "alpha_select", "band", "bound", "every_index")
+        options = Options(
+            method="conditional" if asked.method == "conditional" else "sound",
+            n_max=asked.n_max or N_MAX,
+            batch_size=setup.batch_size,
+            undecided=setup.undecided,
+            **{name: getattr(asked, name) for name in names},
         )
-        if n_max is not None:  # the votes decide when to stop
-            del asked["n"]
-            asked |= {"n_max": n_max, "undecided": setup.undecided}
-            if until is None:
-                return certify_at(g, x, at, **asked).certificates
-            return certify_until(g, x, until, at=at or 0.0, **asked)
-        if settings.method != "paper":
-            return certify(g, x, **asked)
-        del asked["method"], asked["band"], asked["bound"]
-        return certify_as_paper(g, x, distance=distance, every_index=every, **asked)
+        common: Any = {"alpha": asked.alpha, "seed": asked.seed, "ids": batch.ids}
+        common["options"] = options
+        if asked.until is not None:  # the votes decide when to stop
+            return certify_until(g, x, asked.until, at=asked.at or 0.0, **common)
+        if asked.at is not None:
+            return certify_at(g, x, asked.at, **common).certificates
+        if asked.distance is not None:
+            return certify_as_paper(g, x, asked.distance, n=asked.n, **common)
+        return certify(g, x, n=asked.n, **common)
 
     def tally(self, rows: Iterable[Row]) -> Counter[str]:
         """How many images are certified right at each listed radius."""

@@ -3,11 +3,13 @@
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torch import Tensor
+
 from varsmooth.api import predict
-from varsmooth.certificates import Prediction
+from varsmooth.certificates import Prediction, Predictions
 from varsmooth.data import Batch
 from varsmooth.errors import check
 from varsmooth.evaluation.build import BuiltModel, load_images
@@ -21,6 +23,8 @@ from varsmooth.evaluation.runner import (
     labels_of,
     run,
 )
+from varsmooth.methods.base import Options
+from varsmooth.smoothing import SmoothedClassifier
 
 
 def predict_dataset(
@@ -59,9 +63,19 @@ def predict_photos(
     for start in range(0, len(images), size):
         block = slice(start, start + size)
         x, _, ids = images.batch(block)
-        found = predict(model.g, x.to(device), ids=ids, batch_size=batch_size, **asdict(settings))
+        found = predict_block(model.g, x.to(device), ids, settings, batch_size)
         names = images.files[block] or [str(i) for i in ids.tolist()]
         yield from zip(names, found, strict=True)
+
+
+def predict_block(
+    g: SmoothedClassifier, x: Tensor, ids: Tensor, settings: PredictOptions, batch_size: int
+) -> Predictions:
+    """The predictions of a block of images."""
+    options = Options(alpha_select=settings.alpha_select, batch_size=batch_size)
+    return predict(
+        g, x, n=settings.n, alpha=settings.alpha, seed=settings.seed, ids=ids, options=options
+    )
 
 
 @dataclass(frozen=True)
@@ -75,9 +89,7 @@ class Predicting(Evaluation):
         return super().block(batch_size) if self.settings.alpha is not None else BLOCK_SIZE
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
-        found = predict(
-            setup.g, batch.images, ids=batch.ids, batch_size=setup.batch_size, **self.config()
-        )
+        found = predict_block(setup.g, batch.images, batch.ids, self.settings, setup.batch_size)
         return [
             {
                 "id": answer.id,

@@ -2,14 +2,14 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from varsmooth import bounds
 from varsmooth.cascade import Stages
-from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, N0, N_SELECT, Guarantee
+from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, N0, N_MAX, N_SELECT, Guarantee
 from varsmooth.errors import check, check_counts
 from varsmooth.evidence import (
     Evidence,
@@ -29,29 +29,50 @@ Bound = Literal["best", "cohen"]
 
 
 @dataclass(frozen=True)
-class Draws:
-    """The draws of a certificate besides its votes, and the share of α that they get.
+class Options:
+    """What `certify`, `certify_at`, `certify_until`, `certify_as_paper` and `predict` share.
+
+    One object serves them all, so that `predict` is the prediction that a certificate covers; each
+    reads what it needs.
 
     Attributes:
+        method: "conditional" gives Cohen's certificate at the chosen σ, true while the attacker
+            does not move σ. The only one there is for an unprotected selector.
         n0: Selection draws.
         n_select: Samples of h behind its bounds.
-        alpha_select: The part of α for these bounds.
-        band: Cover the deployed prediction, whose median is empirical.
-        bound: How the runner-up is bounded.
-        distance: D of the paper's method.
-        every_index: For the paper's method, every sampled level between its bounds.
+        alpha_select: The part of α for the bounds on h; in `predict`, for the deployed median.
+        n_max: Most votes at a level, where the votes decide when to stop.
+        band: Cover the deployed `predict`, whose median is empirical; False speaks of the ideal
+            median only.
+        bound: "cohen" bounds the runner-up by 1 − p_A always, as Cohen et al. do; "best" by its own
+            votes where the selection draws say that this gives the larger radius.
+        every_index: Of `certify_as_paper`: look at every sampled level between the bounds.
+        batch_size: Noisy images per forward pass; changes no draw.
+        progress: Of `certify` and `predict`: show a bar, image by image.
+        undecided: Of `certify_at` and `certify_until`: called after every look with the number of
+            images that are still undecided.
     """
 
+    method: Literal["sound", "conditional"] = "sound"
     n0: int = N0
     n_select: int = N_SELECT
     alpha_select: float = ALPHA_SELECT
+    n_max: int = N_MAX
     band: bool = True
     bound: Bound = "best"
-    distance: float | None = None
     every_index: bool = False
+    batch_size: int | None = None
+    progress: bool = False
+    undecided: Callable[[int], None] | None = None
 
     def check(self) -> None:
-        check_counts(n0=self.n0, n_select=self.n_select)
+        """Refuse numbers of draws below 1 and words that mean nothing."""
+        check_counts(n0=self.n0, n_select=self.n_select, n_max=self.n_max)
+        check(
+            self.method in ("sound", "conditional"),
+            f"method must be 'sound' or 'conditional', not {self.method!r}; "
+            "the paper's certificate is certify_as_paper",
+        )
         check(
             self.bound in ("best", "cohen"), f"bound must be 'best' or 'cohen', not {self.bound!r}"
         )
@@ -123,7 +144,7 @@ class Method(ABC):
         return 0
 
     @abstractmethod
-    def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
         """Choose class, level and votes of every image on the selection draws."""
 
     @abstractmethod
@@ -235,26 +256,26 @@ class Method(ABC):
 
 
 def one_level(
-    sampler: Sampler, levels: Sequence[float], ledger: Ledger, draws: Draws, n: int
+    sampler: Sampler, levels: Sequence[float], ledger: Ledger, options: Options, n: int
 ) -> Selection:
     """The certificate at one level per image: ĉ and the form of the bound from n0 draws."""
-    chosen = sampler.candidates(sampler.rows, levels, draws.n0)
-    ledgers = [with_share(ledger, votes, draws, n) for votes in chosen]
+    chosen = sampler.candidates(sampler.rows, levels, options.n0)
+    ledgers = [with_share(ledger, votes, options, n) for votes in chosen]
     streams = [
         [Stream(votes.sigma, votes.candidate, margin=own.runner_up, planned=n)]
         for votes, own in zip(chosen, ledgers, strict=True)
     ]
-    return Selection(levels, ledgers, streams, [draws.n0] * len(levels))
+    return Selection(levels, ledgers, streams, [options.n0] * len(levels))
 
 
-def with_share(ledger: Ledger, selection: LevelVotes, draws: Draws, n: int) -> Ledger:
+def with_share(ledger: Ledger, selection: LevelVotes, options: Options, n: int) -> Ledger:
     """The ledger with the share w of α_c that the bound of the winner gets: 1 or ½.
 
     w is whichever should give the larger radius, judged by selection draws alone, so that the
     votes that are counted know nothing of the choice. Votes that are looked at as they come stop
     long before n_max: the choice is made for 10 n0 of them. Cohen's bound is w = 1.
     """
-    if draws.bound == "cohen":
+    if options.bound == "cohen":
         return ledger
     n = min(n, 10 * selection.n) if ledger.anytime else n
     top, other, n0 = selection.top, selection.runner_up, selection.n

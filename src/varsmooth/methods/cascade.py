@@ -17,8 +17,8 @@ from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods.base import (
     Answer,
     Bound,
-    Draws,
     Method,
+    Options,
     Selection,
     check_votes_suffice,
     lead_is_decided,
@@ -65,11 +65,11 @@ class Cascade(Method):
     def accepts(self, selector: Selector) -> bool:
         return isinstance(selector, CascadeSelector)
 
-    def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
         stages = _stages(sampler.g.selector)
-        plans, taken = _plans(sampler, stages, ledger.alpha_class, draws, n)
+        plans, taken = _plans(sampler, stages, ledger.alpha_class, options, n)
         sigma = [stages.levels[plan.stage] for plan in plans]
-        ledgers = [_with_share(ledger, plan, stages, draws, n) for plan in plans]
+        ledgers = [_with_share(ledger, plan, stages, options, n) for plan in plans]
         streams = [
             _streams(plan, stages, own.runner_up) for plan, own in zip(plans, ledgers, strict=True)
         ]
@@ -238,18 +238,18 @@ def _stage_answer(
     )
 
 
-def _with_share(ledger: Ledger, plan: "Plan", stages: Stages, draws: Draws, n: int) -> Ledger:
+def _with_share(ledger: Ledger, plan: "Plan", stages: Stages, options: Options, n: int) -> Ledger:
     """A bound for the runner-up where it pays: at the last stage, which answers argmax."""
     if not stages.is_argmax(plan.stage):
         return ledger
-    return with_share(ledger, plan.selection, draws, n)
+    return with_share(ledger, plan.selection, options, n)
 
 
 def _plans(
-    sampler: Sampler, stages: Stages, a: float, draws: Draws, n: int
+    sampler: Sampler, stages: Stages, a: float, options: Options, n: int
 ) -> tuple[list["Plan"], list[int]]:
     """One plan per image from n0 draws at every stage that may matter, and the draws it took."""
-    n0 = draws.n0
+    n0 = options.n0
     selection: list[list[list[int]]] = [[] for _ in sampler.rows]
     rows = list(sampler.rows)
     for stage, level in enumerate(stages.levels):
@@ -261,7 +261,7 @@ def _plans(
             rows = [i for i, more in zip(rows, improvable, strict=True) if more]
         if not rows:
             break
-    plans = [make_plan(stages, np.array(counts), n0, n, a, draws.bound) for counts in selection]
+    plans = [make_plan(stages, np.array(counts), n0, n, a, options.bound) for counts in selection]
     return plans, [n0 * len(counts) for counts in selection]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from varsmooth import bounds
 from varsmooth.evidence import Evidence, Ledger
-from varsmooth.methods.base import Draws, Method, Selection, one_level
+from varsmooth.methods.base import Method, Options, Selection, one_level
 from varsmooth.sampling import Sampler
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import Selector
@@ -34,8 +34,8 @@ class Fixed(Method):
     def accepts(self, selector: Selector) -> bool:
         return isinstance(selector, FixedSelector)
 
-    def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
-        return one_level(sampler, sampler.chosen_levels(), ledger, draws, n)
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
+        return one_level(sampler, sampler.chosen_levels(), ledger, options, n)
 
     def radius(self, evidence: Evidence) -> float:
         return evidence.votes[0].radius(evidence.ledger)

@@ -10,7 +10,7 @@ import torch
 from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import check
 from varsmooth.evidence import Evidence, Ledger, SelectorEvidence, check_probability
-from varsmooth.methods.base import Draws, Method, Selection, with_share
+from varsmooth.methods.base import Method, Options, Selection, with_share
 from varsmooth.sampling import Sampler, Stream
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import Selector
@@ -64,11 +64,11 @@ class Median(Method):
         assert isinstance(selector, MedianSelector)
         return selector.n
 
-    def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
-        sigma = _nominal_levels(sampler, draws.n0)
-        chosen = sampler.candidates(sampler.rows, sigma, draws.n0)
-        ledgers = [with_share(ledger, votes, draws, n) for votes in chosen]
-        selector = selector_evidence(sampler, draws.n_select)
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
+        sigma = _nominal_levels(sampler, options.n0)
+        chosen = sampler.candidates(sampler.rows, sigma, options.n0)
+        ledgers = [with_share(ledger, votes, options, n) for votes in chosen]
+        selector = selector_evidence(sampler, options.n_select)
         streams = [
             [
                 Stream(level, votes.candidate, distance, margin=own.runner_up, planned=n)
@@ -76,7 +76,7 @@ class Median(Method):
             ]
             for votes, own, evidence in zip(chosen, ledgers, selector, strict=True)
         ]
-        return Selection(sigma, ledgers, streams, [draws.n0] * len(sigma), selector, lazy=True)
+        return Selection(sigma, ledgers, streams, [options.n0] * len(sigma), selector, lazy=True)
 
     def radius(self, evidence: Evidence) -> float:
         """A level without votes counts as R̂_j = −∞."""

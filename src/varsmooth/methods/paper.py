@@ -1,17 +1,25 @@
 """The paper's certificate of a median-smoothed selector: three levels, heuristic."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.evidence import Evidence, Ledger, check_probability
-from varsmooth.methods.base import Draws, Method, Selection
+from varsmooth.methods.base import Method, Options, Selection
 from varsmooth.methods.median import audit_selector, selector_evidence
 from varsmooth.sampling import Sampler, Stream
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import Selector
+
+
+@dataclass(frozen=True)
+class PaperOptions(Options):
+    """The options of a certificate at `distance` D, the attack budget."""
+
+    distance: float = 0.0
 
 
 class Paper(Method):
@@ -38,19 +46,20 @@ class Paper(Method):
         check_probability("alpha_select", alpha_select)
         return Ledger(alpha, alpha, alpha_select)
 
-    def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
-        selector = selector_evidence(sampler, draws.n_select, draws.distance)
-        plans = [evidence.levels_between(ledger, draws.every_index) for evidence in selector]
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
+        assert isinstance(options, PaperOptions)
+        selector = selector_evidence(sampler, options.n_select, options.distance)
+        plans = [evidence.levels_between(ledger, options.every_index) for evidence in selector]
         streams: list[list[Stream]] = [[] for _ in plans]
         for visit in range(max(len(plan) for plan in plans)):
             rows = [i for i in sampler.rows if visit < len(plans[i])]
             levels = [plans[i][visit] for i in rows]
-            candidates = sampler.candidates(rows, levels, draws.n0)
+            candidates = sampler.candidates(rows, levels, options.n0)
             for i, votes in zip(rows, candidates, strict=True):
                 streams[i].append(Stream(votes.sigma, votes.candidate, planned=n))
         sigma = [evidence.median_level for evidence in selector]
         ledgers = [ledger] * len(plans)
-        taken = [draws.n0 * len(plan) for plan in plans]
+        taken = [options.n0 * len(plan) for plan in plans]
         return Selection(sigma, ledgers, streams, taken, selector)
 
     def radius(self, evidence: Evidence) -> float:

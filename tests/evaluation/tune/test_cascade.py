@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.small_models import run, table, write_pair
-from varsmooth import CascadeSelector, SmoothedClassifier, certify, load, load_dataset
+from varsmooth import CascadeSelector, Options, SmoothedClassifier, certify, load, load_dataset
 from varsmooth.cli.tune import HeldOut, certify_tuned
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.records import Run

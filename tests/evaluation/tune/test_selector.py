@@ -7,7 +7,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from varsmooth import LearnedSelector, MedianSelector, SmoothedClassifier, VarsmoothError, certify
+from varsmooth import (
+    LearnedSelector,
+    MedianSelector,
+    Options,
+    SmoothedClassifier,
+    VarsmoothError,
+    certify,
+)
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset
 from varsmooth.data.cifar10 import CLASS_NAMES
@@ -71,7 +78,9 @@ def test_offline_scores_are_those_of_certify(g: SmoothedClassifier, data: ImageD
     protected = SmoothedClassifier(g.classifier, MedianSelector(learned, 0.25, levels=levels))
     images, labels, ids = data.batch(slice(None))
     assert labels is not None
-    found = certify(protected, images, n0=300, n=200, n_select=301, seed=3, ids=ids)
+    found = certify(
+        protected, images, n=200, seed=3, ids=ids, options=Options(n0=300, n_select=301)
+    )
     right = found.prediction == labels
     radii = torch.where(right, found.radius, 0)
     offline = score_setting(table, raw, 0.25, (0, 1, 2), "radius", 0.0)
