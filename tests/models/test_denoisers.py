@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from varsmooth import FixedSelector, SmoothedClassifier, certify
+from varsmooth import FixedSelector, Options, SmoothedClassifier, certify
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.denoisers import DiffusionDenoiser, from_diffusers, from_ffdnet
 from varsmooth.models.networks.denoiser import DenoisedClassifier
@@ -98,7 +98,7 @@ def test_a_unet_of_diffusers() -> None:
         torch.testing.assert_close(denoiser(z, sigma), expected)
     linear = nn.Sequential(nn.Flatten(), nn.Linear(768, 2))
     g = SmoothedClassifier(DenoisedClassifier(denoiser, linear), FixedSelector(0.25)).eval()
-    assert len(certify(g, z, n0=20, n=50)) == 2
+    assert len(certify(g, z, n=50, options=Options(n0=20))) == 2
 
 
 def test_ffdnet_gets_its_sigma_as_a_map() -> None:
