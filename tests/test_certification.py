@@ -757,10 +757,10 @@ def test_a_dual_radius_covers_queries_that_set_its_share_aside() -> None:
     """Measured: 2.6 % wrong answers at α = 1 % inside a radius made with α_p = 4.5 %."""
     selector = MedianSelector(LinearSelector(0.4, 1.0), 0.25, 51, (0.1, 1.0), 4)
     g, x = SmoothedClassifier(Linear(), selector), point(0.9, 0.5)
-    certified = {"n": 400, "n_select": 401, "alpha": 0.05, "seed": 1}
-    generous = certify(g, x, options=Options(alpha_select=0.045), **certified)[0]  # type: ignore[arg-type]
-    strict = certify(g, x, options=Options(alpha_select=1e-3), **certified)[0]  # type: ignore[arg-type]
-    ideal = certify(g, x, options=Options(alpha_select=1e-3, band=False), **certified)[0]  # type: ignore[arg-type]
+    certified: dict[str, Any] = {"n": 400, "n_select": 401, "alpha": 0.05, "seed": 1}
+    generous = certify(g, x, **arguments(alpha_select=0.045, **certified))[0]
+    strict = certify(g, x, **arguments(alpha_select=1e-3, **certified))[0]
+    ideal = certify(g, x, **arguments(alpha_select=1e-3, band=False, **certified))[0]
     answer = predict(g, x, n=400, alpha=0.01, options=Options(alpha_select=2e-3))[0]
     assert strict.covers(answer)
     assert not generous.covers(answer)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.oracles import arguments
 from tests.small_models import run, write_pair
 from varsmooth import (
     CascadeSelector,
     Certificates,
     LabelledCertificates,
-    Options,
     SmoothedClassifier,
     VarsmoothError,
     certify,
@@ -39,17 +39,17 @@ def calls(g: SmoothedClassifier) -> dict[str, Certificates]:
     x, _, ids = IMAGES.batch(slice(None))
     some: dict[str, Any] = {**SMALL, "ids": ids}
     found = {
-        "certify": certify(g, x, n=60, options=Options(n_select=61, alpha_select=0.01), **some),
+        "certify": certify(g, x, n=60, **arguments(n_select=61, alpha_select=0.01, **some)),
         "until": certify_until(
-            g, x, 0.3, options=Options(n_max=96, n_select=61, alpha_select=0.01), **some
+            g, x, 0.3, **arguments(n_max=96, n_select=61, alpha_select=0.01, **some)
         ),
         "at": certify_at(
-            g, x, 0.01, options=Options(n_max=96, n_select=61, alpha_select=0.01), **some
+            g, x, 0.01, **arguments(n_max=96, n_select=61, alpha_select=0.01, **some)
         ).certificates,
     }
     if g.selector.describe()["selector"] == "median":
         found["paper"] = certify_as_paper(
-            g, x, distance=0.1, n=60, options=Options(n_select=61, alpha_select=0.01), **some
+            g, x, distance=0.1, n=60, **arguments(n_select=61, alpha_select=0.01, **some)
         )
     return found
 
@@ -97,14 +97,16 @@ def test_certificates_without_images_or_model_are_checked_as_far_as_possible(
     cascade = CascadeSelector([0.5, 0.25], gates=lambda z, logits, sigma: logits.amax(dim=1))
     g = SmoothedClassifier(load(pair).classifier, cascade)
     x = IMAGES.batch(slice(None)).images
-    saved = save_run(tmp_path / "run", certify(g, x, n=60, **SMALL), g, labels=[1, 2, 3, 4])
+    saved = save_run(
+        tmp_path / "run", certify(g, x, n=60, **arguments(**SMALL)), g, labels=[1, 2, 3, 4]
+    )
     assert [one.id for one in saved.certificates] == [0, 1, 2, 3]
     assert run(f"verify {tmp_path / 'run'}") == 0
     text = capsys.readouterr().out
     assert "4 rows, one for each image, follow from their evidence" in text
     assert "NOT CHECKED: the model" in text
     with pytest.raises(VarsmoothError, match="not those of these images"):
-        save_run(tmp_path / "other", certify(g, x, n=60, **SMALL), g, IMAGES)
+        save_run(tmp_path / "other", certify(g, x, n=60, **arguments(**SMALL)), g, IMAGES)
 
 
 def test_a_table_says_what_the_report_says(pair: Path, tmp_path: Path) -> None:
