@@ -74,8 +74,9 @@ def test_progress_shows_a_bar_and_changes_nothing(
     x = torch.cat([point(0.8, 0.5), point(0.3, 0.5), point(0.6, 0.5)])
     plain = verb(protected(), x, n=1000, seed=3, ids=[7, 5, 6])
     assert capsys.readouterr().err == ""
-    assert verb(protected(), x, n=1000, seed=3, ids=[7, 5, 6], progress=True) == plain
+    shown = Options(progress=True)
+    assert verb(protected(), x, n=1000, seed=3, ids=[7, 5, 6], options=shown) == plain
     assert "3/3" in capsys.readouterr().err
-    fresh = verb(protected(), x, n=1000, progress=True)
+    fresh = verb(protected(), x, n=1000, options=shown)
     assert len({item.seed for item in fresh}) == 1
     assert [item.id for item in fresh] == [0, 1, 2]
