@@ -34,7 +34,7 @@ from varsmooth.evaluation.tune import cascade as cascades
 from varsmooth.evaluation.tune.selector import Integers
 from varsmooth.evaluation.tune.table import ConfidentVotes, TableFile, tabulate
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
-from varsmooth.methods.base import Bound, Draws, with_share
+from varsmooth.methods.base import Bound, Options, with_share
 from varsmooth.methods.cascade import can_improve, make_plan
 from varsmooth.models.loading import load
 from varsmooth.models.options import TunedStages
@@ -136,7 +136,7 @@ def _certificate(
     plan = make_plan(stages, selection[:seen], n0, n, ALPHA, bound)
     ledger = Ledger(ALPHA, ALPHA)
     if stages.is_argmax(plan.stage):
-        ledger = with_share(ledger, plan.selection, Draws(n0, bound=bound), n)
+        ledger = with_share(ledger, plan.selection, Options(n0=n0, bound=bound), n)
     evidence = [
         LevelVotes(stages.levels[j], plan.candidate, *_drawn(votes[j], total, m, rng))
         for j, m in enumerate(plan.votes)

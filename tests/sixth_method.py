@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.oracles import Linear
 from varsmooth import ABSTAIN, SmoothedClassifier
 from varsmooth.evidence import Evidence, Ledger
-from varsmooth.methods.base import Answer, Draws, Method, Selection
+from varsmooth.methods.base import Answer, Method, Options, Selection
 from varsmooth.sampling import Sampler, Stream
 from varsmooth.selectors import NoiseSelector
 from varsmooth.smoothing import Selector
@@ -49,11 +49,11 @@ class WorseOfTwo(Method):
     def accepts(self, selector: Selector) -> bool:
         return isinstance(selector, TwoLevels)
 
-    def select(self, sampler: Sampler, ledger: Ledger, draws: Draws, n: int) -> Selection:
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
         selector = sampler.g.selector
         assert isinstance(selector, TwoLevels)
         small = [selector.small] * len(sampler.rows)
-        chosen = sampler.candidates(sampler.rows, small, draws.n0)
+        chosen = sampler.candidates(sampler.rows, small, options.n0)
         streams = [
             [
                 Stream(level, votes.candidate, planned=n)
@@ -61,7 +61,7 @@ class WorseOfTwo(Method):
             ]
             for votes in chosen
         ]
-        taken = [draws.n0] * len(small)
+        taken = [options.n0] * len(small)
         return Selection(small, [ledger] * len(small), streams, taken)
 
     def radius(self, evidence: Evidence) -> float:

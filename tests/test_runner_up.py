@@ -13,7 +13,7 @@ from scipy.stats import binom, norm
 from torch import Tensor, nn
 
 from tests.oracles import point
-from varsmooth import FixedSelector, SmoothedClassifier, bounds, certify
+from varsmooth import FixedSelector, Options, SmoothedClassifier, bounds, certify
 
 TRIALS, ALPHA = 20_000, 0.1
 Counts = NDArray[np.int64]
@@ -111,7 +111,7 @@ def test_the_share_of_alpha_follows_from_the_selection_draws_alone() -> None:
     """Whichever form the votes would favour: the choice is that of the selection draws."""
     g = SmoothedClassifier(Shares([0.55, 0.33, 0.12]), FixedSelector(0.25))
     x, n0, n = point(0.5, 0.5, copies=300), 20, 100
-    certificates = certify(g, x, n=n, n0=n0, alpha=0.1, seed=3)
+    certificates = certify(g, x, n=n, alpha=0.1, seed=3, options=Options(n0=n0))
     sigma = torch.full((300,), 0.25)
     draws = g.votes(x, n0, sigma=sigma, noise=g.noise(300, 3), purpose="class-selection").numpy()
     votes = g.votes(x, n, sigma=sigma, noise=g.noise(300, 3)).numpy()

@@ -12,7 +12,7 @@ import uvicorn
 
 from tests.small_models import write_pair
 from varsmooth.app.backend import Backend
-from varsmooth.app.options import Options
+from varsmooth.app.options import PageOptions
 from varsmooth.app.server import application, listen
 
 
@@ -45,7 +45,7 @@ def served(backend: Backend) -> Iterator[int]:
 
 def body(backend: Backend, **changes: Any) -> dict[str, Any]:
     """A request about the first sample, with few samples unless said otherwise."""
-    options = asdict(Options.recommended(backend.about(backend.first_model)))
+    options = asdict(PageOptions.recommended(backend.about(backend.first_model)))
     options |= {"n": 100, "n_select": 51, "steps": 2}
     named = {name: changes.pop(name) for name in list(changes) if name in options}
     asked = {"model": backend.first_model, "image": {"sample": 0}, "seed": 0}

@@ -18,7 +18,7 @@ from tests.small_models import QUICK, run, write_pair
 from varsmooth.api import predict
 from varsmooth.app import drawings, views, work
 from varsmooth.app.backend import Backend
-from varsmooth.app.options import Options, Smoothers
+from varsmooth.app.options import PageOptions, Smoothers
 from varsmooth.app.uploads import MAX_BYTES, open_upload
 from varsmooth.app.views import EVERYTHING, LINES, OpenRun, open_run
 from varsmooth.app.worker import Cancelled, Job, Worker
@@ -45,16 +45,16 @@ def image() -> ImageDataset:
     return load_dataset("cifar10-sample")[3:4]
 
 
-def few(model: Smoothers, **changes: Any) -> Options:
+def few(model: Smoothers, **changes: Any) -> PageOptions:
     changes = {"n": 100, "n_select": 51, "steps": 2, **changes}
-    return replace(Options.recommended(model.about), **changes)
+    return replace(PageOptions.recommended(model.about), **changes)
 
 
-# Options
+# PageOptions
 
 
 def test_options_start_at_the_recommended_values(model: Smoothers) -> None:
-    options = Options.recommended(model.about)
+    options = PageOptions.recommended(model.about)
     assert (options.lam, options.low, options.high, options.sigma_m) == (0.2, 0.1, 0.5, 0.25)
     assert set(model.each(options)) == {"g", "g_v", "g_v*", "cascade"}
     assert len(model.levels(options)) == 4
@@ -83,12 +83,12 @@ def test_work_is_bounded(backend: Backend, changes: dict[str, Any], word: str) -
 
 def test_a_typed_number_of_draws_becomes_odd(backend: Backend) -> None:
     about = backend.about(backend.first_model)
-    assert Options.read(body(backend, n_select=100)["knobs"], about).n_select == 101
+    assert PageOptions.read(body(backend, n_select=100)["knobs"], about).n_select == 101
 
 
 def test_missing_options_take_the_recommended_values(backend: Backend) -> None:
     about = backend.about(backend.first_model)
-    assert Options.read({"lam": 0.7}, about) == replace(Options.recommended(about), lam=0.7)
+    assert PageOptions.read({"lam": 0.7}, about) == replace(PageOptions.recommended(about), lam=0.7)
 
 
 # One image

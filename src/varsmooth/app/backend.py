@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from varsmooth.app import views, work
-from varsmooth.app.options import Options, Smoothers, sliders_for
+from varsmooth.app.options import PageOptions, Smoothers, sliders_for
 from varsmooth.app.uploads import decoded, open_upload
 from varsmooth.app.worker import Job, Worker
 from varsmooth.certificates import Certificate
@@ -36,7 +36,7 @@ class ImageRequest:
 
     model: Smoothers
     image: ImageDataset  # of length 1
-    options: Options
+    options: PageOptions
     seed: int
 
     @property
@@ -131,7 +131,7 @@ class Backend:
             model=name,
             about=about,
             sliders=sliders_for(about),
-            first=vars(Options.recommended(about)),
+            first=vars(PageOptions.recommended(about)),
             thumbnails=[pages.picture(image, THUMBNAIL) for image in samples.pixels],
             samples=samples,
         )
@@ -152,7 +152,7 @@ class Backend:
         assert isinstance(image, Mapping)
         picture = decoded(str(image["picture"])) if "picture" in image else None
         chosen = self.image(name, picture, 0 if picture else image.get("sample"))
-        options = Options.read(body.get("knobs"), model.about)
+        options = PageOptions.read(body.get("knobs"), model.about)
         return ImageRequest(model, chosen, options, whole("seed", body.get("seed", 0), 2**31))
 
     def _image(self, name: str, picture: bytes | None, sample: Any) -> ImageDataset:
@@ -221,7 +221,7 @@ class Backend:
         """σ and radius of each of several images, for every smoothed classifier."""
         name = str(body.get("model"))
         model, images = self.model(name), self.many(name)
-        options = Options.read(body.get("knobs"), model.about)
+        options = PageOptions.read(body.get("knobs"), model.about)
         with watching(job, model, len(images) * work.most_to_certify(model, options)):
             ways = {
                 way: self.certificates(way, model, images, model.read_by(way, options), 0)

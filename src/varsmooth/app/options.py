@@ -44,7 +44,7 @@ SLIDERS = {
 
 
 @dataclass(frozen=True)
-class Options:
+class PageOptions:
     """What a visitor sets on the page."""
 
     sigma: float  # the one level of g
@@ -59,8 +59,8 @@ class Options:
     steps: int = 20  # of the attack
 
     @classmethod
-    def read(cls, values: Any, about: Description) -> "Options":
-        """Options from a request, missing ones as recommended; values out of range raise."""
+    def read(cls, values: Any, about: Description) -> "PageOptions":
+        """PageOptions from a request, missing ones as recommended; values out of range raise."""
         check(isinstance(values, Mapping), "a request needs its options")
         numbers: dict[str, Any] = vars(cls.recommended(about)).copy()
         misfits = (TypeError, ValueError, OverflowError)
@@ -82,7 +82,7 @@ class Options:
         return cls(**numbers)
 
     @classmethod
-    def recommended(cls, about: Description) -> "Options":
+    def recommended(cls, about: Description) -> "PageOptions":
         """The first values of the options for a model."""
         stored, usual = about.recommended, about.trained_sigma
         sigma_a = float(stored.get("sigma_a", about.sigma_of_selector))
@@ -102,7 +102,7 @@ class Options:
 
 def sliders_for(about: Description) -> dict[str, Slider]:
     """The sliders for a model: λ over the training range of h, σ to well above that of f."""
-    first, (_, least, most, _) = Options.recommended(about), SLIDERS["sigma"]
+    first, (_, least, most, _) = PageOptions.recommended(about), SLIDERS["sigma"]
     reach = min(most, max(about.sigma_a * (1 if about.universal else 3), 0.5))
     ends = min(least, first.low), max(reach, first.high, first.sigma_m)
     sliders = dict(SLIDERS)
@@ -142,7 +142,7 @@ class Smoothers:
         """g: one level for every image."""
         return smoothed(self.checkpoint, ModelOptions(sigma=sigma))
 
-    def each(self, options: Options) -> dict[str, SmoothedClassifier]:
+    def each(self, options: PageOptions) -> dict[str, SmoothedClassifier]:
         """The smoothed classifiers by name: g; with a selector g_v and g_v*; and the cascade."""
         classifiers = {"g": self.at(options.sigma)}
         if self.has_selector:
@@ -170,7 +170,7 @@ class Smoothers:
         """The smoothed classifiers that have a sound certificate."""
         return ["cascade", "g_v*", "g"] if self.has_selector else ["cascade", "g"]
 
-    def read_by(self, way: str, options: Options) -> Options:
+    def read_by(self, way: str, options: PageOptions) -> PageOptions:
         """The options with λ = 0 where it has no effect, so that cached results are reused."""
         uses_lam = way == "g_v*" or (way == "cascade" and self.about.cascades)
         return options if uses_lam else replace(options, lam=0.0)
@@ -180,9 +180,9 @@ class Smoothers:
         """The model's default selector, by its name on the page."""
         return NAMES[resolve_selector(self.about, ModelOptions()).kind]
 
-    def deployed(self, options: Options) -> SmoothedClassifier:
+    def deployed(self, options: PageOptions) -> SmoothedClassifier:
         return self.each(options)[self.in_use]
 
-    def levels(self, options: Options) -> tuple[float, ...]:
+    def levels(self, options: PageOptions) -> tuple[float, ...]:
         """The noise levels that an image may get."""
         return levels_of(self.deployed(options))

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from varsmooth.api import certify, certify_as_paper, predict
-from varsmooth.app.options import Options, Smoothers, levels_of
+from varsmooth.app.options import PageOptions, Smoothers, levels_of
 from varsmooth.certificates import Certificate, Certificates, Prediction
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, N0
 from varsmooth.evaluation.attack import distances, find_adversarial
 from varsmooth.evaluation.options import AttackOptions
 from varsmooth.evidence import SelectorEvidence
-from varsmooth.methods import base
+from varsmooth.methods.base import Options
 from varsmooth.noise import NoiseStream
 from varsmooth.selectors import MedianSelector
 
@@ -40,7 +40,7 @@ class View:
     draws: SelectorEvidence | None  # at the attacker's budget; None: there is no h
 
 
-def look(model: Smoothers, image: ImageDataset, options: Options, seed: int) -> View:
+def look(model: Smoothers, image: ImageDataset, options: PageOptions, seed: int) -> View:
     """Predict one image and keep what the page shows. The same seed draws the same noise."""
     (x, _, ids), g, h = image.batch([0]), model.deployed(options), model.checkpoint.selector
     outputs: list[Tensor] = []  # of h during predict, so that it is not evaluated twice
@@ -59,7 +59,7 @@ def look(model: Smoothers, image: ImageDataset, options: Options, seed: int) -> 
 # Certificates
 
 
-def curve_levels(model: Smoothers, options: Options) -> tuple[float, ...]:
+def curve_levels(model: Smoothers, options: PageOptions) -> tuple[float, ...]:
     """The σ of the curve: the grid's levels, the one σ, and some between them."""
     levels = {*model.levels(options), options.sigma}
     between = np.geomspace(min(options.low, *levels), max(options.high, *levels), CURVE)
@@ -76,7 +76,7 @@ def certify_levels(
 
 
 def certify_as(
-    way: str, model: Smoothers, images: ImageDataset, options: Options, seed: int
+    way: str, model: Smoothers, images: ImageDataset, options: PageOptions, seed: int
 ) -> Certificates:
     """The sound certificates of g, g_v* or the cascade."""
     n_select = options.n_select if way == "g_v*" else None
@@ -84,7 +84,7 @@ def certify_as(
 
 
 def certify_each_way(
-    model: Smoothers, image: ImageDataset, options: Options, seed: int | None = None
+    model: Smoothers, image: ImageDataset, options: PageOptions, seed: int | None = None
 ) -> dict[str, Certificate]:
     """The sound certificate of each smoothed classifier, and the paper's value at D = budget.
 
@@ -102,16 +102,16 @@ def certify_each_way(
 
 def _settings(images: ImageDataset, n: int, seed: int, n_select: int | None = None) -> Any:
     x, _, ids = images.batch(slice(None))
-    options = base.Options() if n_select is None else base.Options(n_select=n_select)
+    options = Options() if n_select is None else Options(n_select=n_select)
     return {"x": x, "ids": ids, "n": n, "seed": seed, "options": options}
 
 
-def most_to_look(model: Smoothers, options: Options) -> int:
+def most_to_look(model: Smoothers, options: PageOptions) -> int:
     curve = len(curve_levels(model, options)) * (N0 + options.n)
     return 2 * _most_to_predict(model, options) + curve + most_to_certify(model, options)
 
 
-def most_to_certify(model: Smoothers, options: Options) -> int:
+def most_to_certify(model: Smoothers, options: PageOptions) -> int:
     vote, smoothed = N0 + options.n, model.each(options)
     most = vote + len(levels_of(smoothed["cascade"])) * vote
     if not model.has_selector:
@@ -148,7 +148,7 @@ class Attacked:
 def attack(
     model: Smoothers,
     image: ImageDataset,
-    options: Options,
+    options: PageOptions,
     kind: AttackKind = "strong",
     seed: int | None = None,
 ) -> Attacked:
@@ -180,14 +180,14 @@ def attack(
     return Attacked(x[0], adversarial[0], target, distance, replies(x), replies(adversarial))
 
 
-def most_to_attack(model: Smoothers, options: Options, kind: AttackKind) -> int:
+def most_to_attack(model: Smoothers, options: PageOptions, kind: AttackKind) -> int:
     stages = len(levels_of(model.deployed(options))) if model.in_use == "cascade" else 1
     strong = SAMPLES * stages + (MEDIAN_DRAWS + 1) * model.has_selector
     gradient = strong if kind == "strong" else 1
     return (options.steps + 1) * gradient + 2 + 3 * _most_to_predict(model, options)
 
 
-def _most_to_predict(model: Smoothers, options: Options) -> int:
+def _most_to_predict(model: Smoothers, options: PageOptions) -> int:
     """A prediction of every smoothed classifier."""
     smoothed = model.each(options)
     votes = (len(smoothed) - 1 + len(levels_of(smoothed["cascade"]))) * (options.n + 1)

@@ -52,9 +52,8 @@ def test_scores_are_those_of_certify(votes: ConfidentVotes) -> None:
     ):
         stages = [LEVELS[j] for j in columns]
         selector = CascadeSelector(stages, thresholds, [votes.confidences[c] for c in gates])
-        certificates = certify(
-            SmoothedClassifier(classifier, selector), x, n=96, n0=32, ids=ids, seed=0
-        )
+        g = SmoothedClassifier(classifier, selector)
+        certificates = certify(g, x, n=96, ids=ids, seed=0, options=Options(n0=32))
         outcome = follow(votes, Rule(columns, thresholds, gates, 0, 0))
         for i, one in enumerate(certificates):
             assert one.votes[0].candidate == outcome.answer[i]
