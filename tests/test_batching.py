@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from varsmooth import (
     FixedSelector,
+    Options,
     SmoothedClassifier,
     certify,
     certify_at,
@@ -32,9 +33,9 @@ SAMPLE = load_dataset("cifar10-sample")[:70:2]
 @pytest.mark.parametrize(
     "function",
     [
-        lambda g, x, **how: certify(g, x, n=30, n0=10, **how),
-        lambda g, x, **how: certify_at(g, x, 0.05, n_max=60, n0=10, **how),
-        lambda g, x, **how: certify_until(g, x, 0.5, n_max=60, n0=10, **how),
+        lambda g, x, **how: certify(g, x, n=30, options=Options(n0=10), **how),
+        lambda g, x, **how: certify_at(g, x, 0.05, options=Options(n_max=60, n0=10), **how),
+        lambda g, x, **how: certify_until(g, x, 0.5, options=Options(n_max=60, n0=10), **how),
         lambda g, x, **how: predict(g, x, n=30, **how),
     ],
 )
@@ -54,8 +55,8 @@ def test_results_are_those_of_the_tensor(function: Any) -> None:
 
 
 def test_images_share_one_fresh_seed() -> None:
-    first = certify(smoothed(), SAMPLE, n=30, n0=10)
-    again = certify(smoothed(), SAMPLE, n=30, n0=10)
+    first = certify(smoothed(), SAMPLE, n=30, options=Options(n0=10))
+    again = certify(smoothed(), SAMPLE, n=30, options=Options(n0=10))
     assert len({one.seed for one in first}) == 1
     assert first[0].seed != again[0].seed
 

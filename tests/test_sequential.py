@@ -355,6 +355,6 @@ def test_nothing_is_certified_for_no_class(selector: Selector) -> None:
     x = torch.full((40, 1, 1, 16), 0.5)
     x[:, 0, 0, 0] = torch.linspace(0.5, 0.9, 40)
     g = SmoothedClassifier(Halfspace(), selector)
-    decisions = certify_at(g, x, [0.0, 0.1], alpha=0.9, n0=10, n_max=100, seed=1)
+    decisions = certify_at(g, x, [0.0, 0.1], alpha=0.9, seed=1, options=Options(n0=10, n_max=100))
     assert any(decisions.certified)
     assert not [one for one in decisions if one.certified and one.prediction == ABSTAIN]

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from tests.small_models import QUICK, run, write_pair
-from varsmooth import FixedSelector, LearnedSelector, SmoothedClassifier, certify, noise
+from varsmooth import FixedSelector, LearnedSelector, Options, SmoothedClassifier, certify, noise
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.evaluation.tune.selector import tune
 
@@ -43,7 +43,9 @@ def test_a_level_tuned_on_one_image_is_certified_at_the_promised_rate() -> None:
         g = SmoothedClassifier(Halfspace(), LearnedSelector(Level(), 0.5, 0.0))
         chosen = tune(g, data, "radius", seed=seed, **quick)
         fixed = SmoothedClassifier(g.classifier, FixedSelector(chosen.fixed_sigma))
-        (one,) = certify(fixed, x, n=100, n0=20, alpha=alpha, seed=seed, bound="cohen")
+        (one,) = certify(
+            fixed, x, n=100, alpha=alpha, seed=seed, options=Options(n0=20, bound="cohen")
+        )
         false += one.prediction == 0 and one.radius > true
     assert binomtest(false, trials, alpha, alternative="greater").pvalue > 1e-3, false
 
