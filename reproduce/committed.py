@@ -242,9 +242,7 @@ def scale_of(experiment: Experiment[Any], config: Config) -> Scale:
     scale: Scale = experiment.scales[config["scale"]]
     known = {entry.name for entry in fields(scale)}
     sizes: dict[str, Any] = {
-        key: _plain(value)
-        for key, value in config["sizes"].items()
-        if key in known
+        key: _plain(value) for key, value in config["sizes"].items() if key in known
     }
     return replace(scale, **sizes)
 

@@ -157,7 +157,6 @@ def certify_at(
     return Decisions(tuple(_decision(one, radii, count, why) for one, count, why in rows))
 
 
-@over_batches
 def _decision(one: Certificate, radii: tuple[float, ...], reached: int, why: Reason) -> Decision:
     """The e-process and the confidence sequence hold at once: from α > 1/e on the weaker counts."""
     if one.prediction == ABSTAIN and reached > 0:
@@ -165,6 +164,7 @@ def _decision(one: Certificate, radii: tuple[float, ...], reached: int, why: Rea
     return Decision(one, radii, reached, why)
 
 
+@over_batches
 def certify_until(
     g: SmoothedClassifier,
     x: Images,
