@@ -270,7 +270,7 @@ def test_replay_elsewhere_allows_for_rounding(
     header = json.loads((copy / "run.json").read_text())
     header["environment"]["platform"] = "another"
     (copy / "run.json").write_text(json.dumps(header))
-    assert run(f"verify {copy} --replay all") == 0
+    assert run(f"verify {copy} --replay all") == 3
     out = capsys.readouterr().out
     assert "NOT CHECKED: the exact evidence of 1 images" in out
 
@@ -287,13 +287,13 @@ def test_without_its_code_the_rest_of_a_run_is_checked(
     header = json.loads((certified / "run.json").read_text())
     header["config"]["model"] = "somewhere:make"
     (tmp_path / "run" / "run.json").write_text(json.dumps(header))
-    assert run(f"verify {tmp_path}/run") == 0
+    assert run(f"verify {tmp_path}/run") == 3
     assert "NOT CHECKED: the model (this run was made with" in capsys.readouterr().out
     assert run(f"verify {tmp_path}/run --replay 1") == 1
     assert "replay and resample need the model" in capsys.readouterr().err
     header["config"]["data"] = str(tmp_path / "nowhere")
     (tmp_path / "run" / "run.json").write_text(json.dumps(header))
-    assert run(f"verify {tmp_path}/run") == 0
+    assert run(f"verify {tmp_path}/run") == 3
     out = capsys.readouterr().out
     assert "NOT CHECKED: the images" in out
     assert "images are those of the run" not in out
@@ -330,7 +330,7 @@ def test_runs_with_earlier_fingerprints_are_recognised(
     }
     shutil.copytree(certified, tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text(json.dumps(header))
-    assert run(f"verify {tmp_path}/run") == 0
+    assert run(f"verify {tmp_path}/run") == 3
     assert "NOT CHECKED: the architecture of the model" in capsys.readouterr().out
     resume = f"certify {QUICK} --subset 3:1000:115 --model {model} --out {tmp_path}/run"
     assert run(resume) == 1

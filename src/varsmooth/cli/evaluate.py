@@ -217,6 +217,9 @@ def verify(runs: list[str], /, *, settings: VerifyOptions) -> None:
     that counts raised by one standard deviation on 40 images are noticed. A faithful run fails
     with probability at most 0.001.
 
+    Exit code 0: everything asked for was checked and holds; 1: a contradiction; 2: wrong usage;
+    3: it holds as far as it was checked, and something was NOT CHECKED.
+
     examples:
       varsmooth verify runs/dual
       varsmooth verify runs/dual --replay 20
@@ -256,6 +259,8 @@ def verify(runs: list[str], /, *, settings: VerifyOptions) -> None:
         )
     said += [f"NOT CHECKED: {as_typed(what, VERBS)}" for what in found.unchecked]
     conclude(said, next_command(open_as_one(runs)))
+    if found.unchecked:
+        raise SystemExit(3)
 
 
 def _here(model: ModelOptions, data: DataOptions) -> DataOptions:
