@@ -105,7 +105,7 @@ def test_the_verdict_names_the_best_single_sigma(runs: list[Path], tmp_path: Pat
             )
         )[1]
     )
-    assert "cannot say what choosing σ gains" in verdict(opened[:1])[1]
+    assert "cannot show what choosing σ per image gains" in verdict(opened[:1])[1]
     alone = verdict(opened[1:2])  # a single σ has nothing to be compared with
     assert len(alone) == 2
     assert alone[1].startswith("Under any change of ‖δ‖₂ ≤ ")
