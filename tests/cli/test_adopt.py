@@ -49,6 +49,14 @@ class Normed(nn.Module):
         y = self.norm(x)
         return self.last((y + y ** 2).mean(dim=(2, 3)))
 
+class Together(Bright):
+    def forward(self, x):
+        return super().forward(x - x.mean())
+
+class Chance(Bright):
+    def forward(self, x):
+        return super().forward(x) + torch.rand(len(x), 2)
+
 class Strict(Bright):
     def forward(self, x):
         assert x.min() >= 0 and x.max() <= 1, "not an image"
@@ -202,6 +210,8 @@ def test_what_cannot_be_trained_on_is_adopted_whole(
         ("zoo_of_nets:number --data photos", "must return an nn.Module, not int"),
         ("zoo_of_nets --data photos", "package.module:name"),
         ("zoo_of_nets.make --data photos", "package.module:name; did you mean zoo_of_nets:make?"),
+        ("zoo_of_nets:Together --data photos", "depends on the other images of its batch"),
+        ("zoo_of_nets:Chance --data photos", "gives the same images other outputs at each call"),
         ("zoo_of_nets:Strict --data photos", "refuses pixels outside [0, 1] (not an image)"),
         ("zoo_of_nets:make --data photos --n 9", "certify nothing; at least 10 are needed"),
         ("zoo_of_nets:make --data cifar10-sample", "labels from 0 to 9, but the model knows 2"),

@@ -28,6 +28,7 @@ from varsmooth.evaluation.measure import Metrics, measure_classifier
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.noise import scoped_seed
+from varsmooth.probe import check_assumptions
 from varsmooth.rounding import rounded
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
@@ -194,6 +195,7 @@ def adopt(
     names = tuple(getattr(network, "class_names", ())) or unseen.class_names
     shape = getattr(network, "image_shape", None) or unseen.shape
     chosen = fitted(tuned_images(tuned, unseen), g, names, shape)
+    check_assumptions(g, chosen.batch([0]).images.to(g.device))
     began = time.perf_counter()
     metrics, _ = measure_classifier(network, chosen, levels, n, scoped_seed(seed, "adopt"))
     seconds = (time.perf_counter() - began) / (len(chosen) * n * len(levels))
