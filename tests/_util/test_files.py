@@ -107,3 +107,13 @@ def test_a_refused_command_leaves_no_folder_above_its_own(tmp_path: Path) -> Non
     with suppress(VarsmoothError), only_writer(tmp_path / "runs" / "new" / "run"):
         raise VarsmoothError("refused")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_is_never_written_through_a_link(tmp_path: Path) -> None:
+    """A folder from elsewhere may hold a link to a file of the user's under the lock's name."""
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK).symlink_to(tmp_path / "mine")
+    with pytest.raises((VarsmoothError, OSError)), only_writer(tmp_path / "run"):
+        pass
+    assert (tmp_path / "mine").read_text() == "precious"

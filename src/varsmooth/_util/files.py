@@ -127,7 +127,7 @@ def only_writer(folder: Path, name: str = LOCK) -> Iterator[None]:
         _check_free(path, file, free)
         try:
             for other in sorted(folder.glob(f"{LOCK}-*")) if name == LOCK else [folder / LOCK]:
-                with suppress(FileNotFoundError), other.open("r+b") as theirs:
+                with suppress(FileNotFoundError), open(other, "r+b", opener=_no_link) as theirs:
                     _check_free(other, theirs, _locked(theirs))
             with writing_file(path):
                 file.truncate(0)
@@ -157,12 +157,17 @@ def _check_free(path: Path, file: IO[bytes], free: bool) -> None:
     )
 
 
+def _no_link(path: str, flags: int) -> int:
+    """Open a file, never through a link that someone put in its place."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
 def _lock_file(path: Path) -> tuple[IO[bytes], bool]:
     """The open lock file, and whether this process now holds it."""
     for left in itertools.count(20, -1):
         try:
             make_folder(path.parent)
-            file = path.open("a+b")
+            file = open(path, "a+b", opener=_no_link)  # noqa: SIM115
         except FileNotFoundError:  # a writer that was refused removed the empty folder just now
             if left == 0:  # or nothing can be made there
                 raise
