@@ -69,8 +69,8 @@ def _quick_curve() -> Any:
 
 def processor() -> str:
     """The processor's own name, and how many cores there are."""
-    found = Path("/proc/cpuinfo")
-    lines = found.read_text().splitlines() if found.is_file() else []
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{names[0]}, {len(names)} cores" if names else "unknown processor"
 
@@ -79,16 +79,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny sizes; writes nothing")
     parser.add_argument("--only", nargs="*", choices=PARTS, help="keep the others' last results")
-    wishes = parser.parse_args()
+    args = parser.parse_args()
     stored = HERE / "results.json"
-    results = measure(wishes.quick, tuple(wishes.only or PARTS))
-    if wishes.only and not wishes.quick:
+    results = measure(args.quick, tuple(args.only or PARTS))
+    if args.only and not args.quick:
         before = json.loads(stored.read_text())
         seconds = {**before["seconds"], **results["seconds"]}
         results = {**before, **results, "seconds": seconds}
-    for row in rows(results) if not wishes.only or not wishes.quick else ():
+    for row in rows(results) if not args.only or not args.quick else ():
         print(" | ".join(row.cells()))
-    if wishes.quick:
+    if args.quick:
         return
     stored.write_text(json.dumps(results, indent=1) + "\n")
     page = HERE / "README.md"

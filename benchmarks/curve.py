@@ -61,8 +61,8 @@ class Case:
         """`varsmooth certify --at 0,0.25,…`, from where it stopped."""
         settings = CertifyOptions(at=list(RADII), n_max=self.n_max, alpha=ALPHA)
         folder = store / self.name.replace(", ", "-").replace(" ", "")
-        found = certify_dataset(self.model, self.source, settings, RunOptions(folder))
-        return [found.certificate(row) for row in found.rows()]
+        run = certify_dataset(self.model, self.source, settings, RunOptions(folder))
+        return [run.certificate(row) for row in run.rows()]
 
 
 UNIVERSAL = ModelOptions("cifar10-universal-1.00", precision="bfloat16")
@@ -94,54 +94,54 @@ def _measure(case: Case, votes: Path | None, store: Path) -> dict[str, Any]:
     images = load_images(case.source, built)
     labels = images.labels
     assert labels is not None
-    found = case.curve(store)
-    samples = np.array([one.samples for one in found])
+    certificates = case.curve(store)
+    samples = np.array([one.samples for one in certificates])
     return {
         "case": case.name,
         "precision": case.model.precision,
-        "images": len(found),
+        "images": len(certificates),
         "n_max": case.n_max,
         "samples_mean": float(samples.mean()),
         "samples_quartiles": np.percentile(samples, [25, 50, 75]).tolist(),
         "fewer": case.n_max / float(samples.mean()),
         "busiest": float(np.sort(samples)[-max(len(samples) // 20, 1) :].sum() / samples.sum()),
-        "accuracy": right(found, labels).mean(axis=0).tolist(),
-        **({} if case.model.cascade else hindsight(found, labels, case.n_max)),
+        "accuracy": right(certificates, labels).mean(axis=0).tolist(),
+        **({} if case.model.cascade else hindsight(certificates, labels, case.n_max)),
         "speed": _speed(built.g, images, case.n_max),
         "fixed": [
-            {"n": n, **_compare(built.g, images, found[:count], n, votes)}
+            {"n": n, **_compare(built.g, images, certificates[:count], n, votes)}
             for n, count in case.fixed.items()
         ],
     }
 
 
-def right(found: Sequence[Certificate], labels: Any) -> NDArray[np.bool_]:
+def right(certificates: Sequence[Certificate], labels: Any) -> NDArray[np.bool_]:
     """Whether each image is certified as its label at each radius: (images, radii)."""
     reach = [
         one.radius if one.prediction == label else -1.0
-        for one, label in zip(found, labels, strict=False)
+        for one, label in zip(certificates, labels, strict=False)
     ]
     return np.array(reach)[:, None] >= np.array(RADII)
 
 
-def hindsight(found: Sequence[Certificate], labels: Any, n_max: int) -> dict[str, Any]:
+def hindsight(certificates: Sequence[Certificate], labels: Any, n_max: int) -> dict[str, Any]:
     """What one fixed σ could have: by an oracle's samples, and by n_max votes for every image.
 
     With the observed share of the votes taken for p, an oracle that knows p decides each "no" for
     nothing and needs about ln(1/α) / KL(p ‖ p0) votes for the largest radius that is certified.
     lost: the expected share of images, at each radius, that only n_max votes would certify right.
     """
-    last = [one.votes[-1] for one in found]
+    last = [one.votes[-1] for one in certificates]
     n, top = (np.array([float(getattr(v, k)) for v in last]) for k in ("n", "top"))
     sigma = last[0].sigma
-    radii = [one.radius if one.prediction >= 0 else -1.0 for one in found]
+    radii = [one.radius if one.prediction >= 0 else -1.0 for one in certificates]
     is_right = np.array([v.candidate for v in last]) == np.array(labels)[: len(last)]
-    cost, lost = np.zeros(len(found)), []
+    cost, lost = np.zeros(len(certificates)), []
     for r in RADII:
         p0 = min(float(norm.cdf(r / sigma)), 1 - 1e-12)
         yes = np.array(radii) >= r
         cost[yes] = np.maximum(cost[yes], oracle_votes(top[yes] / n[yes], p0))
-        needed = np.full(len(found), _needed(n_max, p0))
+        needed = np.full(len(certificates), _needed(n_max, p0))
         chance = np.where(yes | ~is_right, 0.0, chance_of(needed, n_max, top, n))
         lost.append(float(chance.mean()))
     return {"oracle_mean": float(np.minimum(cost, n_max).mean()), "lost": lost}
@@ -164,35 +164,37 @@ def _speed(g: SmoothedClassifier, images: ImageDataset, n_max: int) -> float:
     """Votes a second of `certify_at` over those of a fixed N, on one block of images."""
     x = images.batch(range(min(BLOCK_SIZE, len(images)))).images
     began = time.process_time()
-    found = certify_at(g, x, RADII, alpha=ALPHA, seed=1, options=Options(n_max=min(n_max, 5000)))
-    seconds = (time.process_time() - began) / sum(one.samples for one in found)
+    certificates = certify_at(
+        g, x, RADII, alpha=ALPHA, seed=1, options=Options(n_max=min(n_max, 5000))
+    )
+    seconds = (time.process_time() - began) / sum(one.samples for one in certificates)
     return seconds_per_vote(g, x) / seconds
 
 
 def _compare(
     g: SmoothedClassifier,
     images: ImageDataset,
-    found: Sequence[Certificate],
+    certificates: Sequence[Certificate],
     n: int,
     votes: Path | None,
 ) -> dict[str, Any]:
     """Against certificates with N votes and noise of their own, on as many images."""
     voting = g if votes is None else CachedSmoothedClassifier(g, votes)
-    batch = images.batch(range(len(found)))
+    batch = images.batch(range(len(certificates)))
     fixed = [
         certify(voting, batch.images[i : i + 1], n=n, alpha=ALPHA, seed=2, ids=[i])[0]
-        for i in range(len(found))
+        for i in range(len(certificates))
     ]
-    ours, theirs = right(found, images.labels), right(fixed, images.labels)
+    ours, theirs = right(certificates, images.labels), right(fixed, images.labels)
     return {
-        "images": len(found),
-        "samples_mean": float(np.mean([one.samples for one in found])),
+        "images": len(certificates),
+        "samples_mean": float(np.mean([one.samples for one in certificates])),
         "samples_fixed": float(np.mean([one.samples for one in fixed])),
         "accuracy": ours.mean(axis=0).tolist(),
         "accuracy_fixed": theirs.mean(axis=0).tolist(),
         "only_sequential": (ours & ~theirs).sum(axis=0).tolist(),
         "only_fixed": (~ours & theirs).sum(axis=0).tolist(),
-        "refuted": sum(refuted(f, s) for f, s in zip(fixed, found, strict=True)),
+        "refuted": sum(refuted(f, s) for f, s in zip(fixed, certificates, strict=True)),
     }
 
 
@@ -214,7 +216,7 @@ def _largest_radius(level: LevelVotes, ours: Certificate) -> float:
     if level.sigma == ours.sigma:  # the stage that answers
         return float(level.sigma * (upper - threshold))
     if levels.index(level.sigma) > levels.index(ours.sigma):
-        return float("inf")  # it is never asked
+        return float("inf")  # never evaluated
     others = np.delete(level.counts, ours.prediction)
     lower = norm.ppf(clopper_pearson_lower(others.max(), level.n, ALPHA / len(others)))
     return float(level.sigma * (threshold - lower))
@@ -252,8 +254,8 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
                     str(row["refuted"]),
                 ]
             )
-    said = [_summary(case) for case in results]
-    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", "\n\n".join(said)])
+    notes = [_summary(case) for case in results]
+    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", "\n\n".join(notes)])
 
 
 def _summary(case: Mapping[str, Any]) -> str:

@@ -92,8 +92,8 @@ def seconds_per_vote(g: SmoothedClassifier, x: Tensor, n: int = 1000) -> float:
     """Of a fixed N, on the first images."""
     certify(g, x[:1], n=100, seed=3)
     began = time.process_time()
-    found = certify(g, x[:8], n=n, alpha=ALPHA, seed=3)
-    return (time.process_time() - began) / sum(one.samples for one in found)
+    certificates = certify(g, x[:8], n=n, alpha=ALPHA, seed=3)
+    return (time.process_time() - began) / sum(one.samples for one in certificates)
 
 
 def certificates(

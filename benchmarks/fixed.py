@@ -55,7 +55,7 @@ Setting = tuple[int, str]  # batch size, layout
 
 
 def run(size: Size) -> list[dict[str, Any]]:
-    """One row per case: ratios to our own seconds, and what the sweep found."""
+    """One row per case: ratios to our own seconds, and the result of the sweep."""
     rows = []
     for network, cases in itertools.groupby(size.cases, key=lambda case: case.network):
         classifier = make(network)
@@ -78,11 +78,11 @@ def images(count: int) -> Tensor:
 
 
 def peers() -> dict[str, type[Art] | type[ReferenceLoop] | type[Limit]]:
-    found: dict[str, type[Art] | type[ReferenceLoop] | type[Limit]] = {
+    tools: dict[str, type[Art] | type[ReferenceLoop] | type[Limit]] = {
         "loop": ReferenceLoop,
         "limit": Limit,
     }
-    return {"art": Art, **found} if art_is_installed() else found
+    return {"art": Art, **tools} if art_is_installed() else tools
 
 
 def sweep(classifier: nn.Module, size: Size) -> dict[str, dict[Setting, float]]:
@@ -106,11 +106,11 @@ def sweep(classifier: nn.Module, size: Size) -> dict[str, dict[Setting, float]]:
             options=Options(n0=N0, batch_size=batch_size),
         )
     seconds = interleave(ways, rounds=1, warm=False)
-    found: dict[str, dict[Setting, float]] = {}
+    times: dict[str, dict[Setting, float]] = {}
     for way, (time,) in seconds.items():
         name, size_of_batch, layout = way.split()
-        found.setdefault(name, {})[int(size_of_batch), layout] = 1000 * time / samples
-    return found
+        times.setdefault(name, {})[int(size_of_batch), layout] = 1000 * time / samples
+    return times
 
 
 def compare(

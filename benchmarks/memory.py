@@ -32,10 +32,10 @@ def run(cases: tuple[tuple[str, int, int], ...]) -> list[dict[str, Any]]:
 def _in_own_process(tool: str, n: int, batch_size: int) -> dict[str, Any]:
     """The least of three processes: where buffers come to lie in the heap adds up to 15 MB."""
     words = [sys.executable, "-m", "benchmarks.memory", tool, str(n), str(batch_size)]
-    found = [
+    outputs = [
         subprocess.run(words, check=True, capture_output=True, text=True).stdout for _ in range(3)
     ]
-    megabytes = min(float(json.loads(one.splitlines()[-1])) for one in found)
+    megabytes = min(float(json.loads(one.splitlines()[-1])) for one in outputs)
     return {"tool": tool, "n": n, "batch_size": batch_size, "megabytes": megabytes}
 
 

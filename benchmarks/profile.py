@@ -32,14 +32,14 @@ def main() -> None:
         "what", nargs="?", default="fixed", choices=("fixed", "dual", "art", "loop")
     )
     parser.add_argument("--network", default="conv4", choices=("conv4", "resnet20"))
-    wishes = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    run = way(wishes.what, wishes.network)
+    run = way(args.what, args.network)
     run()
-    with profile(activities=[ProfilerActivity.CPU]) as found:
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
         for _ in range(3):
             run()
-    events = found.key_averages()
+    events = profiler.key_averages()
     whole = sum(event.self_cpu_time_total for event in events)
     for event in sorted(events, key=lambda event: -event.self_cpu_time_total)[:12]:
         share = 100 * event.self_cpu_time_total / whole

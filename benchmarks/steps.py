@@ -35,8 +35,8 @@ QUICK = Size(batch=8, steps=1, rounds=1)
 def run(size: Size, preset: str = "cpu/strong", **options: Any) -> dict[str, Any]:
     """Images per second of both, and the share of the time of a step that f itself takes."""
     changes = {"batch_size": size.batch, "images_per_epoch": size.batch * size.steps}
-    given = {"out": Path("."), "network_options": options, **changes}
-    config = read_config(ClassifierConfig, preset, given)
+    values = {"out": Path("."), "network_options": options, **changes}
+    config = read_config(ClassifierConfig, preset, values)
     network = {"conditional": config.universal, **config.network_options}
     module = seeded(config.network, network, config.seed)
     module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -70,12 +70,12 @@ def run(size: Size, preset: str = "cpu/strong", **options: Any) -> dict[str, Any
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.steps", description=__doc__)
     parser.add_argument("preset", nargs="?", default="cpu/strong")
-    wishes = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    found = run(FULL, wishes.preset)
-    for name, rate in found["images_per_second"].items():
+    results = run(FULL, args.preset)
+    for name, rate in results["images_per_second"].items():
         print(f"{name}: {rate:.0f} images per second")
-    share = found["share"]
+    share = results["share"]
     print(f"share of f: {share['median']:.3f} ({share['low']:.3f} to {share['high']:.3f})")
 
 

@@ -49,13 +49,13 @@ def planned_looks(top: Floats, n: Floats, p0: float, random: np.random.Generator
 
     As Voráček (2024) proposes: the k-th look spends α · 6/(π k)², a union bound.
     """
-    found = np.zeros(top.shape, dtype=bool)
+    rejected = np.zeros(top.shape, dtype=bool)
     looks = np.unique(np.searchsorted(n, 32 * 2.0 ** np.arange(13)).clip(0, len(n) - 1))
     for k, look in enumerate(looks, start=1):
         tail = binom.sf(top[:, look], n[look], p0)
         tie = random.random(len(top)) * binom.pmf(top[:, look], n[look], p0)
-        found[:, look] = tail + tie <= ALPHA * 6 / (math.pi * k) ** 2
-    return found
+        rejected[:, look] = tail + tie <= ALPHA * 6 / (math.pi * k) ** 2
+    return rejected
 
 
 WAYS: dict[str, Test] = {

@@ -202,10 +202,10 @@ def tables(results: Results) -> dict[str, str]:
 
 def _sweep(cases: Sequence[Results]) -> Iterator[str]:
     for network in dict.fromkeys(case["network"] for case in cases):
-        found = next(case["sweep"] for case in cases if case["network"] == network)
-        sizes = list(dict.fromkeys(size for size, _, _ in found["ours"]))
+        sweep = next(case["sweep"] for case in cases if case["network"] == network)
+        sizes = list(dict.fromkeys(size for size, _, _ in sweep["ours"]))
         lines: dict[tuple[str, str], dict[int, str]] = {}
-        for tool, settings in found.items():
+        for tool, settings in sweep.items():
             for size, layout, milliseconds in settings:
                 lines.setdefault((tool, layout), {})[size] = f"{milliseconds:.3f}"
         yield _table(

@@ -51,7 +51,7 @@ def smooth(selector: Any) -> Any:
         ),
         (lambda: API.CascadeSelector([0.5], gates=int), "gates must be a list of numbers"),
         (lambda: API.CascadeSelector([0.5], gates=0.3), "gates must be a list of numbers"),
-        (lambda: API.MedianSelector(0.25, 0.25), "a selector or a function of images, given first"),
+        (lambda: API.MedianSelector(0.25, 0.25), "the first argument of MedianSelector"),
         (
             lambda: API.predict(smooth(API.MedianSelector(API.CascadeSelector([1]), 0.25)), X),
             "a cascade knows σ only after voting; give it to SmoothedClassifier",

@@ -72,7 +72,7 @@ def pgd(
     sign = -1.0 if targeted else 1.0
     noisy = samples > 1 or isinstance(model, SmoothedClassifier)
     worst = torch.full((len(x),), -math.inf, dtype=x.dtype, device=x.device)
-    found = x.clone()
+    best = x.clone()
     with evaluation_mode(model) if isinstance(model, nn.Module) else nullcontext():
         for restart in range(restarts):
             stream = noise.scoped(f"pgd-{restart}")
@@ -85,10 +85,10 @@ def pgd(
                     (gradient,) = torch.autograd.grad(loss.sum(), point)
                 better = (loss.detach() > worst) & (step == steps or not noisy)
                 worst = torch.where(better, loss.detach(), worst)
-                found = torch.where(_per_image(better), adversarial, found)
+                best = torch.where(_per_image(better), adversarial, best)
                 move = _per_image(step_size) * _direction(gradient, norm)
                 adversarial = _project(x, adversarial - x + move, eps, norm)
-    return found
+    return best
 
 
 def _loss(

@@ -1,4 +1,4 @@
-"""What a prediction or a certificate is: a frozen value with the evidence it follows from.
+"""Predictions and certificates: frozen values with their evidence.
 
 A radius is always computed from stored evidence, by `Certificate.derive`; certifying and
 recomputing for another α are the same arithmetic.
@@ -112,7 +112,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One image's answer: the class most votes name, or ABSTAIN (−1) if α does not allow it."""
+    """One image's prediction: the majority class, or ABSTAIN (−1) where it is not significant."""
 
     prediction: int
     sigma: float
@@ -198,7 +198,7 @@ class Decision:
 
     @property
     def samples(self) -> int:
-        """Noisy images that f was shown."""
+        """Noisy images passed through f."""
         return self.certificate.samples
 
 
@@ -206,7 +206,7 @@ class Decisions(Results[Decision]):
     """What `certify_at` returns for a batch."""
 
     _columns = ("id", "prediction", "sigma", "radius", "reason")
-    _shown = Results._shown | {"radius": lambda asked: rounded(Decimal(str(asked)), 4)}
+    _shown = Results._shown | {"radius": lambda radius: rounded(Decimal(str(radius)), 4)}
 
     @property
     def radius(self) -> Tensor:
@@ -219,10 +219,10 @@ class Decisions(Results[Decision]):
 
     @property
     def samples(self) -> list[int]:
-        """Noisy images that f was shown, per image."""
+        """Noisy images passed through f, per image."""
         return [item.samples for item in self.items]
 
     @property
     def certificates(self) -> Certificates:
-        """All that the votes prove, per image."""
+        """The certificate of each image."""
         return Certificates(tuple(item.certificate for item in self.items))

@@ -28,7 +28,7 @@ class Results(Sequence[Result], Generic[Result]):
     _columns: ClassVar[tuple[str, ...]] = ("id", "prediction", "sigma")
     _shown: ClassVar[dict[str, Callable[[float], str]]] = {
         "sigma": "{:.4f}".format,
-        "radius": lambda proven: rounded(proven, 4),
+        "radius": lambda radius: rounded(radius, 4),
     }
 
     def __repr__(self) -> str:

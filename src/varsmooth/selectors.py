@@ -36,7 +36,7 @@ class NoiseSelector(nn.Module, ABC):
 
     @abstractmethod
     def respond(self, x: Tensor) -> Tensor:
-        """h(x): the raw level at these very pixels (M,C,H,W) → (M,), no noise added."""
+        """h(x): the raw level at the pixels (M,C,H,W) → (M,), no noise added."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -79,8 +79,8 @@ class NoiseSelector(nn.Module, ABC):
         """h(x+ε_k), ε_k ~ N(0, σ² I), k < n: (B,C,H,W) → raw levels (B,n)."""
         level = x.new_full((len(x),), sigma)
         batches = noise.batches(x, purpose, n, batch_size)
-        found = [self.respond(noise.perturb(x[rows], level[rows], e)) for rows, e in batches]
-        raw = torch.cat(found).view(len(x), n)
+        levels = [self.respond(noise.perturb(x[rows], level[rows], e)) for rows, e in batches]
+        raw = torch.cat(levels).view(len(x), n)
         # One NaN is the median of any sample, wherever the others lie: no bound would hold.
         check(not bool(raw.isnan().any()), "the selector returned NaN; check its network")
         return raw
@@ -113,7 +113,7 @@ class LearnedSelector(NoiseSelector):
     """h(x+ε, σ_a, λ) evaluated once, ε ~ N(0, σ_a² I) (the paper's g_v).
 
     network(x, sigma_a, lam) takes images (B,C,H,W) and two tensors (B,) and returns σ (B,).
-    `lam` and `sigma_a` are knobs: set them at any time, without retraining. λ near 0 favours
+    `lam` and `sigma_a` can be set at any time, without retraining. λ near 0 favours
     clean accuracy, λ near 1 pulls σ toward the target level h was trained with.
     Nothing protects h here: an attacker who perturbs x also moves σ. See `MedianSelector`.
     """
@@ -190,7 +190,7 @@ class MedianSelector(NoiseSelector):
         )
         check(
             callable(selector) and not isinstance(selector, type),
-            "a MedianSelector protects a selector or a function of images, given first, not "
+            "the first argument of MedianSelector is a selector or a function of images, not "
             f"{selector!r}; one σ for all images is FixedSelector(0.25)",
         )
         self.selector = (

@@ -75,7 +75,7 @@ def test_what_python_saves_the_command_line_verifies_and_reports(
         assert ("4 images replayed" in text) is replay
         assert run(f"report {folder} --out {tmp_path / (name + '-report')}") == 0
         assert "certified" in capsys.readouterr().out
-    with pytest.raises(VarsmoothError, match="holds a run already"):
+    with pytest.raises(VarsmoothError, match="already holds a run"):
         save_run(tmp_path / "certify", certificates, g)
 
 

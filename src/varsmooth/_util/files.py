@@ -1,4 +1,4 @@
-"""Files that survive: whole or not there at all, on the disk when said to be, one writer each."""
+"""Crash-safe files: atomic writes, synced to disk, one writer at a time."""
 
 import errno
 import itertools
@@ -101,7 +101,7 @@ def shown(path: str | Path) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, so that a file made there is found again."""
+    """Sync the entries of a folder to disk, so that a new file survives a power loss."""
     if sys.platform != "win32":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -112,10 +112,10 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def only_writer(folder: Path, name: str = LOCK) -> Iterator[None]:
-    """Hold a folder against other writers; a second one gets a sentence that names the first.
+    """Lock a folder against other writers; a second one gets an error that names the first.
 
-    The lock is the operating system's, on the file `name`, and ends with its process: what a
-    dead process of this machine left is recognised and taken over. The file names its holder,
+    The lock is the operating system's, on the file `name`, and ends with its process: a lock
+    left by a dead process of this machine is taken over. The file names its holder,
     because on a shared disk the lock of another machine may be invisible. Writers of different
     parts of a folder hold different names, and none of them together with the whole folder.
     """
@@ -142,11 +142,11 @@ def only_writer(folder: Path, name: str = LOCK) -> Iterator[None]:
 
 
 def _check_free(path: Path, file: IO[bytes], free: bool) -> None:
-    """Nobody else holds the lock in this file; `free` is what the operating system knows."""
+    """Check that no other process holds this lock; `free` is the operating system's answer."""
     here = socket.gethostname()
     there: dict[str, object] = {"pid": "?", "host": here}
     file.seek(0)
-    with suppress(TypeError, ValueError):  # the file does not say who wrote it
+    with suppress(TypeError, ValueError):  # the file does not name its writer
         there.update(json.loads(file.read()))
     elsewhere = path.name == LOCK and there["host"] != here  # parts have a name for each host
     check(
@@ -169,7 +169,7 @@ def _lock_file(path: Path) -> tuple[IO[bytes], bool]:
             make_folder(path.parent)
             file = open(path, "a+b", opener=_no_link)  # noqa: SIM115
         except FileNotFoundError:  # a writer that was refused removed the empty folder just now
-            if left == 0:  # or nothing can be made there
+            if left == 0:  # or the folder cannot be created
                 raise
             continue
         if not _locked(file):
@@ -200,6 +200,6 @@ def _sync(file: IO[bytes]) -> None:
 
 
 def writing_file(path: Path) -> AbstractContextManager[None]:
-    """What the operating system refuses inside, as one sentence that names the file."""
+    """Turn an OSError inside into a message that names the file."""
     how = "make room there or choose another folder, then rerun the command"
     return wrap_errors(OSError, lambda e: f"{path} cannot be written ({e.strerror or e}); {how}")

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar on a terminal, a plain line now and then in a log."""
+"""Progress of a long command: a bar on a terminal, a line every 30 seconds in a log."""
 
 import sys
 import time
@@ -29,14 +29,14 @@ class Progress:
             disable=not (shown and terminal),
         )
         self.first, self.count = done, done
-        self.found: tuple[str, ...] = ()
+        self.details: tuple[str, ...] = ()
         self.waiting: tuple[str, ...] = ()
-        self.started, self.told, self.said = time.monotonic(), -SECONDS, done
+        self.started, self.last_log, self.logged = time.monotonic(), -SECONDS, done
 
-    def add(self, more: int, *found: str) -> None:
-        """So many more images or votes, and what they showed."""
+    def add(self, more: int, *details: str) -> None:
+        """Count more images or votes; `details` are shown beside the count."""
         self.count += more
-        self.found, self.waiting = found, ()
+        self.details, self.waiting = details, ()
         self.bar.update(more)
         self._show()
 
@@ -47,15 +47,15 @@ class Progress:
 
     def _show(self) -> None:
         self.bar.set_postfix_str(self._details(), refresh=True)
-        if self.logging and time.monotonic() - self.told >= SECONDS:
-            self._tell()
+        if self.logging and time.monotonic() - self.last_log >= SECONDS:
+            self._log()
 
     def _details(self) -> str:
-        return ", ".join(self.waiting + self.found)
+        return ", ".join(self.waiting + self.details)
 
-    def _tell(self) -> None:
-        self.told, self.said = time.monotonic(), self.count
-        speed = (self.count - self.first) / max(self.told - self.started, 1e-9)
+    def _log(self) -> None:
+        self.last_log, self.logged = time.monotonic(), self.count
+        speed = (self.count - self.first) / max(self.last_log - self.started, 1e-9)
         left = tqdm.format_interval((self.total - self.count) / speed) if speed else "?"
         fast = f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
         print(
@@ -70,5 +70,5 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self.bar.close()
-        if self.logging and self.count > self.said:
-            self._tell()
+        if self.logging and self.count > self.logged:
+            self._log()

@@ -40,16 +40,16 @@ def check_regular(path: Path, limit: str = "BYTES") -> None:
 def parse_json(text: bytes) -> Any:
     """What untrusted text says; ValueError if it is not JSON, or nested too deeply."""
     with suppress(RecursionError):
-        found: Any = json.loads(text)
+        value: Any = json.loads(text)
         depth = LIMITS["DEPTH"]
         if text.count(b"[") + text.count(b"{") <= depth:
-            return found
-        inside = [found]
+            return value
+        inside = [value]
         for _ in range(depth):
             groups = [part.values() if isinstance(part, dict) else part for part in inside]
             inside = [p for group in groups for p in group if isinstance(p, dict | list)]
         if not inside:
-            return found
+            return value
     raise ValueError("it is nested too deeply")
 
 

@@ -37,9 +37,8 @@ def attack_dataset(
 ) -> Run:
     """Attack every image of a data set at every budget into the folder of a run.
 
-    Images without a label are driven away from what the smoothed classifier says of them. Images
-    that it gets wrong, or abstains on, without any attack are left as they are: no attack can
-    make them count for less.
+    Images without a label are attacked away from their predicted class. Images that are wrong,
+    or abstained on, without any attack are left unchanged: they count as wrong already.
     """
     check(settings.eps is not None, "an attack needs a budget: --eps 0.25,0.5")
     return run(Attacking(settings), model, data, options)
@@ -47,7 +46,7 @@ def attack_dataset(
 
 @dataclass(frozen=True)
 class Attacking(Evaluation):
-    """For each image and budget, the smoothed classifier before and after."""
+    """For each image and budget, the prediction before and after the attack."""
 
     settings: AttackOptions
     verb = "attack"
@@ -68,45 +67,47 @@ class Attacking(Evaluation):
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
         x, ids = batch.images, batch.ids
-        clean = self.answers(setup, x, ids)
+        clean = self.predict(setup, x, ids)
         y = clean.counts.argmax(dim=1) if batch.labels is None else batch.labels
         right = (clean.prediction == y.cpu()).nonzero()[:, 0]
         rows = []
         for eps in self.budgets:
-            found, after = x.clone(), list(clean)
+            adversarial, after = x.clone(), list(clean)
             if len(right) > 0:
-                found[right] = find_adversarial(
+                adversarial[right] = find_adversarial(
                     setup.g, x[right], y[right], eps, self.settings, ids[right], clean.sigma[right]
                 )
-                votes = self.answers(setup, found[right], ids[right])  # not the attack's noise
-                for i, answer in zip(right.tolist(), votes, strict=True):
-                    after[i] = answer
-            self.keep(setup, ids, found, f"eps-{eps:g}")
-            pairs = zip(labels_of(batch), clean, after, distances(x, found), strict=True)
+                votes = self.predict(
+                    setup, adversarial[right], ids[right]
+                )  # not the attack's noise
+                for i, prediction in zip(right.tolist(), votes, strict=True):
+                    after[i] = prediction
+            self.save_images(setup, ids, adversarial, f"eps-{eps:g}")
+            pairs = zip(labels_of(batch), clean, after, distances(x, adversarial), strict=True)
             rows += [attack_row(label, eps, one, other, norm) for label, one, other, norm in pairs]
         return rows
 
     def answers(
         self, setup: Setup, x: Tensor, ids: Tensor, alpha_select: float = ALPHA_SELECT
     ) -> Predictions:
-        """What the smoothed classifier says of these images."""
+        """Predictions of the smoothed classifier for these images."""
         own = self.settings
         votes = PredictOptions(own.n, own.alpha, alpha_select, own.seed)
         return predict_block(setup.g, x, ids, votes, setup.batch_size)
 
-    def keep(self, setup: Setup, ids: Tensor, found: Tensor, budget: str) -> None:
+    def save_images(self, setup: Setup, ids: Tensor, adversarial: Tensor, budget: str) -> None:
         """A block's adversarial images as arrays `images` (B,C,H,W) in [0,1] and `ids` (B,)."""
         if self.settings.save_images:
             folder = setup.record.folder / "images"
             folder.mkdir(exist_ok=True)
             path = folder / f"{budget}-{int(ids[0]):06d}.npz"
-            np.savez_compressed(path, images=found.cpu().numpy(), ids=ids.numpy())
+            np.savez_compressed(path, images=adversarial.cpu().numpy(), ids=ids.numpy())
 
 
 def attack_row(
     label: int | None, eps: float, clean: Prediction, after: Prediction, norm: float
 ) -> Row:
-    """What an attack did to one image."""
+    """The row of one attacked image."""
     return {
         "id": after.id,
         "label": label,
@@ -130,7 +131,7 @@ def find_adversarial(
     ids: Tensor,
     sigma_clean: Tensor,
 ) -> Tensor:
-    """Images (B,C,H,W) within eps (ℓ2) of x that g is least likely to call y.
+    """Images (B,C,H,W) within eps (ℓ2) of x at which PGD minimises the probability of class y.
 
     strong: gradients go through votes, noise and selector, whose median takes n_median_attack
     draws in each step; they average over selector_samples evaluations of selector and f. weak: on
@@ -150,7 +151,7 @@ def find_adversarial(
             lattice=g.lattice,
         )
     with evaluation_mode(g):
-        found = pgd(
+        adversarial = pgd(
             view,
             x,
             y.to(x.device),
@@ -162,9 +163,9 @@ def find_adversarial(
             ids=ids,
         )
     if g.lattice:
-        found = x + (255 * (found - x)).trunc() / 255
-        found = (255 * found).round() / 255
-    return found
+        adversarial = x + (255 * (adversarial - x)).trunc() / 255
+        adversarial = (255 * adversarial).round() / 255
+    return adversarial
 
 
 def _copies(settings: AttackOptions) -> int:
@@ -192,11 +193,11 @@ def search_run(
     model: str | None = None,
     trust: list[str] | None = None,
 ) -> Run:
-    """Attack every certified image of a run within its radius, and test what was found.
+    """Attack every certified image of a run within its radius, and test each candidate.
 
     A violation is an x' closer than the radius where another class is more likely. The search is
-    the strong attack at radius·(1 − 1e-6). A point where another class has more votes is looked
-    at again with fresh noise (`Method.contradicts`): only if it contradicts the certificate at a
+    the strong attack at radius·(1 − 1e-6). A point where another class has more votes is tested
+    again with fresh noise (`Method.contradicts`): only if it contradicts the certificate at a
     total error of 1e-6 is the row marked `violated`. `model` and `trust` are as for
     `verify_run`: code is never taken from the run.
     """
@@ -209,7 +210,7 @@ def search_run(
     config = certified.header["config"]
     named, data = stored_model(certified.header, model, trust), recorded(DataOptions, config)
     balls = {row["id"]: row for row in certified.rows() if row["radius"] > 0}
-    check(bool(balls), f"{against} has no certified image yet; there is nothing to search")
+    check(bool(balls), f"{against} has no certified image yet; certify images first")
     check(
         all(row["evidence"] for row in balls.values()),
         f"{against} has rows without evidence, so its certificates cannot be searched",
@@ -245,14 +246,14 @@ class Searching(Attacking):
         classes = torch.tensor([claim.prediction for claim in claims])
         eps = torch.tensor([radius * SHRINK for radius in radii])
         sigma = torch.tensor([claim.sigma for claim in claims])
-        found = find_adversarial(setup.g, x, classes, eps.to(x), self.settings, ids, sigma)
+        adversarial = find_adversarial(setup.g, x, classes, eps.to(x), self.settings, ids, sigma)
         spent = self.header["config"]["alpha_select"]  # as the radii assume it
-        after = self.answers(setup, found, ids, alpha_select=spent)
-        self.keep(setup, ids, found, "radius")
+        after = self.predict(setup, adversarial, ids, alpha_select=spent)
+        self.save_images(setup, ids, adversarial, "radius")
         labels, rows, rule = labels_of(batch), [], predicting_method(setup.g.selector)
-        for i, (claim, norm) in enumerate(zip(claims, distances(x, found), strict=True)):
+        for i, (claim, norm) in enumerate(zip(claims, distances(x, adversarial), strict=True)):
             suspect = norm < radii[i] and rule.suspect(after[i], claim.prediction)
-            violated = suspect and self._confirmed(setup, found[i : i + 1], claim)
+            violated = suspect and self._confirmed(setup, adversarial[i : i + 1], claim)
             row = attack_row(labels[chosen[i]], radii[i] * SHRINK, claim, after[i], norm)
             guarantee = self.balls[claim.id]["guarantee"]
             rows.append(row | {"radius": radii[i], "guarantee": guarantee, "violated": violated})
@@ -267,7 +268,7 @@ class Searching(Attacking):
 
 
 def _claim(row: Row) -> Prediction:
-    """What a certified row says of its image, and the votes it rests on."""
+    """The certified class of a row, and its votes."""
     counts = tuple(row["evidence"]["votes"][0]["counts"])
     return Prediction(
         row["prediction"], row["sigma"], counts, None, row["id"], 0, row.get("samples") or 0

@@ -21,7 +21,7 @@ from varsmooth.smoothing import Selector, SmoothedClassifier
 def certify_dataset(
     model: ModelOptions, data: DataOptions, settings: CertifyOptions, options: RunOptions
 ) -> Run:
-    """Certify every image of a data set into the folder of a run; continues what is there."""
+    """Certify every image of a data set into the folder of a run; resumes an unfinished run."""
     cache = settings.vote_cache
     settings = replace(settings, vote_cache=cache and cache.resolve())
     return run(Certifying(settings), model, data, options)
@@ -53,34 +53,34 @@ class Certifying(Evaluation):
         ]
 
     def _certify(self, setup: Setup, batch: Batch) -> Certificates:
-        g, x, asked = setup.g, batch.images, self.settings
+        g, x, arguments = setup.g, batch.images, self.settings
         names = ("n0", "n_select", "alpha_select", "band", "bound", "every_index")
         options = Options(
-            method="conditional" if asked.method == "conditional" else "sound",
-            n_max=asked.n_max or N_MAX,
+            method="conditional" if arguments.method == "conditional" else "sound",
+            n_max=arguments.n_max or N_MAX,
             batch_size=setup.batch_size,
             undecided=setup.undecided,
-            **{name: getattr(asked, name) for name in names},
+            **{name: getattr(arguments, name) for name in names},
         )
-        common: Any = {"alpha": asked.alpha, "seed": asked.seed, "ids": batch.ids}
+        common: Any = {"alpha": arguments.alpha, "seed": arguments.seed, "ids": batch.ids}
         common["options"] = options
-        if asked.until is not None:  # the votes decide when to stop
-            return certify_until(g, x, asked.until, at=asked.at or 0.0, **common)
-        if asked.at is not None:
-            return certify_at(g, x, asked.at, **common).certificates
-        if asked.distance is not None:
-            return certify_as_paper(g, x, asked.distance, n=asked.n, **common)
-        return certify(g, x, n=asked.n, **common)
+        if arguments.until is not None:  # the votes decide when to stop
+            return certify_until(g, x, arguments.until, at=arguments.at or 0.0, **common)
+        if arguments.at is not None:
+            return certify_at(g, x, arguments.at, **common).certificates
+        if arguments.distance is not None:
+            return certify_as_paper(g, x, arguments.distance, n=arguments.n, **common)
+        return certify(g, x, n=arguments.n, **common)
 
     def tally(self, rows: Iterable[Row]) -> Counter[str]:
         """How many images are certified right at each listed radius."""
         at = self.settings.at
         radii = sorted(at) if isinstance(at, list) else [at or 0.0]
-        found = Counter({f"r ≥ {r:g}": 0 for r in radii})
+        counts = Counter({f"r ≥ {r:g}": 0 for r in radii})
         for row in rows:
             if row["prediction"] != ABSTAIN and row["label"] in (row["prediction"], None):
-                found.update(f"r ≥ {r:g}" for r in radii if row["radius"] >= r)
-        return found
+                counts.update(f"r ≥ {r:g}" for r in radii if row["radius"] >= r)
+        return counts
 
 
 def certificate_row(

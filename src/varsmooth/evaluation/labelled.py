@@ -1,7 +1,6 @@
 """Certificates with their labels as a table, and as the folder of a run.
 
-So Python and the command line share results: `save_run` makes a run that `varsmooth verify`,
-`report` and the page read, `load_run` is the way back.
+`save_run` writes a run that `varsmooth verify`, `report` and the app read; `load_run` reads one.
 """
 
 from collections.abc import Sequence
@@ -48,12 +47,12 @@ class AccuracyAt(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelledCertificates:
-    """The certificates of a batch or a run, and what the images really are.
+    """The certificates of a batch or a run, with labels.
 
     Args:
         certificates: What `certify` returned.
         labels: One for each image, None where unknown.
-        name: As legends and reports call it.
+        name: Shown in legends and reports.
     """
 
     certificates: Certificates
@@ -87,11 +86,11 @@ class LabelledCertificates:
         return [AccuracyAt(r, share.value, *share.interval()) for r, share in shares]
 
     def error_probability(self, radius: float) -> ErrorProbability:
-        """With what probability the model answers wrongly under ‖δ‖₂ ≤ radius; `print` it."""
+        """The probability of a wrong prediction under ‖δ‖₂ ≤ radius; `print` shows a sentence."""
         outcomes = self._outcomes
         alpha, guarantee = outcomes.alpha, outcomes.guarantee
         if alpha is None or guarantee is None or guarantee == "heuristic":
-            raise VarsmoothError("a heuristic radius proves nothing about wrong answers")
+            raise VarsmoothError("a heuristic radius does not bound the error probability")
         return ErrorProbability.of(outcomes.reach, radius, alpha, guarantee)
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -169,14 +168,14 @@ def save_run(
         The same as `load_run(folder)`.
     """
     folder = Path(folder)
-    check(not (folder / HEADER).exists(), f"{folder} holds a run already; choose another folder")
+    check(not (folder / HEADER).exists(), f"{folder} already holds a run; choose another folder")
     check(len(certificates) > 0, "there are no certificates to save")
     ids = [one.id for one in certificates]
     if images is not None:
         check(
             images.ids.tolist() == ids,
             "the certificates are not those of these images in this order; certify with "
-            "ids=batch.ids, and give the same images here",
+            "ids=batch.ids, and pass the same images here",
         )
         labels = [None] * len(ids) if images.labels is None else images.labels.tolist()
     labels = [None] * len(ids) if labels is None else labels
@@ -222,7 +221,7 @@ def _dataset(
 
 
 def _named(images: ImageDataset | None) -> DataOptions | None:
-    """How the command line names images of a data set that has a name, if a slice of it is they."""
+    """The command-line options of images that are a slice of a named data set."""
     if images is None or images.name not in NAMES:
         return None
     whole = load_dataset(images.name, images.split)
@@ -240,7 +239,7 @@ def _named(images: ImageDataset | None) -> DataOptions | None:
 
 
 def _call(certificates: Certificates) -> dict[str, Any]:
-    """The options of the call that made these certificates, as far as their evidence tells."""
+    """The options of the call that made these certificates, as far as the evidence shows."""
     first = certificates[0]
     method, ledger = METHODS[first.method], first.ledger
     alike = {(one.method, one.seed, replace(one.ledger, runner_up=False)) for one in certificates}
@@ -266,7 +265,7 @@ def _call(certificates: Certificates) -> dict[str, Any]:
 
 
 def _selection_draws(certificates: Certificates) -> int:
-    """n0: what all numbers of draws that are not votes are a fitting multiple of."""
+    """n0, from the number of draws that are not votes."""
 
     def possible(one: Certificate) -> set[int]:
         draws = one.samples - sum(level.n for level in one.votes)

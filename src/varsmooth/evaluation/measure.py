@@ -1,4 +1,4 @@
-"""What a trained model can do, measured on images it has not seen.
+"""Metrics of a trained model on held-out images.
 
 f: its accuracy without noise, and at levels around σ_a the accuracy of the vote, the certified
 accuracy and the average certified radius.
@@ -68,8 +68,8 @@ def _certified(table: VoteTable) -> Metrics:
     """Certified accuracy in percent at each of RADII, and the average radius, level by level.
 
     The candidate is the label, which does not depend on the votes: the bound holds as it stands,
-    and images that f gets wrong count as radius 0. Each level says how many images and votes it
-    had: `measure` may be repeated for some levels with more.
+    and images that f gets wrong count as radius 0. Each level records its number of images and
+    votes: `measure` may be repeated for some levels with more.
     """
     radii = np.maximum(table.radii(table.labels, range(len(table.levels))), 0)  # (N, levels)
     return {
@@ -88,12 +88,12 @@ def _certified(table: VoteTable) -> Metrics:
 
 def plain_accuracy(g: SmoothedClassifier, data: ImageDataset) -> float:
     """The accuracy of f itself on images without noise; a conditional f gets σ = 0."""
-    device, answers = g.device, []
+    device, predictions = g.device, []
     with evaluation_mode(g), torch.no_grad():
         for x, _, _ in data.batches(100):
             logits = g.logits(x.to(device), torch.zeros(len(x), device=device))
-            answers.append(logits.argmax(dim=1).cpu())
-    return float((torch.cat(answers).numpy() == data.known_labels).mean())
+            predictions.append(logits.argmax(dim=1).cpu())
+    return float((torch.cat(predictions).numpy() == data.known_labels).mean())
 
 
 def measure_selector(
@@ -109,8 +109,8 @@ def measure_selector(
     """The levels σ_s = median of h over the images for each λ: mean, std, min, max.
 
     With a table of votes also Spearman's rank correlation of σ_s with the image's best level, over
-    the images that f gets right at any level: 1 if h orders the images as it should, None where
-    one side is constant.
+    the images that f gets right at any level: 1 if h orders the images by their best level, None
+    where one of the two is constant.
     """
     learned = LearnedSelector(selector, sigma_a, 0.0)
     g, scope = SmoothedClassifier(classifier, learned), scoped_seed(seed, "measure")

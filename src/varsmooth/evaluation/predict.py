@@ -30,9 +30,9 @@ from varsmooth.smoothing import SmoothedClassifier
 def predict_dataset(
     model: ModelOptions, data: DataOptions, settings: PredictOptions, options: RunOptions
 ) -> Run:
-    """Predict every image of a data set into the folder of a run; continues what is there.
+    """Predict every image of a data set into the folder of a run; resumes an unfinished run.
 
-    Without a seed the run takes fresh entropy once and records it, so that it can be continued.
+    Without a seed the run draws one and records it, so that it can be resumed.
     """
     if settings.seed is None:
         check(
@@ -45,7 +45,7 @@ def predict_dataset(
 
 
 def _recorded_seed(folder: Path) -> int | None:
-    """The entropy that the predictions in this folder were begun with."""
+    """The seed of the predictions in this folder."""
     if not (folder / HEADER).exists():
         return None
     header = Run.open(folder).header
@@ -56,16 +56,16 @@ def _recorded_seed(folder: Path) -> int | None:
 def predict_photos(
     model: BuiltModel, data: DataOptions, settings: PredictOptions, batch_size: int
 ) -> Iterator[tuple[str, Prediction]]:
-    """(file name or id, prediction) of every image, with nothing kept."""
+    """(file name or id, prediction) of every image; nothing is stored."""
     images = load_images(data.filled(model.own), model)
     size = images_per_block(settings.n, batch_size)
     device = model.g.device
     for start in range(0, len(images), size):
         block = slice(start, start + size)
         x, _, ids = images.batch(block)
-        found = predict_block(model.g, x.to(device), ids, settings, batch_size)
+        results = predict_block(model.g, x.to(device), ids, settings, batch_size)
         names = images.files[block] or [str(i) for i in ids.tolist()]
-        yield from zip(names, found, strict=True)
+        yield from zip(names, results, strict=True)
 
 
 def predict_block(
@@ -89,15 +89,15 @@ class Predicting(Evaluation):
         return super().block(batch_size) if self.settings.alpha is not None else BLOCK_SIZE
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
-        found = predict_block(setup.g, batch.images, batch.ids, self.settings, setup.batch_size)
+        results = predict_block(setup.g, batch.images, batch.ids, self.settings, setup.batch_size)
         return [
             {
-                "id": answer.id,
+                "id": result.id,
                 "label": label,
-                "prediction": answer.prediction,
-                "sigma": answer.sigma,
-                "counts": list(answer.counts),
-                "samples": answer.samples,
+                "prediction": result.prediction,
+                "sigma": result.sigma,
+                "counts": list(result.counts),
+                "samples": result.samples,
             }
-            for label, answer in zip(labels_of(batch), found, strict=True)
+            for label, result in zip(labels_of(batch), results, strict=True)
         ]

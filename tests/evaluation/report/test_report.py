@@ -294,7 +294,7 @@ def test_command_line(
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["report", "{attack}", "--radii", "0,1"], 1, "radii belong to certify runs"),
+        (["report", "{attack}", "--radii", "0,1"], 1, "radii need a certify run"),
         (["report", "{attack}", "--envelope", "a={dual}"], 1, "needs a certify run"),
         (["report", "{unlabelled}"], 1, "accuracy is not defined"),
         (["report", "{empty}"], 1, "has no rows yet"),

@@ -32,7 +32,7 @@ def votes(levels: tuple[float, ...], shares: list[list[float]]) -> ConfidentVote
         ([[0.9, 0.95], [0.92, 0.95], [0.9, 0.94]], "the images agree on σ = 0.5"),
         (
             [[0.99, 0.995], [0.2, 0.95], [0.2, 0.96], [0.2, 0.97]],
-            "at larger σ f answers too many images wrongly (25% right at σ = 0.5)",
+            "at larger σ f misclassifies too many images (25% right at σ = 0.5)",
         ),
     ],
     ids=["one level", "agreement", "wrong"],

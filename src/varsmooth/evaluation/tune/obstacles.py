@@ -1,4 +1,4 @@
-"""Why no cascade certifies more than one σ, read off the votes that chose the stages."""
+"""Why no cascade certifies more than one σ, from the tuning votes."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from varsmooth.evaluation.tune.table import ConfidentVotes
 ACCURACY_LOSS = 0.05
 """How much less accurate f may be under less noise than σ before that is the reason."""
 
-HEADROOM = 1.05
+RADIUS_GAIN = 1.05
 """Each image at its own best level must gain this factor before levels are worth choosing."""
 
 
@@ -33,7 +33,7 @@ def why_one_level(best: Rule, table: ConfidentVotes) -> str:
     radii = np.maximum(class_radius(own, table.n, np.asarray(table.levels), ALPHA), 0)
     one = average_certified_radius(radii[:, single])
     most = average_certified_radius(radii.max(axis=1))
-    if most < HEADROOM * one:
+    if most < RADIUS_GAIN * one:
         return (
             f"no cascade helps because the images agree on σ = {sigma:g}: with each at its own "
             f"best level the average radius would be {most:.3f} instead of {one:.3f}"
@@ -42,6 +42,6 @@ def why_one_level(best: Rule, table: ConfidentVotes) -> str:
     where = f" ({right[louder].min():.0%} right at σ = {max(table.levels):g})" if louder else ""
     return (
         f"no cascade helps although each image at its own best level would have {most:.3f} instead "
-        f"of {one:.3f}: at larger σ f answers too many images wrongly{where} to let it decide "
+        f"of {one:.3f}: at larger σ f misclassifies too many images{where} to decide "
         f"first; a more accurate f or more votes than --n {table.n} may change that"
     )

@@ -50,7 +50,7 @@ class VoteTable:
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to set the protected selector, and its score on the held-out images."""
+    """Options of the protected selector, and their score on the held-out images."""
 
     lam: float
     sigma_m: float
@@ -59,7 +59,7 @@ class Setting:
 
     @property
     def clip(self) -> tuple[float, float] | None:
-        """The range of the grid; one level alone is no range."""
+        """The range of the grid; None for a single level."""
         return (self.levels[0], self.levels[-1]) if len(self.levels) > 1 else None
 
 
@@ -95,8 +95,9 @@ def tune(
         seed: Of the noise, which is independent of what `certify` draws under any seed.
         settings: See `varsmooth.evaluation.options.TuneOptions`.
     """
-    asked = TuneOptions(goal=goal, radius=radius, **settings)
-    lams, levels, n_select, batch_size = asked.lams, asked.levels, asked.n_select, asked.batch_size
+    options = TuneOptions(goal=goal, radius=radius, **settings)
+    lams, levels = options.lams, options.levels
+    n_select, batch_size = options.n_select, options.batch_size
     learned = g.selector
     if not isinstance(learned, LearnedSelector):
         raise VarsmoothError(
@@ -105,25 +106,25 @@ def tune(
     check(len(lams) > 0 and levels >= 2, "tune needs at least one lam and two levels")
     sigma_a, seed = learned.sigma_a, scoped_seed(seed, "tune")
     ladder = Grid.make(levels, (sigma_a / 4, 2 * sigma_a)).levels
-    table = tabulate_votes(g, data, ladder, asked.n, seed, batch_size)
-    found: list[Setting] = []
-    tried = list(itertools.product(asked.sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a), lams))
+    table = tabulate_votes(g, data, ladder, options.n, seed, batch_size)
+    candidates: list[Setting] = []
+    tried = list(itertools.product(options.sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a), lams))
     with Progress(len(tried) * len(data), f"{len(tried)} settings of h") as bar:
         for sigma_m, lam in tried:
             raw = sample_selector(g, learned, data, lam, sigma_m, n_select, seed, batch_size, bar)
             median = raw[:, (n_select - 1) // 2]
             for columns in _runs(len(ladder)):
                 grid = tuple(ladder[j] for j in columns)
-                if ((grid[0] <= median) & (median <= grid[-1])).mean() >= asked.unclipped:
+                if ((grid[0] <= median) & (median <= grid[-1])).mean() >= options.unclipped:
                     score = score_setting(table, raw, sigma_m, columns, goal, radius)
-                    found.append(Setting(lam, sigma_m, grid, score))
+                    candidates.append(Setting(lam, sigma_m, grid, score))
     check(
-        bool(found),
+        bool(candidates),
         f"no grid between {ladder[0]:.3g} and {ladder[-1]:.3g} holds the levels of "
-        f"{100 * asked.unclipped:g} % of the images; try other lams, or a smaller unclipped",
+        f"{100 * options.unclipped:g} % of the images; try other lams, or a smaller unclipped",
     )
-    best = max(found, key=lambda setting: setting.score)
-    fixed = [  # one level for all images leaves h nothing to choose
+    best = max(candidates, key=lambda setting: setting.score)
+    fixed = [  # with a single level h has no effect
         score_setting(table, raw, sigma_a, [column], goal, radius) for column in range(len(ladder))
     ]
     top = int(np.argmax(fixed))
@@ -194,7 +195,7 @@ def score_setting(
     goal: Goal,
     radius: float,
 ) -> float:
-    """What a grid made of these columns of the table achieves with these samples of h."""
+    """The score of the grid of these columns with these samples of h."""
     grid = Grid(tuple(table.levels[j] for j in columns))
     median = raw[:, (raw.shape[1] - 1) // 2]
     chosen = np.asarray(columns)[np.searchsorted(grid.thresholds, median)]  # (N,) table columns
