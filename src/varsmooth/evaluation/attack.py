@@ -77,9 +77,8 @@ class Attacking(Evaluation):
                 adversarial[right] = find_adversarial(
                     setup.g, x[right], y[right], eps, self.settings, ids[right], clean.sigma[right]
                 )
-                votes = self.predict(
-                    setup, adversarial[right], ids[right]
-                )  # not the attack's noise
+                # fresh noise, not the attack's
+                votes = self.predict(setup, adversarial[right], ids[right])
                 for i, prediction in zip(right.tolist(), votes, strict=True):
                     after[i] = prediction
             self.save_images(setup, ids, adversarial, f"eps-{eps:g}")
@@ -87,7 +86,7 @@ class Attacking(Evaluation):
             rows += [attack_row(label, eps, one, other, norm) for label, one, other, norm in pairs]
         return rows
 
-    def answers(
+    def predict(
         self, setup: Setup, x: Tensor, ids: Tensor, alpha_select: float = ALPHA_SELECT
     ) -> Predictions:
         """Predictions of the smoothed classifier for these images."""
