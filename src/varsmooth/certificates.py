@@ -27,7 +27,7 @@ class Certificate:
     Attributes:
         prediction: The class, or ABSTAIN (−1) where nothing can be certified.
         radius: The certified ℓ2 radius, float64; 0 if the prediction is ABSTAIN.
-        guarantee: `sound`: P(radius is too large) ≤ α, whatever the attacker does to x;
+        guarantee: `sound`: P(radius is too large) ≤ α, for every perturbation of x;
             `conditional`: the same if the attacker does not move the selector's choice of σ;
             `heuristic`: the paper's three-level value, which looks at a few levels only and can be
             false.
@@ -87,7 +87,7 @@ class Certificate:
 
         A dual radius assumes a deployed median of N_p draws that leaves its band with probability
         ≤ α_p. So the query must set aside at least α_p (`alpha_select` of `predict`) and take at
-        least N_p draws; with band=False the radius speaks of the ideal median and covers none.
+        least N_p draws; with band=False the radius holds for the ideal median only.
         """
         query = answer.ledger
         return query is not None and METHODS[self.method].covers(self.ledger, query)

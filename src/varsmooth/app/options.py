@@ -120,7 +120,7 @@ def levels_of(g: SmoothedClassifier) -> tuple[float, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Smoothers:
-    """A model on the page: f, h if there is one, and the smoothed classifiers made of them."""
+    """A model on the page: f, h if there is one, and their smoothed classifiers."""
 
     checkpoint: Checkpoint
 

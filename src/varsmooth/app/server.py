@@ -80,7 +80,7 @@ class Guard:
         return None
 
     def _is_ours(self, host: str) -> bool:
-        """Whether Host names this machine: by an address, which nobody can rebind, or its name."""
+        """Whether Host names this machine: by an address, which cannot be rebound, or its name."""
         try:
             name = urlsplit(f"http://{host}").hostname or ""
         except ValueError:

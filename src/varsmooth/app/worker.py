@@ -15,7 +15,7 @@ WAITING = 16
 
 
 class Cancelled(Exception):
-    """The client no longer wants the answer."""
+    """The client cancelled the request."""
 
 
 @dataclass
