@@ -1,6 +1,7 @@
 """The command line as it is typed: help, examples, mistakes, completion."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -283,3 +284,14 @@ def test_the_shell_completes(line: str, expected: list[str], tmp_path: Path) -> 
     }
     subprocess.run([sys.executable, "-m", "varsmooth"], env={**os.environ, **asked}, check=False)
     assert [word.strip() for word in found.read_text().split("\n")] == expected
+
+
+def test_the_help_of_certify_begins_with_what_most_people_need(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("certify --help") == 0
+    text = capsys.readouterr().out
+    common, median, paper, _ = re.split(r"The model's selector|The paper's cert|Seldom", text)
+    assert 12 <= len(re.findall(r"^  --", common, re.M)) <= 20
+    assert "--n-median" in median
+    assert "--distance" in paper

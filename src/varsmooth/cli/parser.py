@@ -37,6 +37,30 @@ COMMON = {
 """What options mean that are the same for every verb, unless its docstring says more."""
 
 
+LATER = {
+    "The model's selector network and its median": (
+        *("sigma_a", "sigma_m", "clip", "levels", "n_median", "n_select", "alpha_select", "band"),
+    ),
+    "The paper's certificate": ("distance", "every_index"),
+    "Seldom needed": (
+        *("trust", "lattice", "precision", "root", "resize", "center_crop", "interpolation"),
+        *(
+            "n0",
+            "bound",
+            "vote_cache",
+            "name",
+            "batch_size",
+            "device",
+            "devices",
+            "shard",
+            "engine",
+        ),
+        *("ray_address", "worker_cpus", "worker_gpus"),
+    ),
+}
+"""Sections of the help that follow the others, where a verb samples noise."""
+
+
 class WrongUsage(VarsmoothError):
     """Words on the command line that do not fit, or do not go together."""
 
@@ -138,10 +162,21 @@ def _add_verbs(parser: argparse.ArgumentParser, verbs: Verbs, default: str | Non
         if isinstance(verb, Group):
             _add_verbs(child, verb.verbs, verb.default)
         sections: dict[str, Any] = {"": child}
-        for option in options:
-            if option.title not in sections:
-                sections[option.title] = child.add_argument_group(option.title)
-            option.add_to(sections[option.title])
+        for title, option in _sections(options):
+            if title not in sections:
+                sections[title] = child.add_argument_group(title)
+            option.add_to(sections[title])
+
+
+def _sections(options: Sequence[Option]) -> list[tuple[str, Option]]:
+    """Each option under its title; what few people need follows the rest of a verb that samples."""
+    late = {name: title for title, names in LATER.items() for name in names}
+    sampled = {"model", "n"} <= {option.name for option in options}
+    order, sections = list(LATER), []
+    for option in options:
+        title = late.get(option.name, option.title) if sampled and option.title else option.title
+        sections.append((title, option))
+    return sorted(sections, key=lambda pair: order.index(pair[0]) + 1 if pair[0] in LATER else 0)
 
 
 def options_of(verb: Any, title: str = "") -> Iterator[Option]:
