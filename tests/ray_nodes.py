@@ -17,6 +17,11 @@ if __name__ == "__main__":
         if word.strip() == "remove":
             cluster.remove_node(nodes.pop(), allow_graceful=False)
         else:
-            nodes.append(cluster.add_node(wait=False, num_cpus=1))
+            for attempt in range(10):  # on a busy machine a node may start too slowly
+                try:
+                    nodes.append(cluster.add_node(wait=False, num_cpus=1))
+                    break
+                except Exception as error:
+                    print(f"attempt {attempt}: {error}", file=sys.stderr, flush=True)
         print("done", flush=True)
     cluster.shutdown()  # type: ignore[no-untyped-call]

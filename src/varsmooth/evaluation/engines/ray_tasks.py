@@ -100,11 +100,14 @@ def _get(ray: Any, reference: Any) -> Any:
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:
-        reason = str(error).strip().partition("\n")[0]
         raise VarsmoothError(
-            f"a block was tried {RETRIES + 1} times and its worker always died ({reason}); rerun "
-            "the same command to resume"
+            f"a block was tried {RETRIES + 1} times and its worker always died "
+            f"({_first_line(error)}); rerun the same command to resume"
         ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 _setups: dict[str, Setup] = {}  # of this worker; one model at a time
@@ -162,8 +165,12 @@ def _cluster(job: Job) -> Iterator[Any]:
     if mine:
         address = job.options.ray_address or os.environ.get("RAY_ADDRESS", "local")
         local: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-        sentence = f"no Ray cluster answers at {address}; start one with: ray start --head"
-        with wrap_errors((ConnectionError, ValueError), sentence):
+        where = f"at {address} " * (address != "local")
+        how = "check --ray-address, or rerun the same command on a machine that is less busy"
+        with wrap_errors(
+            Exception,  # a node that starts too slowly raises a bare one
+            lambda error: f"Ray {where}cannot be reached or started ({_first_line(error)}); {how}",
+        ):
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
     try:
         yield ray
