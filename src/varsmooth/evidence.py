@@ -9,7 +9,7 @@ from varsmooth import bounds
 from varsmooth.cascade import Stages
 from varsmooth.errors import check
 from varsmooth.selectors import Grid
-from varsmooth.types import Distance, NonNegative, Positive, Probability, Share
+from varsmooth.types import Distance, NonNegative, Output, Positive, Probability, Share
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class SelectorEvidence:
         distance: D of the paper's method.
     """
 
-    samples: tuple[float, ...]
+    samples: tuple[Output, ...]
     sigma_m: Positive
     clip: tuple[Positive, Positive] | None = None
     levels: tuple[Positive, ...] | None = None

@@ -145,7 +145,7 @@ def _outputs(
         levels = torch.tensor(g.selector.possible_levels).to(z)
         scores = []
         for k in range(8):
-            at = levels[(torch.arange(len(z)) + k) % len(levels)]
+            at = levels[(torch.tensor(rows) + k) % len(levels)]
             scores.append(g.gate_scores(z, _made_up_logits(logits, rows, k), at))
         outputs["gate"] = torch.stack(scores, dim=1)
     return outputs

@@ -45,6 +45,10 @@ Odd = Annotated[
 ]
 Positive = Annotated[float, _between("a number > 0, at most 10⁹", gt=0, le=1e9)]
 Weight = Annotated[float, _between("a number ≥ 0", ge=0)]
+Output = Annotated[
+    float, Rule("a number, or infinity", (("allow_inf_nan", True),), lambda value: value == value)
+]
+"""Of a network: anything but NaN."""
 Probability = Annotated[float, _between("a number between 0 and 1", gt=0, lt=1)]
 Port = Annotated[int, _between("a whole number from 0 to 65535", ge=0, lt=65536)]
 Device = Annotated[

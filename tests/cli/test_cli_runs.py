@@ -193,8 +193,8 @@ def test_the_plan_names_the_device_that_is_used(
         ("--cascade 1:1.5", "--cascade must be LEVEL:THRESHOLD"),
         ("--cascade 1:,0.5", "--cascade must be LEVEL:THRESHOLD"),
         ("--cascade 0.5,1", "levels falling"),
-        ("--gate 0.5 --selector median", "--selector does not go with --gate"),
-        ("--cascade 1,0.5 --gate 2", "--gate must be a number between 0 and 1"),
+        ("--cascade 1,0.5 --selector median", "--selector does not go with --cascade"),
+        ("--cascade 1:0.5:2,0.5", "gates in [0, 1)"),
         ("--subset 1-5", "--subset must be START:STOP"),
         ("--n-max 100", "--n-max belongs to --at or --until; give one of them, or --n"),
         ("--simga 0.1", "there is no option --simga; did you mean --sigma?"),
@@ -231,7 +231,7 @@ def test_one_photograph_with_a_released_model(
 
 def test_progress_and_result_round_alike(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """2 of 3 are right: 66.6 % in both, rounded down."""
-    for path in ("a/night", "a/day", "b/day"):
+    for path in ("dark/night", "dark/day", "bright/day"):
         (here / "named" / path).parent.mkdir(parents=True, exist_ok=True)
         (here / "named" / f"{path}.png").hardlink_to(here / "photos" / f"{Path(path).name}.png")
     assert run("certify --model own_models:smoothed --data named --n 50 --out x") == 0
@@ -254,7 +254,7 @@ def test_images_that_the_model_was_trained_on_are_noticed(
     options = "--sigma 0.25 --epochs 1 --batch-size 8 --network-options.widths 4,4,4,4 --n 16"
     assert run(f"train classifier --data pets --out model {options}") == 0
     said = capsys.readouterr()
-    assert "accuracy on 4 held-out images" in said.out
+    assert "accuracy (%) on 4 held-out images" in said.out
     quick = "--model model --n 60 --alpha 0.05 --data"
     warning = "warning: the model was trained on 16 of these 20 images"
     assert run(f"certify {quick} pets --out runs/all") == 0
@@ -288,7 +288,7 @@ def test_photographs_and_a_model_of_ones_own(
         "predict photos/night.png test and 1 more with own_models:Bright: σ 0.1, n 50" in said.err
     )
     night, day = said.out.splitlines()
-    assert night == "photos/night.png  dark  σ 0.1  50 of 50 votes"
+    assert night == "photos/night.png  dark  σ 0.1  16 of 16 votes"
     assert day.startswith("photos/day.png  bright")
     grey = np.full((6, 9, 3), 128, np.uint8)
     Image.fromarray(grey).save("grey.png")

@@ -117,7 +117,7 @@ def test_presets_of_ones_own(tmp_path: Path) -> None:
         ({"epochs": 0}, "epochs must be a whole number from 1 to 10⁸, not 0"),
         ({"copies": 1, "consistency": 2.0}, "copies must be at least 2"),
         ({"batch_size": 9, "devices": 2}, "batch_size must be a multiple of the 2 processes"),
-        ({"device": "tpu"}, "device must be auto, cpu or cuda, not 'tpu'"),
+        ({"device": "TPU 3"}, "device must be auto, cpu, cuda, mps or another device of torch"),
         ({"network_options": 3}, "network_options must be a group of options"),
         ({"warmup": 1.0}, "warmup must be below 1"),
     ],

@@ -208,4 +208,4 @@ def test_tune_says_plainly_when_one_level_is_better(fixed: float, single: bool) 
     text = verdict(Tuning(best, 0.125, fixed), MODEL, Path(MODEL), HeldOut(trust=["a:B"]))
     assert ("one σ for all images is at least as good" in text) == single
     assert (f"certify --model {MODEL} --trust a:B --sigma 0.125" in text) == single
-    assert (f"certify --model {MODEL} --trust a:B --out" in text) != single
+    assert (f"certify --model {MODEL} --trust a:B --selector median --out" in text) != single

@@ -22,6 +22,7 @@ from varsmooth.evaluation.options import AttackOptions
 from varsmooth.evidence import SelectorEvidence
 from varsmooth.methods.base import Options
 from varsmooth.noise import NoiseStream
+from varsmooth.probe import check_assumptions
 from varsmooth.selectors import MedianSelector
 
 CURVE = 9  # levels between the ends of the curve
@@ -43,6 +44,7 @@ class View:
 def look(model: Smoothers, image: ImageDataset, options: PageOptions, seed: int) -> View:
     """Predict one image and keep what the page shows. The same seed draws the same noise."""
     (x, _, ids), g, h = image.batch([0]), model.deployed(options), model.checkpoint.selector
+    check_assumptions(g, x)  # its outputs of h are none of predict's
     outputs: list[Tensor] = []  # of h during predict, so that it is not evaluated twice
     with nullcontext() if h is None else h.register_forward_hook(lambda *c: outputs.append(c[2])):
         (result,) = predict(g, x, n=options.n, alpha=ALPHA, seed=seed, ids=ids)
