@@ -39,14 +39,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cases() -> list[object]:
-    """Engines that start processes of their own are slow on the second kind of votes."""
+    """Engines that start processes of their own are slow."""
     every: list[object] = []
     for options in OPTIONS:
         for engine, commands in ENGINES.items():
             needs = {package for word, package in NEEDS.items() if word in " ".join(commands)}
             missing = [package for package in needs if find_spec(package) is None]
             marks = [pytest.mark.skipif(bool(missing), reason=f"needs {missing}")]
-            marks += [pytest.mark.slow] * (bool(needs) and (options != "fixed" or "then" in engine))
+            marks += [pytest.mark.slow] * bool(needs)
             every.append(pytest.param(options, commands, marks=marks, id=f"{options}: {engine}"))
     return every
 
