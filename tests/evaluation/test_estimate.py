@@ -29,7 +29,7 @@ def test_fixed_votes_are_counted_and_nothing_is_written(
     said = capsys.readouterr().out
     assert "30 images to certify, 120 samples of f per image: 3,600 forward passes" in said
     assert re.search(r"one process like this: \d+ s\n8 such processes, each on its own: \d+", said)
-    assert re.search(r"memory of a process: \d+ MB", said)
+    assert re.search(r"memory of a process: [\d,]+ MB", said)
     assert not (tmp_path / "run").exists()
     assert run(f"{words} --shard 1/2") == 0
     capsys.readouterr()
