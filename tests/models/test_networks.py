@@ -158,6 +158,18 @@ def test_resnet9_halves_the_size_before_every_block() -> None:
     assert shapes == [(8, 16, 16), (24, 8, 8), (16, 4, 4)]
 
 
+def test_a_deepened_resnet9_computes_what_the_shallow_one_did() -> None:
+    widths, x, sigma = (8, 24, 16), torch.rand(3, 3, 32, 32), torch.tensor([0.1, 0.5, 1.0])
+    shallow = ResNet9(widths=widths, conditional=True).eval()
+    deep = ResNet9(widths=widths, conditional=True, blocks=3).eval()
+    assert not torch.allclose(deep(x, sigma), shallow(x, sigma))
+    grown = deep.deepened(shallow.state_dict())
+    deep.load_state_dict(grown)
+    torch.testing.assert_close(deep(x, sigma), shallow(x, sigma))
+    again = deep.deepened(grown)  # weights that fit are left as they are
+    assert all(torch.equal(again[name], grown[name]) for name in grown)
+
+
 def test_resnet9_has_as_many_blocks_of_each_size_as_asked_for() -> None:
     network, shapes = ResNet9(widths=(8, 24, 16), blocks=2), []
     for block in network.blocks:

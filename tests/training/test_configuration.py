@@ -119,7 +119,9 @@ def test_presets_of_ones_own(tmp_path: Path) -> None:
         ({"batch_size": 9, "devices": 2}, "batch_size must be a multiple of the 2 processes"),
         ({"device": "TPU 3"}, "device must be auto, cpu, cuda, mps or another device of torch"),
         ({"network_options": 3}, "network_options must be a group of options"),
-        ({"warmup": 1.0}, "warmup must be below 1"),
+        ({"warmup": 1.0}, "warmup plus hold must be below 1"),
+        ({"warmup": 0.5, "hold": 0.5}, "warmup plus hold must be below 1"),
+        ({"first_epoch": 30}, "first_epoch must be below epochs"),
     ],
 )
 def test_what_does_not_fit_is_named(overrides: dict[str, object], message: str) -> None:

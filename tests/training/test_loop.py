@@ -246,6 +246,25 @@ def test_selector_of_a_universal_classifier_is_told_the_middle(tmp_path: Path) -
     assert description.recommended["sigma_m"] == 0.5
 
 
+def test_a_run_whose_state_is_lost_continues_its_schedule(tmp_path: Path, trained: Path) -> None:
+    rates: list[float] = []
+
+    def log(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        rates.append(optimizer.param_groups[0]["lr"] / optimizer.defaults["lr"])
+
+    config = classifier_config(tmp_path / "on", initial=str(trained), epochs=4, first_epoch=2)
+    hook = register_optimizer_step_post_hook(log)
+    try:
+        train_classifier(replace(config, warmup=0.0, hold=0.75))
+    finally:
+        hook.remove()
+    # Four steps an epoch: the new optimiser warms up over the first one; the last one anneals.
+    assert rates == pytest.approx([1e-3, 0.25, 0.5, 0.75, 1, 0.853553, 0.5, 0.146447], abs=1e-6)
+    part = describe(tmp_path / "on").classifier
+    assert part is not None
+    assert [entry["epoch"] for entry in part.history] == [3, 4]
+
+
 def test_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
     config = classifier_config(tmp_path / "killed", epochs=5, images_per_epoch=400)
     script = (

@@ -57,8 +57,12 @@ class TrainingConfig(Source):
         epochs: passes over the training set
         images_per_epoch: images in one pass; by default all
         batch_size: images per step, over all processes together
-        learning_rate: the highest one; it rises linearly, then falls as a cosine
+        learning_rate: the highest one; it rises linearly, stays there for `hold`, then falls as a
+            cosine
         warmup: share of the steps during which the learning rate rises
+        hold: share of the steps at the highest learning rate, after the warm-up
+        first_epoch: epochs of the schedule that are already behind the weights in `initial`, so
+            that a long run whose state is lost continues where it was
         weight_decay: weight decay of every weight matrix and kernel
         muon: learning rate of convolution kernels, the angle by which Muon turns them in a step;
             0 trains them with AdamW like all other weights
@@ -88,6 +92,8 @@ class TrainingConfig(Source):
     batch_size: Count = 128
     learning_rate: Positive = 4e-3
     warmup: Share = 0.2
+    hold: Share = 0.0
+    first_epoch: NonNegative = 0
     weight_decay: Weight = 5e-4
     muon: Share = 0.0
     ema: Share = 0.0
@@ -101,8 +107,11 @@ class TrainingConfig(Source):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.warmup == 1:
-            raise OptionError("warmup", "must be below 1, so that the learning rate can fall")
+        if self.warmup + self.hold >= 1:
+            problem = "plus hold must be below 1, so that the learning rate can fall"
+            raise OptionError("warmup", problem)
+        if self.first_epoch >= self.epochs:
+            raise OptionError("first_epoch", f"must be below epochs, {self.epochs}")
         if self.ema == 1:
             raise OptionError("ema", "must be below 1, so that the average can move")
         if self.batch_size % self.devices != 0:

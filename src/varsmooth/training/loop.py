@@ -82,7 +82,7 @@ def fit(
             _say(f"{few}; try smaller batches or more epochs")
         loggers = (partial(_say_epoch, config.epochs), *loggers)
         loggers += (tensorboard(config.out),) if config.tensorboard else ()
-    for epoch in range(len(position.history), config.epochs):
+    for epoch in range(config.first_epoch + len(position.history), config.epochs):
         report = run.train_epoch(batches, position)
         entry = {"epoch": epoch + 1, "seconds": round(position.seconds, 1), **report}
         position = Position([*position.history, entry])
@@ -127,7 +127,7 @@ class _Run:
     def restore(self, steps: int) -> Position:
         """The saved position, which is announced; `steps` make an epoch."""
         position = restore_state(self.path, self.parts, self.config, self.engine.device)
-        done = len(position.history)
+        done = self.config.first_epoch + len(position.history)
         if self.engine.rank == 0 and (done or position.step):
             where = f"epoch {done}" + (f" and step {position.step}/{steps}" * (position.step > 0))
             _say(f"resuming after {where} from {self.path}")
@@ -138,7 +138,8 @@ class _Run:
 
         The state is saved every SAVE_EVERY seconds; `position` is kept up to date.
         """
-        config, module, epoch = self.config, self.task.module, len(position.history)
+        config, module = self.config, self.task.module
+        epoch = config.first_epoch + len(position.history)
         trained = [p for p in module.parameters() if p.requires_grad]
         began = time.perf_counter() - position.seconds
         saved = position.seconds
@@ -154,10 +155,10 @@ class _Run:
         )
         for images, labels, ids in batches.of_epoch(epoch, position.step):
             step = position.step
-            share = (epoch + step / batches.steps) / config.epochs
+            factor = learning_rate_factor(epoch + step / batches.steps, config)
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:
-                    group["lr"] = optimizer.defaults["lr"] * one_cycle(share, config.warmup)
+                    group["lr"] = optimizer.defaults["lr"] * factor
             key = (epoch, step, self.engine.rank)
             loss, batch_report = self.task.loss(images, labels, ids, key)
             check(
@@ -244,16 +245,24 @@ def evenly_spaced(data: ImageDataset, count: int) -> ImageDataset:
     return data[: step * count : step]
 
 
-def one_cycle(share: float, warmup: float) -> float:
-    """The learning rate's share of its highest value: a linear rise, then half a cosine to 0.
+def learning_rate_factor(epoch: float, config: TrainingConfig) -> float:
+    """The learning rate's share of its highest value: a linear rise, `hold`, half a cosine to 0.
+
+    A run that begins at `first_epoch` has a fresh optimiser, so its first epoch rises, too.
 
     Examples:
-        >>> [round(one_cycle(t, 0.2), 2) for t in (0.1, 0.2, 0.6)]
-        [0.5, 1.0, 0.5]
+        >>> config = TrainingConfig(out=Path("run"), epochs=10, warmup=0.2, hold=0.4)
+        >>> [round(learning_rate_factor(epoch, config), 2) for epoch in (1, 2, 6, 8)]
+        [0.5, 1.0, 1.0, 0.5]
     """
-    if share < warmup:
-        return max(share / warmup, 1e-3)  # a first step of length zero would be a wasted one
-    return 0.5 * (1 + math.cos(math.pi * (share - warmup) / (1 - warmup)))
+    share, flat = epoch / config.epochs, config.warmup + config.hold
+    if share < config.warmup:
+        factor = share / config.warmup
+    else:
+        factor = 0.5 * (1 + math.cos(math.pi * max(share - flat, 0) / (1 - flat)))
+    if config.first_epoch > 0:
+        factor *= min(epoch - config.first_epoch, 1)
+    return max(factor, 1e-3)  # a first step of length zero would be a wasted one
 
 
 def _say(text: str) -> None:

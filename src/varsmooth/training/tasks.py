@@ -29,7 +29,7 @@ from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
 from varsmooth.models.descriptions import Description, describe
 from varsmooth.models.names import maker_of
-from varsmooth.models.networks import ReadsClassifier
+from varsmooth.models.networks import ReadsClassifier, ResNet9
 from varsmooth.noise import NoiseStream, keyed_generator
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
@@ -255,6 +255,8 @@ def _initialise(module: nn.Module, source: str, trust: list[str]) -> None:
         if classifier is None:
             raise VarsmoothError(f"{source} holds no classifier to start from")
         weights = classifier.state_dict()
+    if isinstance(module, ResNet9):
+        weights = module.deepened(weights)
     misfit = f"the weights in {source} do not fit the network {type(module).__name__}"
     with wrap_errors(RuntimeError, f"{misfit}; start from one with the same options"):
         module.load_state_dict(weights)

@@ -1,9 +1,10 @@
 """Classifiers f: the paper's conv4, and residual networks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -180,3 +181,29 @@ class ResNet9(ConvolutionalClassifier):
                 y = functional.relu(layer(y, embedding, halve=True), inplace=True)
             y = block(y, embedding)
         return y
+
+    def deepened(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of a network with one block per size, as weights of this one.
+
+        The further blocks keep their own weights, but gain and bias of their second convolution
+        are zero: each begins as the identity, and the network computes what the shallow one did.
+        Weights that already have these blocks, or that lack gains, are returned as they are.
+        """
+        sizes, gain, bias = (
+            1 + len(self.halvings),
+            "second.convolution.gain",
+            "second.convolution.bias",
+        )
+        each = len(self.blocks) // sizes
+        if f"blocks.0.{gain}" not in weights or f"blocks.{sizes}.{gain}" in weights:
+            return dict(weights)
+        grown = {name: value for name, value in weights.items() if not name.startswith("blocks.")}
+        for name, own in self.state_dict().items():
+            if not name.startswith("blocks."):
+                continue
+            _, index, rest = name.split(".", 2)
+            size, extra = divmod(int(index), each)
+            shallow = weights.get(f"blocks.{size}.{rest}", own)
+            further = torch.zeros_like(own) if rest in (gain, bias) else own
+            grown[name] = further if extra else shallow
+        return grown
