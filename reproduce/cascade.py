@@ -35,7 +35,7 @@ from varsmooth.evaluation.tune.selector import Integers
 from varsmooth.evaluation.tune.table import ConfidentVotes, TableFile, tabulate
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods.base import Bound, Options, with_share
-from varsmooth.methods.cascade import can_improve, make_plan
+from varsmooth.methods.cascade_plan import can_improve, make_plan
 from varsmooth.models.loading import load
 from varsmooth.models.options import TunedStages
 from varsmooth.rounding import rounded

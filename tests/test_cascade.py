@@ -26,7 +26,7 @@ from varsmooth import (
 )
 from varsmooth.cascade import Stages
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
-from varsmooth.methods.cascade import Integers, can_improve, make_plan
+from varsmooth.methods.cascade_plan import Integers, can_improve, make_plan
 
 FACTS: dict[str, Any] = {"sigma": 1.0, "id": 0, "seed": 0, "settings": {}}
 

@@ -20,7 +20,7 @@ from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, N0
 from varsmooth.errors import check
 from varsmooth.evaluation.tune.selector import Integers
-from varsmooth.methods.cascade import (
+from varsmooth.methods.cascade_plan import (
     Quantiles,
     expected_quantiles,
     runner_up_pays,

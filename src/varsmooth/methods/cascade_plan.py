@@ -1,0 +1,182 @@
+"""Which class and which stage of a cascade to certify, and with how many votes at each stage.
+
+Decided on selection draws alone, so that nothing here touches the guarantee (Theorem C,
+`methods.cascade`): a poor plan costs radius or votes.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from varsmooth import bounds
+from varsmooth.bounds import Floats
+from varsmooth.cascade import Stages
+from varsmooth.evidence import LevelVotes
+from varsmooth.methods.base import Bound
+from varsmooth.noise import CHUNK
+
+Integers = NDArray[np.int64]
+
+SAMPLE_COST = 0.05
+"""The share of the radius that may be lost for n votes saved at an early stage."""
+
+RADIUS_MARGIN = 1.2
+"""Early stages aim this far beyond the expected radius: the deciding votes may turn out better."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to certify, fixed on the selection draws: the class, the stage, votes per stage.
+
+    Attributes:
+        selection: The selection draws at the stage that answers.
+        votes: Votes to count at the stages up to it.
+    """
+
+    selection: LevelVotes
+    votes: tuple[int, ...]
+
+    @property
+    def candidate(self) -> int:
+        """A, the class."""
+        return self.selection.candidate
+
+    @property
+    def stage(self) -> int:
+        """k*, 0-based: the stage that answers."""
+        return len(self.votes) - 1
+
+
+def make_plan(
+    stages: Stages, selection: Integers, n0: int, n: int, a: float, bound: Bound = "best"
+) -> Plan:
+    """The class A and the stage k* from which the largest radius is to be expected.
+
+    Stage k* gets n votes; an earlier one as many as are worth their price (`_early_votes`).
+    `selection` holds counts (S, classes) of n0 draws at each of the first S stages.
+    """
+    radius = cascade_radii(stages, expected_quantiles(selection, n0, n, a, bound))
+    stage, candidate = (int(i) for i in np.unravel_index(radius.argmax(), radius.shape))
+    goal = RADIUS_MARGIN * float(radius[stage, candidate])
+    others = np.delete(selection, candidate, axis=1).max(axis=1, initial=0)
+    early = [
+        _early_votes(int(others[j]), n0, n, stages.levels[j], a, stages.thresholds[j], goal)
+        for j in range(stage)
+    ]
+    counted = tuple(int(count) for count in selection[stage])
+    passes = n0 - sum(counted)
+    return Plan(LevelVotes(stages.levels[stage], candidate, counted, passes), (*early, n))
+
+
+def can_improve(
+    stages: Stages, selection: Integers, n0: int, n: int, a: float
+) -> NDArray[np.bool_]:
+    """Whether stages after the first S could give a larger radius than these: (...,)."""
+    seen = selection.shape[-2]
+    largest = max(
+        float(bounds.class_radius(n, n, s, a, tau))
+        for s, tau in zip(stages.levels[seen:], stages.thresholds[seen:], strict=True)
+    )
+    quantiles = expected_quantiles(selection, n0, n, a)
+    best = cascade_radii(stages, quantiles).max(axis=(-2, -1))
+    excluding = _excluding(stages, quantiles.upper).min(axis=-2).max(axis=-1)
+    improves: NDArray[np.bool_] = np.minimum(largest, excluding) > best
+    return improves
+
+
+class Quantiles(NamedTuple):
+    """What votes say about every class A at every stage, each (..., S, classes), in units of σ.
+
+    Attributes:
+        lower: Φ⁻¹ of a lower bound on p_k(A).
+        upper: Φ⁻¹ of an upper bound on the most likely other class.
+        lead: ½ [Φ⁻¹(P) − Φ⁻¹(Q)], how far A leads: `lower` if w = 1.
+    """
+
+    lower: Floats
+    upper: Floats
+    lead: Floats
+
+
+def cascade_radii(stages: Stages, quantiles: Quantiles) -> Floats:
+    """R = min(H_k, min_{j<k} X_j) for every stage k and class A: (..., S, classes).
+
+    The quantiles are those of the first S stages.
+    """
+    lower, upper, lead = quantiles
+    levels, taus = _columns(stages, lower.shape[-2])
+    radius: Floats = levels * (lower - taus)  # H_k
+    last = lower.shape[-2] - 1
+    if stages.is_argmax(last):
+        radius[..., last, :] = stages.levels[last] * lead[..., last, :]
+    floor = np.minimum.accumulate(_excluding(stages, upper), axis=-2)  # min_{i ≤ j} X_i
+    radius[..., 1:, :] = np.minimum(radius[..., 1:, :], floor[..., :-1, :])
+    return radius
+
+
+def _excluding(stages: Stages, upper: Floats) -> Floats:
+    """X_j of every stage and class A."""
+    levels, taus = _columns(stages, upper.shape[-2])
+    return levels * (taus - upper)
+
+
+def _columns(stages: Stages, seen: int) -> tuple[Floats, Floats]:
+    """s_j and Φ⁻¹(τ_j) of the first stages, as columns."""
+    levels = np.asarray(stages.levels[:seen])[:, None]
+    return levels, bounds.normal_quantile(stages.thresholds[:seen])[:, None]
+
+
+def expected_quantiles(
+    selection: Integers, n0: int, n: int, a: float, bound: Bound = "best"
+) -> Quantiles:
+    """The quantiles that n votes should give, from counts (..., classes) of n0 selection draws."""
+    classes = selection.shape[-1]
+    counts = n * (selection + 1 / classes) / (n0 + 1)
+    return vote_quantiles(counts, n, a, runner_up_pays(selection, n0, n, a, bound))
+
+
+def vote_quantiles(
+    counts: Integers | Floats, n: int, a: float, margin: NDArray[np.bool_]
+) -> Quantiles:
+    """From counts (..., classes) of n votes; `margin` says where the runner-up has its bound."""
+    other = _largest_other(counts)
+    lower = bounds.normal_quantile(bounds.clopper_pearson_lower(counts, n, a))
+    upper = bounds.normal_quantile(bounds.clopper_pearson_upper(other, n, a))
+    return Quantiles(
+        lower, upper, np.where(margin, bounds.margin_radius(counts, other, n, 1.0, a), lower)
+    )
+
+
+def runner_up_pays(
+    selection: Integers, n0: int, n: int, a: float, bound: Bound = "best"
+) -> NDArray[np.bool_]:
+    """`bounds.runner_up_pays` for every class, from counts (..., classes) of n0 draws."""
+    if bound == "cohen":
+        return np.zeros(selection.shape, dtype=bool)
+    return bounds.runner_up_pays(selection, _largest_other(selection), n0, n, a)
+
+
+def _largest_other(counts: Integers | Floats) -> Integers | Floats:
+    """For every class the largest count of another one, (..., classes)."""
+    none = np.zeros_like(counts[..., :1])
+    ordered = np.sort(np.concatenate([none, counts], axis=-1), axis=-1)
+    largest, second = ordered[..., -1:], ordered[..., -2:-1]
+    return np.where(counts == largest, second, largest)
+
+
+def _early_votes(
+    seen: int, n0: int, n: int, sigma: float, a: float, threshold: float, goal: float
+) -> int:
+    """The votes m ≤ n of an early stage with the largest E[min(X̂ / goal, 1)] − SAMPLE_COST · m / n.
+
+    The expectation is over what n0 draws say about p(c) of a class `seen` in them.
+    """
+    shares = betaincinv(0.5 + seen, 0.5 + n0 - seen, (np.arange(12) + 0.5) / 12)
+    tries = np.unique(CHUNK * np.round(np.geomspace(CHUNK, max(n, 2 * CHUNK), 40) / CHUNK))
+    tries = np.append(tries[tries < n], n)[:, None]
+    reached = bounds.exclusion_radius(tries * shares, tries, sigma, a, threshold)
+    kept = np.clip(reached / goal, 0, 1).mean(axis=1) if goal > 0 else 0.0
+    return int(tries[np.argmax(kept - SAMPLE_COST * tries[:, 0] / n), 0])
