@@ -16,8 +16,9 @@ from reproduce.committed import (
     write_finished,
 )
 from reproduce.harness import Context, Experiment, variant_of
-from reproduce.matched import ATTACK_CONVERGENCE, MATCHED
+from reproduce.matched import MATCHED
 from reproduce.pages import FINISHED
+from reproduce.readings import READINGS
 from reproduce.robustness import CLIPPING, STRONG_ATTACK, WEAK_ATTACK
 from reproduce.scales import shown, sizes_in_use
 from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
@@ -36,13 +37,13 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
         SELECTOR_BOUNDS,
         CERTIFIED,
         CLEAN,
-        ATTACK_CONVERGENCE,
         WEAK_ATTACK,
         STRONG_ATTACK,
         CLIPPING,
         UNIVERSAL,
         UNIVERSAL_EXTENDED,
         MATCHED,
+        READINGS,
         CASCADE,
     )
 }

@@ -162,6 +162,16 @@ TABLE_2: dict[tuple[float, float], tuple[float, float]] = {
 """h_l and h_u for each σ_a and λ, as in the paper; they belong to the authors' models."""
 
 
+def beside_mean(learned: Outcomes, fixed: Sequence[Outcomes]) -> Differences:
+    """A run minus g at its mean σ_s, interpolated between the runs of g at neighbouring levels."""
+    levels = [float(run.sigmas[0]) for run in fixed]
+    mean = float(learned.sigmas.mean())
+    right = min(max(int(np.searchsorted(levels, mean)), 1), len(levels) - 1)
+    share = (mean - levels[right - 1]) / (levels[right] - levels[right - 1])
+    below, above = (paired(learned, fixed[at]) for at in (right - 1, right))
+    return Differences(below.ids, (1 - share) * below.values + share * above.values)
+
+
 # What an attack does to σ_s
 
 
@@ -304,12 +314,18 @@ def conditioning(evidence: Committed) -> Cases:
 
 def converged(evidence: Committed) -> Cases:
     """Robust accuracy with more steps or draws minus that with the chosen ones."""
-    chosen = {run_kind(n): r for n, r in reversed(list(evidence.runs.items()))}
-    return {
-        name.replace("σ_a = 0.25, λ = 0.2, γ = 0.3, ", ""): paired(run, chosen[run_kind(name)])
-        for name, run in evidence.runs.items()
-        if run is not chosen[run_kind(name)]
-    }
+    chosen = {run_kind(n): n for n in reversed(list(evidence.runs))}
+    found = {}
+    for name, run in evidence.runs.items():
+        first = chosen[run_kind(name)]
+        if name != first:
+            changed = [each for each in name.split(", ") if each not in first.split(", ")]
+            what = "every setting doubled" if len(changed) > 1 else "".join(changed)
+            kind = " under PGD on f" * ("weak attack" in name)
+            found[f"{name.split(',')[0]}{kind}: {what or 'one draw of h'}"] = paired(
+                run, evidence.runs[first]
+            )
+    return found
 
 
 def run_kind(name: str) -> tuple[str, bool]:

@@ -1,9 +1,8 @@
-"""Beside Experiment B: g at the same mean σ_s on the same f, and how strong the attacks are."""
+"""Is it the level or the choice per image? g at the same mean σ_s, on the same f."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from reproduce.attacks import (
     CPU,
@@ -17,15 +16,12 @@ from reproduce.attacks import (
     Run,
 )
 from reproduce.comparisons import TABLE_2
-from reproduce.figures import Gaps, plot_gaps, plot_rows
+from reproduce.figures import Gaps, plot_gaps
 from reproduce.harness import Context, Experiment, Figure, Result
 from reproduce.scales import Need, pair_needs, size
 from reproduce.statistics import Differences, paired, pooled
 from varsmooth.evaluation.report.figures import colours
-from varsmooth.evaluation.report.statistics import PairedDifference, Share
 from varsmooth.evaluation.report.tables import Cell, Table
-
-# Is it the level or the choice per image?
 
 PARTS = ("weak", "strong", "universal", "table-2")
 
@@ -168,130 +164,4 @@ MATCHED = Experiment(
     {"cpu": "40 min", "paper": "10 h on a GPU after training"},
     matched,
     lambda scale: scale.needs,
-)
-
-
-# Are the attacks strong enough?
-
-SETTINGS = {
-    "steps": "PGD steps",
-    "samples": "EOT draws per step",
-    "n_median_attack": "draws of h's median in the attack",
-    "selector_samples": "draws of h per step on g_v",
-}
-"""What is tried: fields of the scale."""
-
-WEAK = "weak attack on g_v"
-METHODS = (G_V_STAR, G_V, WEAK)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConvergenceScale(AttackScale):
-    """One configuration; the settings under test are the scale's own steps and draws."""
-
-    unused = ("choice",)
-
-    sigmas: tuple[float, ...] = size("σ_a", (0.25,), stated=False)
-    methods: tuple[str, ...] = size("methods", METHODS, stated=False, among=METHODS)
-    lam: float = size("λ", 0.2, stated=False)
-    eps: float = size("γ", 0.3, stated=False)
-    tried_steps: tuple[int, ...] = size("PGD steps tried", (50, 200, 500, 1000), stated=False)
-    tried_samples: tuple[int, ...] = size("EOT draws tried", (4, 8, 16, 32), stated=False)
-    tried_n_median_attack: tuple[int, ...] = size(
-        "draws of h's median tried", (5, 11, 23), stated=False, odd=True
-    )
-    tried_selector_samples: tuple[int, ...] = size("draws of h tried", (1, 4, 8), stated=False)
-
-    def tried(self, method: str) -> list[dict[str, int]]:
-        """The chosen setting, each other value of each setting that matters, and all doubled."""
-        absent = {
-            G_V_STAR: {"selector_samples"},
-            G_V: {"n_median_attack"},
-            WEAK: {"samples", "n_median_attack", "selector_samples"},
-        }[method]
-        used = [name for name in SETTINGS if name not in absent]
-        changes = [
-            {name: value}
-            for name in used
-            for value in getattr(self, f"tried_{name}")
-            if value != getattr(self, name)
-        ]
-        twice = {name: 2 * getattr(self, name) for name in used}
-        if "n_median_attack" in twice:
-            twice["n_median_attack"] += 1  # a median of an odd number
-        return [{}, *changes, *([] if method == WEAK else [twice])]
-
-
-def attack_convergence(context: Context, scale: ConvergenceScale) -> Result:
-    """Robust accuracy as one setting of the attack grows and the others stay."""
-    rows, gaps = [], dict[str, Differences]()
-    for sigma_a in scale.sigmas:
-        for method in scale.methods:
-            every = scale.tried(method)
-            points = [attacked(context, scale, sigma_a, method, change) for change in every]
-            for change, point in zip(every, points, strict=True):
-                what = ", ".join(f"{SETTINGS[name]} {value}" for name, value in change.items())
-                title = f"{method}, σ_a = {sigma_a:g}"
-                one, other = point.outcomes, points[0].outcomes
-                gap = Cell("–")
-                if point is not points[0]:
-                    gaps[f"{method}: {'all doubled' if len(change) > 1 else what}"] = paired(
-                        one, other
-                    )
-                    gap = Cell.difference(PairedDifference.of(one.correct, other.correct))
-                sigma = float(one.sigmas.mean())
-                cells = [Cell(f"{sigma:.4f}", sigma), Cell.share(Share.of(one.correct)), gap]
-                rows.append([Cell.of(title), Cell.of(what or "as chosen"), *cells])
-    figure = Figure(
-        "attack-convergence",
-        f"Robust accuracy with more steps or draws minus that with the chosen ones, γ = "
-        f"{scale.eps:g}, λ = {scale.lam:g}; paired 95 % intervals over images.",
-        [partial(plot_rows, rows=gaps, xlabel="difference in robust accuracy (points)")],
-        height=0.9 + 0.3 * len(gaps),
-        width=7.0,
-    )
-    table = Table(
-        "attack-convergence",
-        "Accuracy in % under attack as one setting changes, and the difference to the chosen "
-        "settings in percentage points, paired by image; with 95 % intervals.",
-        ["method", "setting", "mean σ_s attacked", "robust", "minus the chosen"],
-        rows,
-    )
-    return Result([figure], [table])
-
-
-def attacked(
-    context: Context,
-    scale: ConvergenceScale,
-    sigma_a: float,
-    method: str,
-    change: Mapping[str, int],
-) -> Point:
-    """A method under the attack with some settings changed; its name tells all of them."""
-    values: dict[str, Any] = dict(change)
-    changed = replace(scale, **values)
-    drawn = method == G_V and changed.selector_samples > 1
-    shown = [name for name in SETTINGS if name != "selector_samples" or drawn]
-    suffix = "".join(f", {SETTINGS[name]} {getattr(changed, name)}" for name in shown)
-    kind: Kind = "weak" if method == WEAK else "strong"
-    attacks = Attacks(context, changed, scale.eps, kind, suffix=suffix)
-    run = attacks.g_v_star if method == G_V_STAR else attacks.g_v
-    return run(Need.fixed(sigma_a, selector=True), scale.lam)
-
-
-ATTACK_CONVERGENCE = Experiment(
-    "attack-convergence",
-    "ours, on Experiment B",
-    "robust accuracy as steps and draws of the attack grow",
-    {
-        "cpu": ConvergenceScale(
-            **CPU,
-            tried_steps=(10, 20, 50, 200, 500),
-            tried_samples=(1, 2, 4, 8),
-            tried_n_median_attack=(5, 11, 23),
-        ),
-        "paper": ConvergenceScale(),
-    },
-    {"cpu": "6 h", "paper": "10 h on a GPU after training"},
-    attack_convergence,
 )

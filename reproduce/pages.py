@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from reproduce.comparisons import TABLE_2, Committed
-from reproduce.comparisons import conditioning as conditioning_cases
+from reproduce import comparisons
+from reproduce.comparisons import TABLE_2, Committed, Comparison
 from reproduce.figures import draw, plot_levels, plot_passes, plot_rows
 from reproduce.harness import Figure
 from reproduce.statistics import pooled
@@ -87,6 +87,7 @@ class Finished:
 FINISHED = {
     "memorisation": Finished("6adb1b6", figures=True),
     "long-run": Finished("c4ce7aa", figures=True),
+    "attack-convergence": Finished("1523985", figures=True),
     "attainable": Finished("b4ae989"),
     "conditioning": Finished("c38cc35", figures=True),
     "ablation": Finished("73f5e76", figures=True),
@@ -95,18 +96,28 @@ FINISHED = {
 }
 
 
+ROWS: dict[str, tuple[Comparison, str, float, float]] = {
+    "conditioning": (comparisons.conditioning, "difference in clean accuracy (points)", 0.375, 6.0),
+    "attack-convergence": (
+        comparisons.converged,
+        "difference in robust accuracy (points)",
+        0.3,
+        7.0,
+    ),
+}
+"""Figures that are one difference a row: what is compared, the axis, the height of a row, width."""
+
+
 def finished_figures(folder: Path, config: dict[str, Any]) -> list[Figure]:
     """The figures of a finished result, with the captions that it has."""
     evidence = Committed.of(folder)
     captions = {figure["name"]: figure["caption"] for figure in config["figures"]}
-    if config["experiment"] == "conditioning":
-        rows = conditioning_cases(evidence)
-        caption = (
-            "Clean accuracy of g on an f_u that has σ as an input minus that on one that does not, "
-            "with paired 95 % intervals over images."
-        )
-        plot = partial(plot_rows, rows=rows, xlabel="difference in clean accuracy (points)")
-        return [Figure("conditioning", caption, [plot], height=2.4, width=6.0)]
+    if config["experiment"] in ROWS:
+        cases, xlabel, height, width = ROWS[config["experiment"]]
+        rows = cases(evidence)
+        ((name, caption),) = captions.items()
+        plot = partial(plot_rows, rows=rows, xlabel=xlabel)
+        return [Figure(name, caption, [plot], height=0.9 + height * len(rows), width=width)]
     if config["experiment"] == "ablation":
         lines: dict[str, list[tuple[float, float, float]]] = {}
         for name, (mean, std) in evidence.facts.items():

@@ -17,7 +17,6 @@ from reproduce.comparisons import (
     Committed,
     both,
     compare,
-    converged,
     excess_kurtosis,
     gaps,
     last_minus_first,
@@ -324,46 +323,6 @@ def test_universal_extended(tmp_path: Path, experiment: Laboratory) -> None:
     )
 
 
-def test_attack_convergence(tmp_path: Path, experiment: Laboratory) -> None:
-    tried = "--tried-steps 1,4 --tried-samples 1,4 --tried-n-median-attack 1 "
-    words = f"attack-convergence {TINY} --eps 2 {tried} --tried-selector-samples 1 --sigmas 0.25"
-    found = experiment(f"{words} --selector-samples 2", tmp_path)
-
-    def robust(method: str, steps: int, samples: int, *more: str, kind: str = "strong") -> float:
-        settings = (f"PGD steps {steps}", f"EOT draws per step {samples}", *more)
-        about = ("σ_a = 0.25", "λ = 0.2", "γ = 2", f"{kind} attack", *settings)
-        return float(found.robust(method, *about).mean())
-
-    def median(n: int) -> str:
-        return f"draws of h's median in the attack {n}"
-
-    two, four = (f"draws of h per step on g_v {n}" for n in (2, 4))
-    star, plain, weak = (
-        robust("g_v*", 2, 2, median(3)),
-        robust("g_v", 2, 2, median(3), two),
-        robust("g_v", 2, 2, median(3), kind="weak"),
-    )
-    expected = [
-        robust("g_v*", 1, 2, median(3)) - star,
-        robust("g_v*", 4, 2, median(3)) - star,
-        robust("g_v*", 2, 1, median(3)) - star,
-        robust("g_v*", 2, 4, median(3)) - star,
-        robust("g_v*", 2, 2, median(1)) - star,
-        robust("g_v*", 4, 4, median(7)) - star,
-        robust("g_v", 1, 2, median(3), two) - plain,
-        robust("g_v", 4, 2, median(3), two) - plain,
-        robust("g_v", 2, 1, median(3), two) - plain,
-        robust("g_v", 2, 4, median(3), two) - plain,
-        robust("g_v", 2, 2, median(3)) - plain,  # one draw of h
-        robust("g_v", 4, 4, median(3), four) - plain,
-        robust("g_v", 1, 2, median(3), kind="weak") - weak,
-        robust("g_v", 4, 2, median(3), kind="weak") - weak,
-    ]
-    cases = converged(Committed(tmp_path))
-    assert [pooled([gap]).value for gap in cases.values()] == pytest.approx(expected)
-    assert any(expected)
-
-
 def test_nothing_is_attacked_twice(
     tmp_path: Path, experiment: Laboratory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -392,7 +351,7 @@ def test_what_is_missing_is_said(
 
 def test_the_selector_under_attack_is_the_papers(experiment: Laboratory) -> None:
     """No clip, no grid, σ_m = σ_a, whatever the description recommends."""
-    scale = sized(AttackScale(), "attack-convergence", f"{TINY} --data {experiment.data}")
+    scale = sized(AttackScale(), "strong-attack", f"{TINY} --data {experiment.data}")
     context = Context(experiment.store, models=experiment.models)
     point = Attacks(context, scale, 0.3).g_v_star(Need.fixed(0.25, selector=True), 0.4)
     about = point.outcomes.header["selector"]
@@ -407,7 +366,7 @@ def test_the_selector_under_attack_is_the_papers(experiment: Laboratory) -> None
 
 def test_a_run_at_a_fixed_level_does_not_wait_for_a_selector(tmp_path: Path) -> None:
     """What g did before h was trained is found again when f comes with its h."""
-    scale = sized(AttackScale(), "attack-convergence", f"{TINY} --data cifar10-sample")
+    scale = sized(AttackScale(), "strong-attack", f"{TINY} --data cifar10-sample")
     write_pair(tmp_path / "h-0.25")
     pair = load_checkpoint(tmp_path / "h-0.25")
     alone = replace(pair.description, selector=None, selector_sigma=None, recommended={})

@@ -102,6 +102,18 @@ def test_three_numbers_by_hand() -> None:
     assert f"{100 * (gains[1] - gains[0]):+.2f} " in number
 
 
+def test_each_attack_is_compared_with_the_chosen_one_of_its_kind() -> None:
+    runs = columns("attack-convergence")
+    chosen: dict[tuple[str, bool], str] = {}
+    gaps = []
+    for name, lines in runs.items():
+        first = chosen.setdefault((name.split(",")[0], "weak attack" in name), name)
+        if first != name:
+            gaps.append(np.mean([is_right(x) - is_right(runs[first][i]) for i, x in lines.items()]))
+    assert len(gaps) == len(runs) - 3
+    assert f"{100 * np.mean(gaps):+.2f} ".replace("-", "−") in MEASURES["converged"].number(RESULTS)
+
+
 @pytest.mark.parametrize(
     ("rule", "value", "error", "decision"),
     [
