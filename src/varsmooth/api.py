@@ -20,15 +20,15 @@ from varsmooth.certificates import (
     Prediction,
     Predictions,
     Reason,
+    derive,
 )
 from varsmooth.defaults import ABSTAIN, ALPHA, N
 from varsmooth.errors import check, check_counts
-from varsmooth.evidence import Evidence, Ledger, LevelVotes
+from varsmooth.evidence import Ledger, LevelVotes
 from varsmooth.methods import method_for, predicting_method
 from varsmooth.methods.base import Method, Options, Selection
 from varsmooth.methods.paper import PaperOptions
 from varsmooth.probe import check_assumptions
-from varsmooth.rounding import rounded
 from varsmooth.sampling import Sampler
 from varsmooth.sequential import Voting, reach_radii, vote_until_close
 from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_mode
@@ -150,10 +150,10 @@ def certify_at(
     """
     radii = _check_radii(radius)
     sampler = _sampler(g, x, seed, ids, options)
-    rule, voting = _begin_voting(sampler, alpha, options, radii[0])
+    voting = _begin_voting(sampler, alpha, options, radii[0])
     with evaluation_mode(g):  # once for all the looks
         reached, reasons = reach_radii(voting, radii, options.undecided)
-    rows = zip(_voted(rule, voting), reached, reasons, strict=True)
+    rows = zip(voting.certificates(), reached, reasons, strict=True)
     return Decisions(tuple(_decision(one, radii, count, why) for one, count, why in rows))
 
 
@@ -197,10 +197,10 @@ def certify_until(
     check(0 < tolerance < 1, f"tolerance must lie between 0 and 1, not {tolerance}")
     radii = (0.0, *_check_radii(at))
     sampler = _sampler(g, x, seed, ids, options)
-    rule, voting = _begin_voting(sampler, alpha, options)
+    voting = _begin_voting(sampler, alpha, options)
     with evaluation_mode(g):
         vote_until_close(voting, tolerance, radii, options.undecided)
-    return Certificates(tuple(_voted(rule, voting)))
+    return Certificates(tuple(voting.certificates()))
 
 
 @over_batches
@@ -310,7 +310,7 @@ def _certify(
             drawn + sum(level.n for level in row)
             for drawn, row in zip(selection.draws, votes, strict=True)
         ]
-        certificates += _derive(rule, part, selection, votes, samples)
+        certificates += derive(rule, part, selection, votes, samples)
     return Certificates(tuple(certificates))
 
 
@@ -334,59 +334,13 @@ def _count_votes(sampler: Sampler, selection: Selection) -> list[list[LevelVotes
     return votes
 
 
-def _derive(
-    rule: Method,
-    sampler: Sampler,
-    selection: Selection,
-    votes: Sequence[Sequence[LevelVotes]],
-    samples: Sequence[int],
-) -> list[Certificate]:
-    """The certificates that follow from each image's evidence, with their origin."""
-    g, noise = sampler.g, sampler.noise
-    settings = {**g.selector.describe(), "lattice": g.lattice}
-    return [
-        Certificate.derive(
-            rule.name,
-            Evidence(
-                selection.ledgers[i],
-                tuple(votes[i]),
-                selection.selector[i] if selection.selector else None,
-                selection.stages,
-            ),
-            sigma=selection.sigma[i],
-            id=noise.ids[i],
-            seed=noise.seed,
-            settings=settings,
-            samples=samples[i],
-        )
-        for i in sampler.rows
-    ]
-
-
 def _begin_voting(
     sampler: Sampler, alpha: float, options: Options, smallest: float = 0.0
-) -> tuple[Method, Voting]:
-    """Selection draws for votes that decide when to stop, if the smallest radius can be reached."""
-    selector, n_max = sampler.g.selector, options.n_max
-    rule = method_for(selector, options.method)
+) -> Voting:
+    """Selection draws for votes that decide when to stop."""
+    rule = method_for(sampler.g.selector, options.method)
     ledger = replace(_divide(rule, sampler, alpha, options), anytime=True)
-    check(
-        bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(ledger.alpha_class)),
-        f"at alpha={ledger.alpha:g} even n_max={n_max} unanimous votes certify nothing; raise it",
-    )
-    largest = rule.largest_radius(selector, ledger, n_max)
-    check(
-        smallest <= largest,
-        f"at alpha={ledger.alpha:g} the largest radius that n_max={n_max} votes can certify "
-        f"is {rounded(largest)}, not {smallest:g}; raise n_max, or ask for a smaller radius",
-    )
-    return rule, Voting(ledger, sampler, rule.select(sampler, ledger, options, n_max), n_max)
-
-
-def _voted(rule: Method, voting: Voting) -> list[Certificate]:
-    """What follows from the votes so far, of each stream at its best look."""
-    votes = voting.best_votes()
-    return _derive(rule, voting.sampler, voting.selection, votes, voting.samples())
+    return Voting.begin(rule, ledger, sampler, options, smallest)
 
 
 def _check_radii(radius: Any) -> tuple[float, ...]:

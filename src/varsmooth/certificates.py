@@ -4,6 +4,7 @@ A radius is always computed from stored evidence, by `Certificate.derive`; certi
 recomputing for another α are the same arithmetic.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
@@ -15,8 +16,10 @@ from varsmooth.cascade import Stages
 from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
 from varsmooth.methods import METHODS
+from varsmooth.methods.base import Method, Selection
 from varsmooth.results import Results
 from varsmooth.rounding import rounded
+from varsmooth.sampling import Sampler
 from varsmooth.types import Class, Distance, Id, NonNegative, Positive
 
 
@@ -108,6 +111,31 @@ class Certificate:
         """Whether every part that the method reads is there, and the parts fit together."""
         counted = all(v.candidate < len(v.counts) and v.n > 0 for v in self.votes)
         return counted and self.method in METHODS and METHODS[self.method].complete(self.evidence)
+
+
+def derive(
+    rule: Method,
+    sampler: Sampler,
+    selection: Selection,
+    votes: Sequence[Sequence[LevelVotes]],
+    samples: Sequence[int],
+) -> list[Certificate]:
+    """The certificates of a batch from the votes and the number of draws of each image."""
+    g, noise = sampler.g, sampler.noise
+    settings = {**g.selector.describe(), "lattice": g.lattice}
+    seen: Sequence[SelectorEvidence | None] = selection.selector or [None] * len(votes)
+    return [
+        Certificate.derive(
+            rule.name,
+            Evidence(selection.ledgers[i], tuple(votes[i]), seen[i], selection.stages),
+            sigma=selection.sigma[i],
+            id=noise.ids[i],
+            seed=noise.seed,
+            settings=settings,
+            samples=samples[i],
+        )
+        for i in sampler.rows
+    ]
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from varsmooth import bounds
 from varsmooth.bounds import Floats
-from varsmooth.certificates import Reason
+from varsmooth.certificates import Certificate, Reason, derive
+from varsmooth.errors import check
 from varsmooth.evidence import Ledger, LevelVotes
-from varsmooth.methods.base import Selection
+from varsmooth.methods.base import Method, Options, Selection
+from varsmooth.rounding import rounded
 from varsmooth.sampling import GIVE_UP, LUCKY, Sampler, Stream, next_look
 
 
@@ -24,14 +26,34 @@ class Voting:
     The bounds of each stream fail with probability ≤ α_c, at all looks together.
 
     Attributes:
+        rule: The certificate method.
         selection: What the selection draws fixed.
         n_max: The most votes of a stream.
     """
 
+    rule: Method
     ledger: Ledger
     sampler: Sampler
     selection: Selection
     n_max: int
+
+    @classmethod
+    def begin(
+        cls, rule: Method, ledger: Ledger, sampler: Sampler, options: Options, smallest: float
+    ) -> "Voting":
+        """Selection draws, if n_max votes can reach the smallest of the radii."""
+        n_max, alpha = options.n_max, f"at alpha={ledger.alpha:g}"
+        check(
+            bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(ledger.alpha_class)),
+            f"{alpha} even n_max={n_max} unanimous votes certify nothing; raise it",
+        )
+        largest = rule.largest_radius(sampler.g.selector, ledger, n_max)
+        check(
+            smallest <= largest,
+            f"{alpha} the largest radius that n_max={n_max} votes can certify is "
+            f"{rounded(largest)}, not {smallest:g}; raise n_max, or ask for a smaller radius",
+        )
+        return cls(rule, ledger, sampler, rule.select(sampler, ledger, options, n_max), n_max)
 
     @property
     def streams(self) -> Sequence[Sequence[Stream]]:
@@ -39,16 +61,17 @@ class Voting:
         streams = self.selection.streams
         return streams if self.selection.stages is None else [row[::-1] for row in streams]
 
-    def best_votes(self) -> list[list[LevelVotes]]:
-        """The votes of each stream at its best look."""
+    def certificates(self) -> list[Certificate]:
+        """What follows from the votes so far, of each stream at its best look."""
+        votes = self._best_votes()
+        rows = zip(self.selection.draws, self.selection.streams, strict=True)
+        samples = [drawn + sum(stream.n for stream in row) for drawn, row in rows]
+        return derive(self.rule, self.sampler, self.selection, votes, samples)
+
+    def _best_votes(self) -> list[list[LevelVotes]]:
         voted = [[s for s in row if s.votes is not None] for row in self.selection.streams]
         self.measure([stream for row in voted for stream in row])
         return [[s.best for s in row if s.best is not None] for row in voted]
-
-    def samples(self) -> list[int]:
-        """All noisy images shown to f, for each image."""
-        rows = zip(self.selection.draws, self.selection.streams, strict=True)
-        return [n + sum(stream.n for stream in row) for n, row in rows]
 
     def draw(self, chosen: dict[int, Stream]) -> None:
         """Votes up to the next look, for one stream of each row; equal looks share batches."""
