@@ -172,6 +172,41 @@ def beside_mean(learned: Outcomes, fixed: Sequence[Outcomes]) -> Differences:
     return Differences(below.ids, (1 - share) * below.values + share * above.values)
 
 
+def reading(reader: str) -> Comparison:
+    """g_v minus g at its mean σ_s, for an h that reads these features."""
+
+    def cases(evidence: Committed) -> Cases:
+        found = {}
+        for s, lam in product((0.03, 0.06, 0.25), LAMS):
+            learned = evidence.runs.get(f"g_v, σ_a = {s:g}, λ = {lam:g}, {reader}")
+            if learned is not None:
+                fixed = [r for n, r in evidence.runs.items() if n.startswith(f"g, σ_a = {s:g}, ")]
+                found[f"σ_a = {s:g}, λ = {lam:g}"] = beside_mean(learned, fixed)
+        return found
+
+    return cases
+
+
+def reading_at_best(reader: str) -> Comparison:
+    """g_v at its best λ minus g at its best σ_s, both in hindsight."""
+
+    def cases(evidence: Committed) -> Cases:
+        found = {}
+        for s in (0.03, 0.06, 0.25):
+            learned, fixed = (
+                [r for n, r in evidence.runs.items() if n.startswith(start) and n.endswith(end)]
+                for start, end in ((f"g_v, σ_a = {s:g}, ", reader), (f"g, σ_a = {s:g}, ", ""))
+            )
+            if learned:
+                one, other = (
+                    max(some, key=lambda r: float(r.correct.mean())) for some in (learned, fixed)
+                )
+                found[f"σ_a = {s:g}"] = paired(one, other)
+        return found
+
+    return cases
+
+
 # What an attack does to σ_s
 
 

@@ -229,6 +229,18 @@ MEASURES: dict[str, Measure] = {
     "universal-matched-clean": Measure(
         "universal", c.same_level("σ_a′ = 1", UNIVERSAL_LEVELS, CLEAN)
     ),
+    # Three readings of the paper
+    "knows-more": Measure("readings", c.reading("h knows more than f, with noise")),
+    "knows-more-quiet": Measure("readings", c.reading("h knows more than f, without noise")),
+    "knows-more-best": Measure("readings", c.reading_at_best("h knows more than f, without noise")),
+    "knows-as-much": Measure("readings", c.reading("h knows as much as f, with noise")),
+    "without-noise": Measure(
+        "readings",
+        c.both(
+            c.reading("h knows as much as f, without noise"),
+            c.reading("h knows as much as f, with noise"),
+        ),
+    ),
     # Wider selectors
     "wide-clean": Measure("wide/clean", BESIDE),
     "wide-weak": Measure("wide/weak-attack", c.compare(V + WEAK, G + WEAK, lams=(0.2,))),
