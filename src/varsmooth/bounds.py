@@ -123,7 +123,7 @@ def lead_probability(top: ArrayLike, runner_up: ArrayLike) -> Floats:
     return np.asarray(binom.sf(np.asarray(top) - 1, np.add(top, runner_up), 0.5), dtype=np.float64)
 
 
-def predicted_count(k: ArrayLike, n: ArrayLike, n_max: int, z: float = 0.0) -> Floats:
+def predicted_count(k: ArrayLike, n: ArrayLike, n_max: ArrayLike, z: float = 0.0) -> Floats:
     """Of n_max votes, those like k of the first n: their mean and z standard deviations more.
 
     As a Bayesian predicts it: p ~ Beta(½ + k, ½ + n − k), and the rest = n_max − n votes are
@@ -131,7 +131,7 @@ def predicted_count(k: ArrayLike, n: ArrayLike, n_max: int, z: float = 0.0) -> F
     rest · p̂ (1 − p̂) (n + 1 + rest)/(n + 2). Never fewer than k, never more than all that are left.
     """
     k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    rest, p = n_max - n, (0.5 + k) / (n + 1)
+    rest, p = np.asarray(n_max) - n, (0.5 + k) / (n + 1)
     spread = np.sqrt(rest * p * (1 - p) * (n + 1 + rest) / (n + 2))
     return np.asarray(k + np.clip(rest * p + z * spread, 0, rest))
 

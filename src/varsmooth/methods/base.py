@@ -18,7 +18,7 @@ from varsmooth.evidence import (
     SelectorEvidence,
     check_probability,
 )
-from varsmooth.sampling import LUCKY, Sampler, Stream
+from varsmooth.sampling import Sampler, Stream
 from varsmooth.smoothing import Selector
 
 Kind = Literal["sound", "conditional", "paper"]
@@ -26,6 +26,13 @@ Kind = Literal["sound", "conditional", "paper"]
 
 Bound = Literal["best", "cohen"]
 """Of the runner-up: its own votes where that pays (`with_share`), or always 1 − p_A."""
+
+ABSTAIN_EARLY = 0.15
+"""The chance of an answer below which `predict` abstains before n votes. Abstaining is never wrong,
+so it costs answers, not the guarantee; what it saves is in benchmarks/README.md."""
+
+HOPEFUL = float(bounds.normal_quantile(1 - ABSTAIN_EARLY))
+"""Standard deviations by which votes are luckier than all but ABSTAIN_EARLY."""
 
 
 @dataclass(frozen=True)
@@ -290,12 +297,11 @@ def leads(votes: LevelVotes, a: float) -> bool:
 
 
 def lead_is_decided(votes: LevelVotes, n: int, a: float) -> bool:
-    """Whether a class leads, or even lucky votes up to n would not show it."""
-    top, other = (
-        bounds.predicted_count(k, votes.n, n, z)
-        for k, z in ((votes.top, LUCKY), (votes.runner_up, -LUCKY))
-    )
-    hopeless = bounds.log_e_value(top, top + other, 0.5) < log_goal(votes, a)
+    """Whether a class leads, or votes up to n would show it with a chance below ABSTAIN_EARLY."""
+    between = votes.top + votes.runner_up
+    total = bounds.predicted_count(between, votes.n, n)
+    lucky = bounds.predicted_count(votes.top, between, total, HOPEFUL)
+    hopeless = bounds.log_e_value(lucky, total, 0.5) < log_goal(votes, a)
     return leads(votes, a) or bool(hopeless)
 
 
