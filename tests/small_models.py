@@ -9,6 +9,7 @@ from torch import nn
 
 from varsmooth.cli import main
 from varsmooth.data.cifar10 import CLASS_NAMES
+from varsmooth.evaluation.headers import header_file
 from varsmooth.evaluation.records import Run
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import Description, Part
@@ -26,6 +27,22 @@ def run(words: str, *more: object) -> int:
 def proposed(text: str) -> list[str]:
     """The commands that follow, as a command has printed them."""
     return re.findall(r"next: varsmooth ([^#\n]*)", text)
+
+
+def edit_header(folder: Path, **changes: Any) -> Path:
+    """Change entries of a run's header, and entries of its entries; its checksum is computed anew.
+
+    ... removes an entry.
+    """
+    header = Run.open(folder).header
+    for name, value in changes.items():
+        value = header[name] | value if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            value = {key: entry for key, entry in value.items() if entry is not ...}
+        header[name] = value
+    kept = {name: value for name, value in header.items() if value is not ...}
+    (folder / "run.json").write_bytes(header_file(kept))
+    return folder
 
 
 def table(folder: Path) -> list[dict[str, Any]]:

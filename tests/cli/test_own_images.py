@@ -14,6 +14,7 @@ from tests.small_models import proposed, run
 from varsmooth.app import views
 from varsmooth.cli import main
 from varsmooth.data import load_dataset
+from varsmooth.evaluation.headers import header_file
 from varsmooth.evaluation.records import Run
 from varsmooth.models.descriptions import describe
 
@@ -147,11 +148,11 @@ def test_a_run_of_an_older_varsmooth_on_image_files_is_verified_by_its_pixels(he
     digest = hashlib.sha256(images.images.tobytes())
     digest.update(images.known_labels.tobytes() + images.ids.tobytes())
     header["dataset"]["digest"] = digest.hexdigest()
-    Path("runs/own/run.json").write_text(json.dumps(header))
+    Path("runs/own/run.json").write_bytes(header_file(header))
     assert run("verify runs/own --model own_nets:seeded") == 0
     assert run(f"{own}{QUICK} --out runs/own") == 0
     header["dataset"]["digest"] = digest.hexdigest()[::-1]
-    Path("runs/own/run.json").write_text(json.dumps(header))
+    Path("runs/own/run.json").write_bytes(header_file(header))
     assert run("verify runs/own --model own_nets:seeded") == 1
 
 

@@ -18,6 +18,7 @@ from tests.conftest import Tally
 from tests.models.test_hostile import JSON
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.errors import VarsmoothError
+from varsmooth.evaluation.headers import header_file
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.report.exchange import import_tsv
 
@@ -43,7 +44,7 @@ def signed(row: Any) -> bytes:
 
 def copy(stored: Path, folder: Path, header: Header, rows: list[Any]) -> Path:
     folder.mkdir(exist_ok=True, parents=True)
-    (folder / "run.json").write_text(json.dumps(header))
+    (folder / "run.json").write_bytes(header_file(header))
     (folder / ROWS).write_bytes(b"".join(map(signed, rows)))
     return folder
 

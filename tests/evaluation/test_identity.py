@@ -17,7 +17,7 @@ from tests.small_models import run
 from varsmooth import CascadeSelector, FixedSelector, MedianSelector, SmoothedClassifier
 from varsmooth._util.fingerprints import fingerprint, matches
 from varsmooth.cascade import Gate
-from varsmooth.evaluation.records import other_settings
+from varsmooth.evaluation.headers import header_file, other_settings
 from varsmooth.evaluation.runner import identity
 from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 from varsmooth.models.adapters import NormalisedClassifier
@@ -262,7 +262,7 @@ def test_a_run_without_a_probe_is_readable_and_says_so(
     header = json.loads((tmp_path / "run" / "run.json").read_text())
     del header["probe"]
     header["environment"]["torch"] = "1.0"
-    (tmp_path / "run" / "run.json").write_text(json.dumps(header))
+    (tmp_path / "run" / "run.json").write_bytes(header_file(header))
     rows = tmp_path / "run" / "rows-00000.jsonl"
     rows.write_bytes(b"".join(rows.read_bytes().splitlines(keepends=True)[:4]))
     capsys.readouterr()

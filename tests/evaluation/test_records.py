@@ -10,7 +10,8 @@ import pytest
 
 from varsmooth._util.untrusted import LIMITS
 from varsmooth.errors import VarsmoothError
-from varsmooth.evaluation.records import HEADER, Run, other_settings
+from varsmooth.evaluation.headers import HEADER, other_settings
+from varsmooth.evaluation.records import Run
 
 HEAD: dict[str, Any] = {
     "verb": "certify",

@@ -13,7 +13,8 @@ from varsmooth._util.typed import OptionError
 from varsmooth.evaluation import certify as certify_module
 from varsmooth.evaluation.options import CertifyOptions
 from varsmooth.evaluation.records import Run
-from varsmooth.evaluation.verify import _stopped_p_value, verify_run
+from varsmooth.evaluation.resample import _stopped_p_value
+from varsmooth.evaluation.verify import verify_run
 
 FEW = "--n0 20 --n-select 61 --n-median 21 --alpha 0.05 --alpha-select 0.01 --n-max 300"
 SUBSET = "--subset 3:1000:115"

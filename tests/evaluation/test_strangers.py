@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.small_models import QUICK, run, write_pair
+from varsmooth.evaluation.headers import header_file
 
 EVIL = """
 from pathlib import Path
@@ -40,7 +41,7 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def claim(folder: Path, **config: object) -> None:
     header = json.loads((folder / "run.json").read_text())
     header["config"] |= config
-    (folder / "run.json").write_text(json.dumps(header))
+    (folder / "run.json").write_bytes(header_file(header))
 
 
 @pytest.mark.parametrize("split", [[], {}, 3, "../..", None])

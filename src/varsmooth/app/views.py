@@ -17,7 +17,8 @@ from varsmooth.certificates import Certificates
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
 from varsmooth.errors import VarsmoothError, check, wrap_errors
-from varsmooth.evaluation.records import HEADER, Run
+from varsmooth.evaluation.headers import HEADER
+from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.report import figures, pages, summary_text
 from varsmooth.evaluation.report.gallery import images_of
 from varsmooth.evaluation.report.outcomes import Outcomes, outcome

@@ -62,7 +62,7 @@ def _expected(header: Mapping[str, Any], row: Row, certificate: Certificate) -> 
         "id": (row["id"], certificate.id),
         "sigma": (row["sigma"], certificate.sigma),
         "samples": (certificate.samples, row.get("samples")),
-        "selection draws": (True, _draws_fit(method, certificate, config["n0"])),
+        "selection draws": (True, _draws_fit(method, certificate, config)),
         "votes": (True, method.votes_fit(evidence, config["n"]))
         if n_max is None
         else (min(counted, n_max), counted),
@@ -77,12 +77,15 @@ def _ledger(
     deployed = about.get("n", 0) if config["band"] else 0
     ledger = method.ledger(config["alpha"], config["alpha_select"], deployed)
     anytime = config.get("n_max") is not None
-    return replace(ledger, runner_up=stored.runner_up, anytime=anytime)
+    runner_up = stored.runner_up and config.get("bound") != "cohen"
+    return replace(ledger, runner_up=runner_up, anytime=anytime)
 
 
-def _draws_fit(method: Method, certificate: Certificate, n0: int) -> bool:
+def _draws_fit(method: Method, certificate: Certificate, config: Mapping[str, Any]) -> bool:
     """Whether the samples that are not votes can be selection draws: n0 for each choice."""
+    n0, n_max = config["n0"], config.get("n_max")
     draws = certificate.samples - sum(level.n for level in certificate.votes)
-    if certificate.ledger.anytime:  # also votes after the look that proved the most
-        return draws >= n0
+    if n_max is not None:  # also votes after the look that proved the most, and at other levels
+        levels = len(certificate.settings.get("levels") or [0])
+        return bool(n0 <= draws and certificate.samples <= levels * (n0 + n_max))
     return draws in [n0 * k for k in method.selection_rounds(certificate.evidence)]

@@ -18,8 +18,8 @@ from varsmooth.data.fitting import fitted, renumbered
 from varsmooth.data.folders import splits_in
 from varsmooth.data.source import AS_IS, NAMES, Preprocessing, Source, sample
 from varsmooth.errors import VarsmoothError, check
+from varsmooth.evaluation.headers import SEEN
 from varsmooth.evaluation.options import DataOptions, ModelOptions, recorded
-from varsmooth.evaluation.records import SEEN
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import Description

@@ -15,7 +15,8 @@ from varsmooth._util.processes import choose_device
 from varsmooth.data import ImageDataset
 from varsmooth.evaluation.certify import Certifying
 from varsmooth.evaluation.engines.shards import blocks
-from varsmooth.evaluation.records import HEADER, Run
+from varsmooth.evaluation.headers import HEADER
+from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.runner import Job, Setup
 from varsmooth.smoothing import SmoothedClassifier
 

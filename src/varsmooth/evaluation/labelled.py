@@ -19,8 +19,9 @@ from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, check, wrap_errors
 from varsmooth.evaluation.build import described
 from varsmooth.evaluation.certify import certificate_row
+from varsmooth.evaluation.headers import HEADER
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions
-from varsmooth.evaluation.records import HEADER, Row, Run
+from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import ErrorProbability, Share
 from varsmooth.evaluation.runner import environment, identity

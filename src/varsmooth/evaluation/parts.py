@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from varsmooth.errors import check
-from varsmooth.evaluation.records import Run, other_settings
+from varsmooth.evaluation.headers import other_settings
+from varsmooth.evaluation.records import Run
 
 
 def open_joined(folders: Iterable[str | Path]) -> list[Run]:

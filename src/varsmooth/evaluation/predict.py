@@ -13,8 +13,9 @@ from varsmooth.certificates import Prediction, Predictions
 from varsmooth.data import Batch
 from varsmooth.errors import check
 from varsmooth.evaluation.build import BuiltModel, load_images
+from varsmooth.evaluation.headers import HEADER
 from varsmooth.evaluation.options import DataOptions, ModelOptions, PredictOptions, RunOptions
-from varsmooth.evaluation.records import HEADER, Row, Run
+from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.runner import (
     BLOCK_SIZE,
     Evaluation,

@@ -2,7 +2,8 @@
 
 `run.json` says what produced the rows. `rows-<writer>.jsonl` are append-only JSON Lines, one file
 per process: floats keep every digit, a batch is on the disk before the next one starts, a line
-torn by a crash is recognised by its missing end and cut, and each line ends with its checksum.
+torn by a crash is recognised by its missing end and cut. Each line and `run.json` end with their
+checksums, which show damage; against forgery see `varsmooth.evaluation.verify`.
 
 A table of all rows in one line: `pandas.concat(pandas.read_json(path, lines=True) for path in
 sorted(pathlib.Path(folder).glob("rows-*.jsonl")))`.
@@ -11,95 +12,26 @@ sorted(pathlib.Path(folder).glob("rows-*.jsonl")))`.
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from varsmooth._util.files import LOCK, append_lines, check_unused, create_file, replace_file
-from varsmooth._util.typed import OptionError, as_option, fit, parse
-from varsmooth._util.untrusted import LIMITS, check_limit, check_regular, parse_json, read_object
-from varsmooth.data.source import Interpolation
-from varsmooth.defaults import ALPHA_SELECT, BATCH_SIZE
-from varsmooth.errors import VarsmoothError, check, wrap_errors
-from varsmooth.types import (
-    Class,
-    Count,
-    Distance,
-    Id,
-    NonNegative,
-    Positive,
-    Probability,
-)
+from varsmooth._util.typed import OptionError, fit, parse
+from varsmooth._util.untrusted import LIMITS, check_limit, check_regular, parse_json
+from varsmooth.errors import VarsmoothError, check
+from varsmooth.evaluation.headers import HEADER, header_file, other_settings, read_header
+from varsmooth.types import Class, Distance, Id, NonNegative, Positive
 
 if TYPE_CHECKING:
     from varsmooth.certificates import Certificate
-    from varsmooth.probe import Probe
 
-FORMAT = 1
-HEADER = "run.json"
 WRITER = "00000"
 """Who writes a run that one process computes."""
 
-PLACES = ("model", "data", "root", "vote_cache", "votes", "name", "out")  # votes: the cache before
-EXECUTION = (*PLACES, "batch_size", "device", "devices")
-"""Options that change where and how fast, never what: a run may be resumed with others. Model and
-data are compared by their fingerprints instead of by their paths."""
-
-SEEN = {
-    "seen_in_training": "the model was trained on {}",
-    "seen_in_tuning": "the model's options were chosen on {}",
-}
-"""Entries of a header that count images which the model knew before the run."""
-
 Row = dict[str, Any]
 Key = int | tuple[int, float]
-
-
-@dataclass(frozen=True)
-class _Config:
-    model: str | None = None
-    data: str | None = None
-    root: str | None = None
-    resize: Count | None = None
-    center_crop: Count | None = None
-    interpolation: Interpolation | None = None
-    alpha: Probability | None = None
-    alpha_select: Probability = ALPHA_SELECT
-    batch_size: Count = BATCH_SIZE
-    imported: str = ""
-
-
-@dataclass(frozen=True)
-class _Dataset:
-    name: str
-    split: str
-    size: NonNegative
-    class_names: list[str]
-
-
-@dataclass(frozen=True)
-class _Selector:
-    selector: str = ""
-    sigma: Positive | None = None
-    n: NonNegative = 0
-    inner: "_Selector | None" = None
-
-
-@dataclass(frozen=True)
-class _Header:
-    """What every reader of a run relies on. The options of each verb have checks of their own."""
-
-    verb: Literal["certify", "predict", "attack"]
-    name: str
-    config: _Config
-    environment: dict[str, Any]
-    fingerprints: dict[str, str]
-    dataset: _Dataset
-    selector: _Selector
-    class_names: list[str] = field(default_factory=list)
-    noise_scope: str = ""
-    probe: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,8 +124,8 @@ class Run:
     def create(cls, folder: str | Path, header: Mapping[str, Any], writer: str = WRITER) -> "Run":
         """Start a run, or resume the one that is there if its settings are the same."""
         folder = Path(folder)
-        wanted = json.loads(json.dumps({"format": FORMAT, **header}))
-        content = (json.dumps(wanted, indent=1) + "\n").encode()
+        content = header_file(header)
+        wanted = json.loads(content)
         have_rows = any(folder.glob("rows-*.jsonl"))  # never before their header
         if not (folder / HEADER).exists():
             check(
@@ -220,14 +152,7 @@ class Run:
     @classmethod
     def open(cls, folder: str | Path, writer: str = WRITER) -> "Run":
         """The run in a folder."""
-        missing = f"{folder} does not hold a run: it has no {HEADER}"
-        with wrap_errors(
-            (FileNotFoundError, NotADirectoryError), f"{missing}; name a folder written by --out"
-        ):
-            header, _ = read_object(Path(folder) / HEADER, _Header, FORMAT, "run", extra="ignore")
-        if header["config"].pop("runner_up", None) is False:
-            header["config"]["bound"] = "cohen"  # before certificates chose the form themselves
-        return cls(Path(folder), header, writer)
+        return cls(Path(folder), read_header(Path(folder)), writer)
 
     @property
     def files(self) -> list[Path]:
@@ -299,70 +224,3 @@ def _line(row: Mapping[str, Any]) -> bytes:
     """A row as one line of JSON whose last entry is the CRC-32 of the row without it."""
     text = json.dumps(row, separators=(",", ":")).encode()
     return text[:-1] + _CHECK + b'%08x"}\n' % zlib.crc32(text)
-
-
-def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What two headers must share and do not, as the options that say so.
-
-    Examples:
-        >>> run = {"config": {"n": 100, "clip": [0.1, 1.0]}, "verb": "certify"}
-        >>> other_settings(run, run | {"config": {"n": 200, "clip": (0.1, 1.0)}})
-        ['--n 100 there, 200 now']
-    """
-    now = json.loads(json.dumps(now))
-    if there["verb"] != now["verb"]:
-        return [f"{there['verb']} there, {now['verb']} now"]
-    found = _changed(_options(there), _options(now))
-    prints, present = (header.get("fingerprints", {}) for header in (there, now))
-    same_f = prints.get("classifier") == present.get("classifier")
-    if prints != present and not (found and same_f):  # other options give another selector
-        from varsmooth._util.fingerprints import same_form
-
-        found.append(
-            "the model is another network or has other weights"
-            if all(same_form(prints.get(name, ""), present[name]) for name in present)
-            else "started by an older varsmooth, which recorded less of the model"
-        )
-    if not found:  # the options are the same; has what they name changed?
-        found += _changed(there.get("selector", {}), now.get("selector", {}), "the selector's ")
-    if not found and (one := stored_probe(there)) and (other := stored_probe(now)):
-        found += [f"the {part} answers differently" for part in one.differences(other)]
-    if not found and there.get("dataset") != now.get("dataset"):
-        found.append("--data holds other images or labels")
-    return found
-
-
-def stored_probe(header: Mapping[str, Any]) -> "Probe | None":
-    """The outputs by which the run knows its model; runs of older versions have none."""
-    if "probe" not in header:
-        return None
-    from varsmooth.probe import Probe
-
-    with wrap_errors(OptionError, lambda error: f"the probe of the run cannot be read: {error}"):
-        probe: Probe = fit(Probe, header["probe"])
-    pixels = probe.shape[1] * probe.shape[2]
-    check_limit("PIXELS", pixels, f"the run has images of {pixels:,} pixels")
-    check_limit("SIZE", probe.shape[0], f"the run has images of {probe.shape[0]:,} channels")
-    return probe
-
-
-def _options(header: Mapping[str, Any]) -> dict[str, Any]:
-    config = header["config"].items()
-    return {as_option(name): value for name, value in config if name not in EXECUTION}
-
-
-def _changed(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Where two nested settings differ, each named by its last key."""
-    found = []
-    for name in sorted(there.keys() | now.keys()):
-        one, other = there.get(name), now.get(name)
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            found += _changed(one, other, prefix)
-        elif one != other:
-            found.append(f"{prefix}{name} {_short(one)} there, {_short(other)} now")
-    return found
-
-
-def _short(value: Any) -> str:
-    text = "unset" if value is None else json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "…"

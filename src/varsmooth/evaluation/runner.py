@@ -27,8 +27,9 @@ from varsmooth.data import Batch, ImageDataset
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.build import BuiltModel, build, described, load_images, seen_before
 from varsmooth.evaluation.engines.shards import Shard
+from varsmooth.evaluation.headers import HEADER, other_settings, stored_probe
 from varsmooth.evaluation.options import DataOptions, ModelOptions, RunOptions
-from varsmooth.evaluation.records import HEADER, Key, Row, Run, other_settings, stored_probe
+from varsmooth.evaluation.records import Key, Row, Run
 from varsmooth.models.descriptions import CONFIG
 from varsmooth.noise import scoped_seed
 from varsmooth.probe import probe

@@ -6,14 +6,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import hypergeom
 
 from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import check
 from varsmooth.evidence import Evidence, Ledger, SelectorEvidence, check_probability
 from varsmooth.methods.base import Method, Options, Selection, with_share
 from varsmooth.sampling import Sampler, Stream
-from varsmooth.selectors import MedianSelector
+from varsmooth.selectors import Grid, MedianSelector
 from varsmooth.smoothing import Selector
+
+UNLIKELY = 1e-9
+"""Probability of a level that is no longer taken for the median of the selector's draws."""
 
 
 class Median(Method):
@@ -100,6 +104,7 @@ class Median(Method):
         return audit_selector(about, config, evidence.selector) | {
             "grid": (grid and tuple(grid), evidence.selector.levels),
             "levels": (set(), {*visited, sigma} - set(grid)),
+            "level": (True, _can_be_median(evidence.selector, sigma, config["n0"])),
             "candidates": (1, len({level.candidate for level in evidence.votes})),
         }
 
@@ -145,6 +150,22 @@ def _nominal_levels(sampler: Sampler, n0: int) -> list[float]:
     raw = sampler.selector_samples(selector.sigma_m, n0, "level-selection")
     levels: list[float] = selector.snap_to_grid(raw.median(dim=1).values).tolist()
     return levels
+
+
+def _can_be_median(evidence: SelectorEvidence, sigma: float, n0: int) -> bool:
+    """Whether the median of n0 other draws of h may have the level σ, by the stored samples.
+
+    Then half of these draws lie on σ's side of a threshold. Draws and samples are exchangeable: P
+    is hypergeometric, and a faithful level fails with probability ≤ UNLIKELY.
+    """
+    if evidence.levels is None or sigma not in evidence.levels:
+        return False
+    place, n, half = evidence.levels.index(sigma), len(evidence.samples), (n0 + 1) // 2
+    ends = Grid(evidence.levels).thresholds
+    below = np.searchsorted(evidence.samples, ends, side="right")
+    beyond = [int(n - below[place - 1])] if place > 0 else []
+    beyond += [int(below[place])] if place < len(ends) else []
+    return all(hypergeom.sf(half - 1, n + n0, count + half, n0) > UNLIKELY for count in beyond)
 
 
 def selector_evidence(

@@ -9,7 +9,8 @@ from varsmooth.data import ImageDataset
 from varsmooth.data.dataset import skipped_text
 from varsmooth.data.fitting import outputs_on
 from varsmooth.evaluation.engines.shards import blocks
-from varsmooth.evaluation.records import SEEN, Row, key_of
+from varsmooth.evaluation.headers import SEEN
+from varsmooth.evaluation.records import Row, key_of
 from varsmooth.evaluation.runner import NO_PROBE, Job, Setup, other_environment
 from varsmooth.rounding import percent
 

@@ -15,7 +15,7 @@ from varsmooth._util.typed import as_option
 from varsmooth.bounds import Floats
 from varsmooth.errors import check
 from varsmooth.evaluation import options
-from varsmooth.evaluation.records import EXECUTION, PLACES
+from varsmooth.evaluation.headers import EXECUTION, PLACES
 from varsmooth.evaluation.report import figures, summaries, summary_text
 from varsmooth.evaluation.report.figures import MISSING, Picture, draw, have_matplotlib
 from varsmooth.evaluation.report.gallery import Gallery, gallery

@@ -23,8 +23,9 @@ from varsmooth._util.files import shown, writing_file
 from varsmooth._util.untrusted import check_regular
 from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import check, wrap_errors
+from varsmooth.evaluation.headers import HEADER
 from varsmooth.evaluation.options import ImportOptions
-from varsmooth.evaluation.records import HEADER, Row, Run
+from varsmooth.evaluation.records import Row, Run
 from varsmooth.rounding import rounded
 
 ABSTENTIONS = (ABSTAIN, -2)

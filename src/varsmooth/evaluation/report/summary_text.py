@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
-from varsmooth.evaluation.records import SEEN, Row, Run
+from varsmooth.evaluation.headers import SEEN
+from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.report.outcomes import (
     Envelope,
     Flags,
