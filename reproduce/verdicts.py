@@ -223,6 +223,7 @@ MEASURES: dict[str, Measure] = {
     "extended-robust-by-lambda": extended(EXTENDED + "0.5, " + STRONG, EXTENDED + "0, " + STRONG),
     # The level or the choice per image?
     "weak-matched": Measure("matched", c.matched("g_v", "weak")),
+    "strong-at-mean": Measure("matched", c.matched("g_v*", "strong")),
     "strong-matched": Measure("clipping", c.same_level("σ_a = {s:g}", MULTIPLES)),
     "strong-matched-clean": Measure("clipping", c.same_level("σ_a = {s:g}", MULTIPLES, CLEAN)),
     "universal-matched": Measure("universal", c.same_level("σ_a′ = 1", UNIVERSAL_LEVELS)),
