@@ -1,21 +1,16 @@
 """`varsmooth adopt`: from a classifier of your own to a model that can be certified."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from varsmooth._util.files import check_unused
-from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out, say
+from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out
 from varsmooth.data.source import AS_IS, Preprocessing, Source
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import check
 from varsmooth.models.cards import accuracy_table, plain
 from varsmooth.models.names import check_code
 from varsmooth.types import Count, Device, NonNegative, Positive
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 def adopt(
@@ -72,10 +67,11 @@ def adopt(
         levels=",".join(f"{level:g}" for level in levels),
     )
     from varsmooth._util.processes import choose_device
-    from varsmooth.data.catalog import has_own, left_to_certify, tuned_on
+    from varsmooth.data.catalog import left_to_certify, tuned_on
     from varsmooth.training.adoption import adopt as adopt_network
+    from varsmooth.training.adoption import build_network, seen_in_training
 
-    network = _made(factory).to(choose_device(device)).eval()
+    network = build_network(factory).to(choose_device(device)).eval()
     own: Preprocessing = getattr(network, "preprocessing", AS_IS)
     source = source.filled(replace(source, **own._asdict()))
     tuned = tuned_on(source, split, images)
@@ -85,16 +81,9 @@ def adopt(
         plain("\n".join(accuracy_table(trial.metrics))),
         *trial.advice(),
         f"saved in {out}",
+        *seen_in_training(source, split),
     ]
-    scaling = source.preprocessing._asdict()
-    if not has_own(split, source):
-        lines.append(
-            f"if the classifier was trained on all of {data}, it has seen these images: its "
-            f"accuracy and radii are then too large; train it on load_dataset({data!r}, 'train'"
-            + "".join(f", {name}={value!r}" for name, value in scaling.items() if value)
-            + ")"
-        )
-    where = {"data": data, "root": root, **scaling}
+    where = {"data": data, "root": root, **source.preprocessing._asdict()}
     ready, first = out, []
     if trial.plan is not None and trial.trains:
         ready = Path(f"{out}-noise")
@@ -107,17 +96,6 @@ def adopt(
         conclude(lines, *first, f"{again}  # instead, after fixing it")
     else:
         conclude(lines, *first, *_certify(ready, left_to_certify(source, tuned), factory))
-
-
-def _made(factory: str) -> "nn.Module":
-    """What the factory returns, with a note if its images will not be normalised."""
-    from varsmooth.models.networks import build
-
-    network = build(factory)
-    if any(kind.__module__.startswith("transformers.") for kind in type(network).__mro__):
-        note = "a bare transformers model is not given the normalised images that it expects"
-        say(f"note: {note}; let {factory} return from_transformers(model, processor)", sys.stderr)
-    return network
 
 
 def _certify(model: Path, left: dict[str, str | None], factory: str) -> list[str]:

@@ -266,6 +266,25 @@ class ImportOptions(Typed):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeldOut(Source):
+    """Images that the model was not trained on.
+
+    Args:
+        split: their held-out split
+        images: how many of its images are used
+        out: folder for a copy of the model with the results (default: the model's own folder; for
+            a released model a new one in the working directory)
+    """
+
+    split: str = "val"
+    images: Count = 1000
+    seed: NonNegative = 0
+    device: Device = "auto"
+    out: Path | None = None
+    trust: list[str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TuneOptions(Typed):
     """What is tried, and for which goal.
 

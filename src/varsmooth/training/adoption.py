@@ -5,6 +5,7 @@ mean, and how to train f for every noise level where that pays.
 """
 
 import math
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,15 +19,16 @@ from torch import nn
 
 from varsmooth.bounds import Floats, class_radius, clopper_pearson_lower
 from varsmooth.data import ImageDataset, load_source
-from varsmooth.data.catalog import tuned_images
+from varsmooth.data.catalog import has_own, tuned_images
 from varsmooth.data.fitting import fitted, outputs_on
 from varsmooth.data.folders import SUFFIXES
 from varsmooth.data.source import Source, Tuned
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
-from varsmooth.errors import VarsmoothError, check
+from varsmooth.errors import VarsmoothError, check, printable
 from varsmooth.evaluation.measure import Metrics, measure_classifier
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import Description, Part
+from varsmooth.models.networks import build
 from varsmooth.noise import scoped_seed
 from varsmooth.probe import check_assumptions
 from varsmooth.rounding import rounded
@@ -213,6 +215,29 @@ def adopt(
     )
     save(out, about, classifier=network.cpu())
     return trial
+
+
+def build_network(factory: str) -> nn.Module:
+    """What the factory returns, with a note if its images will not be normalised."""
+    network = build(factory)
+    if any(kind.__module__.startswith("transformers.") for kind in type(network).__mro__):
+        note = "a bare transformers model is not given the normalised images that it expects"
+        how = f"let {factory} return from_transformers(model, processor)"
+        print(printable(f"note: {note}; {how}"), file=sys.stderr, flush=True)
+    return network
+
+
+def seen_in_training(source: Source, split: str) -> list[str]:
+    """A warning where held-out images may have been training images."""
+    if has_own(split, source):
+        return []
+    scaling = source.preprocessing._asdict().items()
+    options = "".join(f", {name}={value!r}" for name, value in scaling if value)
+    return [
+        f"if the classifier was trained on all of {source.data}, it has seen these images: its "
+        "accuracy and radii are then too large; train it on "
+        f"load_dataset({source.data!r}, 'train'{options})"
+    ]
 
 
 def batch_norms(network: nn.Module) -> tuple[str, ...]:
