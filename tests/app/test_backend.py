@@ -1,6 +1,7 @@
 """The page without HTTP: what is computed, what is refused, what a person reads."""
 
 import io
+import json
 import random
 import re
 import threading
@@ -27,6 +28,7 @@ from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import VarsmoothError
+from varsmooth.evaluation.headers import header_file
 from varsmooth.methods.cascade import stage_radii
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part, describe
@@ -508,7 +510,7 @@ def test_texts_of_a_run_are_text(certified: Path, tmp_path: Path, backend: Backe
     text = header.read_text()
     for name in (*CLASS_NAMES, "cifar10-sample"):
         text = text.replace(f'"{name}"', f'"{evil}{name}"')
-    header.write_text(text)
+    header.write_bytes(header_file(json.loads(text)))
     asked: dict[str, Any] = {"folder": str(folder), "all": True}
     shown = str(backend.browse(asked, Job()))
     shown += str(backend.evidence({"folder": str(folder), "row": 0}, Job()))

@@ -17,10 +17,10 @@ from varsmooth.certificates import Certificates
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
 from varsmooth.errors import VarsmoothError, check, wrap_errors
+from varsmooth.evaluation.build import is_image_of, stored_images
 from varsmooth.evaluation.headers import HEADER
-from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.report import figures, pages, summary_text
-from varsmooth.evaluation.report.gallery import images_of
 from varsmooth.evaluation.report.outcomes import Outcomes, outcome
 from varsmooth.evaluation.report.statistics import reach
 from varsmooth.methods.cascade import stage_radii
@@ -108,7 +108,7 @@ class OpenRun:
 
     @cached_property
     def images(self) -> ImageDataset:
-        return images_of(self.run.header)
+        return stored_images(self.run.header)
 
     def overview_html(self) -> dict[str, str]:
         """What the run is, the report's figure for its kind, and the outcomes to filter by."""
@@ -136,13 +136,15 @@ class OpenRun:
         check(0 <= number < len(self.outcomes), f"the run has no row {number}")
         row = self.outcomes.rows[number]
         proof = self.run.certificate(row) if row.get("evidence") else None
-        return str(run.evidence(row, self.names, self._image(row["id"]), proof))
+        return str(run.evidence(row, self.names, self._image(row), proof))
 
-    def _image(self, id: int) -> dict[str, Any]:
+    def _image(self, row: Row) -> dict[str, Any]:
         """The pixels of an image, if the run's data set is still there, or why not."""
         try:
-            places = (self.images.ids == id).nonzero()[0]
-            check(len(places) == 1, f"{self.images.name} has no image {id}")
+            places = (self.images.ids == row["id"]).nonzero()[0]
+            check(len(places) == 1, f"{self.images.name} has no image {row['id']}")
+            same = is_image_of(row, self.images, int(places[0]))
+            check(same, f"image {row['id']} is not the one that the run saw")
             return {"pixels": self.images[places].batch([0]).images[0]}
         except (VarsmoothError, OSError, TypeError) as error:
             return {"error": str(error)}

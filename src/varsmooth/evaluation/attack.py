@@ -12,10 +12,10 @@ from torch import Tensor
 
 from varsmooth.attacks import pgd
 from varsmooth.certificates import Prediction, Predictions
-from varsmooth.data import Batch
+from varsmooth.data import Batch, ImageDataset
 from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import check
-from varsmooth.evaluation.build import stored_model
+from varsmooth.evaluation.build import check_same_images, is_image_of, stored_model
 from varsmooth.evaluation.options import (
     AttackOptions,
     DataOptions,
@@ -231,6 +231,16 @@ class Searching(Attacking):
 
     def keys(self, image: int) -> Iterable[Key]:
         return [(image, self.balls[image]["radius"] * SHRINK)] if image in self.balls else []
+
+    def check_images(self, images: ImageDataset, data: DataOptions) -> None:
+        """The images must be those that were certified: of files, each as its row saw it."""
+        check_same_images(self.header, images, data)
+        for place, image in enumerate(images.ids.tolist()):
+            row = self.balls.get(image)
+            check(
+                row is None or "pixels" not in row or is_image_of(row, images, place),
+                f"image {image} is not the one that {self.against} certified",
+            )
 
     def wrap_model(self, g: SmoothedClassifier) -> SmoothedClassifier:
         different = other_model(self.header, g)

@@ -13,7 +13,7 @@ import torch
 from varsmooth._util.typed import as_option
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import tuned_images
-from varsmooth.data.files import ImageFiles
+from varsmooth.data.files import ImageFiles, pixel_digests
 from varsmooth.data.fitting import fitted, renumbered
 from varsmooth.data.folders import splits_in
 from varsmooth.data.source import AS_IS, NAMES, Preprocessing, Source, sample
@@ -126,6 +126,40 @@ def load_images(
     if model is None:
         return renumbered(images, class_names)
     return fitted(images, model.g, model.class_names, model.image_shape)
+
+
+def stored_images(header: Mapping[str, Any]) -> ImageDataset:
+    """The images that the header of a stored run names, if they are those it recorded.
+
+    The header is untrusted input. Its digest covers the pixels of arrays; that of image files
+    covers their names and sizes, and each row its pixels (`is_image_of`). So a run shows no image
+    that its writer did not have.
+    """
+    config, dataset = header["config"], header["dataset"]
+    data = recorded(DataOptions, {**config, "data": config.get("data") or dataset["name"]})
+    data = replace(data, split=dataset["split"])
+    names = tuple(dataset["class_names"]) if "digest" in dataset else ()
+    images = load_images(data, None, names)
+    check_same_images(header, images, data)
+    return images
+
+
+def check_same_images(header: Mapping[str, Any], images: ImageDataset, data: DataOptions) -> None:
+    """Refuse images that are not those of the run with this header."""
+    dataset = header["dataset"]
+    digest = dataset.get("digest")
+    known = digest is None and data.data in NAMES  # imported results name a data set only
+    check(
+        known or dataset == described(images, data, digest),
+        f"{data.data} holds other images or labels than those of the run",
+    )
+
+
+def is_image_of(row: Mapping[str, Any], images: ImageDataset, place: int) -> bool:
+    """Whether the image at this place is the one that a row of its run saw."""
+    if isinstance(images.pixels, np.ndarray):
+        return True
+    return bool(pixel_digests(images.pixels[place][None]) == [row.get("pixels")])
 
 
 def seen_before(

@@ -81,6 +81,10 @@ class Evaluation(ABC):
         seed = scoped_seed(self.settings.seed, header.get("noise_scope", ""))
         return replace(self, settings=replace(self.settings, seed=seed))
 
+    def check_images(self, images: ImageDataset, data: DataOptions) -> None:
+        """Refuse images that this evaluation is not about; any are fine here."""
+        return None
+
     def wrap_model(self, g: SmoothedClassifier) -> SmoothedClassifier:
         """The smoothed classifier to work with."""
         return g
@@ -125,6 +129,7 @@ class Job:
         """
         evaluation, options = self.evaluation, self.options
         built, data, images = self.load(device)
+        evaluation.check_images(images, data)
         header = {
             "verb": evaluation.verb,
             "name": options.name or options.out.resolve().name,

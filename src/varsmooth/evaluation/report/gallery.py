@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.errors import VarsmoothError
+from varsmooth.evaluation.build import is_image_of, stored_images
 from varsmooth.evaluation.records import Row
 from varsmooth.evaluation.report.outcomes import Outcomes, class_name
 from varsmooth.evaluation.report.pages import picture
@@ -65,19 +64,15 @@ def gallery(subject: Outcomes, runs: Sequence[Outcomes]) -> Gallery:
             every.get(row["id"], []).append((run.name, row))
     thumbnails = {}
     try:
-        images = images_of(subject.header)
-        shown = ((place, id) for place, id in enumerate(images.ids.tolist()) if id in every)
-        thumbnails = {id: picture(images.pixels[place], SIDE) for place, id in shown}
+        images, rows = stored_images(subject.header), {row["id"]: row for row in subject.rows}
+        shown = ((place, id) for place, id in enumerate(images.ids.tolist()) if id in rows)
+        thumbnails = {
+            id: picture(images.pixels[place], SIDE)
+            for place, id in shown
+            if is_image_of(rows[id], images, place)
+        }
     except VarsmoothError as error:
         notes.append(f"The images themselves cannot be shown: {error}.")
     names = subject.header["dataset"]["class_names"]
     notes.append("Open a card for the evidence.")
     return Gallery(subject.rows, names, notes, every, thumbnails)
-
-
-def images_of(header: dict[str, Any]) -> ImageDataset:
-    """The images of a run, loaded from its data set."""
-    config, dataset = header["config"], header["dataset"]
-    options = ("root", "resize", "center_crop", "interpolation")
-    scaling = {key: config.get(key) for key in options}
-    return load_dataset(config.get("data") or dataset["name"], dataset["split"], **scaling)
