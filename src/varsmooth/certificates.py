@@ -189,7 +189,7 @@ class Decision:
 
     Attributes:
         certificate: All that the votes prove, at least `radius`.
-        radii: The radii that were asked, ascending.
+        radii: The requested radii, ascending.
         reached: How many of them are certified, from the smallest on.
         reason: Why not more. `certified`: all are. `futile`: the votes speak against the next one,
             or those still to come had no real chance to certify it. `undecided`: n_max votes did

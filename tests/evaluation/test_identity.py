@@ -17,7 +17,7 @@ from tests.small_models import run
 from varsmooth import CascadeSelector, FixedSelector, MedianSelector, SmoothedClassifier
 from varsmooth._util.fingerprints import fingerprint, matches
 from varsmooth.cascade import Gate
-from varsmooth.evaluation.headers import header_file, other_settings
+from varsmooth.evaluation.headers import different_options, header_file
 from varsmooth.evaluation.runner import identity
 from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 from varsmooth.models.adapters import NormalisedClassifier
@@ -149,8 +149,8 @@ VOTES = [name for name in PAIRS if name != "selector"]
 def test_models_that_differ_have_two_identities(name: str) -> None:
     one, other = ({"verb": "certify", "config": {}, **identity(g, SHAPE)} for g in PAIRS[name])
     one = json.loads(json.dumps(one))  # as it is stored
-    assert other_settings(one, one) == []
-    (sentence,) = other_settings(one, other)
+    assert different_options(one, one) == []
+    (sentence,) = different_options(one, other)
     assert "another network" in sentence or "answers differently" in sentence, sentence
 
 
@@ -189,7 +189,7 @@ def test_every_model_is_itself_in_another_process() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for name, there in json.loads(done.stdout).items():
         here = {"verb": "certify", "config": {}, **identity(PAIRS[name][0], SHAPE)}
-        assert other_settings(here, here | there) == []
+        assert different_options(here, here | there) == []
 
 
 def test_rounding_is_no_other_model_and_a_small_change_is() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from varsmooth._util.untrusted import LIMITS
 from varsmooth.errors import VarsmoothError
-from varsmooth.evaluation.headers import HEADER, other_settings
+from varsmooth.evaluation.headers import HEADER, different_options
 from varsmooth.evaluation.records import Run
 
 HEAD: dict[str, Any] = {
@@ -229,5 +229,5 @@ def test_folders_that_are_no_runs(tmp_path: Path) -> None:
     ],
 )
 def test_other_settings_are_named_as_options(change: dict[str, Any], sentence: str) -> None:
-    assert other_settings(HEAD, HEAD) == []
-    assert other_settings(HEAD, HEAD | change) == [sentence]
+    assert different_options(HEAD, HEAD) == []
+    assert different_options(HEAD, HEAD | change) == [sentence]

@@ -142,7 +142,7 @@ class Backend:
         """An uploaded picture in the size of the model's input, and how it was preprocessed."""
         image, note = open_upload(content, name, self.samples(model).shape)
         encoded = views.picture(image.batch([0]).images[0]).partition(",")[2]
-        return {"picture": encoded, "html": {"said": views.parts.note(note)}}
+        return {"picture": encoded, "html": {"note": views.parts.note(note)}}
 
     def read_request(self, body: Body) -> ImageRequest:
         """Parse and check a request."""

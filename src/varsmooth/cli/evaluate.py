@@ -60,17 +60,14 @@ def predict(
         raise WrongUsage("a run has one data set; put the images into one folder")
     chosen = [replace(data, data=path) for path in images] or [data]
     chosen = [_here(model, one) for one in chosen]
-    asked = {"n": settings.n, "alpha": settings.alpha}
-    _announce("predict", model, chosen, device, out, **asked)
+    _announce("predict", model, chosen, device, out, n=settings.n, alpha=settings.alpha)
     if out is None:
         _print_predictions(model, chosen, settings, batch_size, device)
         return
     from varsmooth.evaluation.predict import predict_dataset
-    from varsmooth.evaluation.report.summary_text import next_command, result
 
-    options = RunOptions(out, name, batch_size, device, **vars(workers))
-    found = predict_dataset(model, chosen[0], settings, options)
-    conclude(result(found), next_command(found))
+    run = RunOptions(out, name, batch_size, device, **vars(workers))
+    _conclude(predict_dataset(model, chosen[0], settings, run))
 
 
 def _print_predictions(
@@ -124,18 +121,23 @@ def certify(
     """
     data = _here(model, data)
     names = ("method", "at", "until", "n_max") if settings.n_max else ("method", "n")
-    asked = {name: getattr(settings, name) for name in (*names, "alpha")}
-    _announce("certify", model, [data], run.device, run.out, **asked)
+    shown = {name: getattr(settings, name) for name in (*names, "alpha")}
+    _announce("certify", model, [data], run.device, run.out, **shown)
     if estimate:
         _estimate(model, data, settings, run)
         return
     from varsmooth.evaluation.certify import certify_dataset
-    from varsmooth.evaluation.report.summary_text import next_command, result
 
-    found = certify_dataset(model, data, settings, run)
     named = model.model if callers_own(model.model) else None
     verify = command("verify", run.out, model=named, trust=model.trust)
-    conclude(result(found), next_command(found), verify)
+    _conclude(certify_dataset(model, data, settings, run), verify)
+
+
+def _conclude(run: Run, *commands: str) -> None:
+    """The result of a run, and the commands that usually follow."""
+    from varsmooth.evaluation.report.summary_text import next_command, result
+
+    conclude(result(run), next_command(run), *commands)
 
 
 def _estimate(
@@ -177,13 +179,11 @@ def attack(
     if settings.eps is None:
         raise WrongUsage("give the attack a budget with --eps, or a run to search with --against")
     data = _here(model, data)
-    asked = {name: getattr(settings, name) for name in ("eps", "kind", "steps")}
-    _announce("attack", model, [data], run.device, run.out, **asked)
+    shown = {name: getattr(settings, name) for name in ("eps", "kind", "steps")}
+    _announce("attack", model, [data], run.device, run.out, **shown)
     from varsmooth.evaluation.attack import attack_dataset
-    from varsmooth.evaluation.report.summary_text import next_command, result
 
-    found = attack_dataset(model, data, settings, run)
-    conclude(result(found), next_command(found))
+    _conclude(attack_dataset(model, data, settings, run))
 
 
 def _search(
@@ -198,9 +198,11 @@ def _search(
     from varsmooth.evaluation.attack import search_run
     from varsmooth.evaluation.report.summary_text import result
 
-    found = search_run(against, settings, run, model.model, model.trust)
-    conclude(result(found), command("report", against))
-    false = [row["id"] for row in found.rows() if row["violated"] and row["guarantee"] == "sound"]
+    attacked = search_run(against, settings, run, model.model, model.trust)
+    conclude(result(attacked), command("report", against))
+    false = [
+        row["id"] for row in attacked.rows() if row["violated"] and row["guarantee"] == "sound"
+    ]
     if false:
         ids = ", ".join(map(str, false[:10])) + (" and more" if len(false) > 10 else "")
         raise VarsmoothError(f"{len(false)} sound certificates are false, of the images {ids}")
@@ -217,7 +219,7 @@ def verify(runs: list[str], /, *, settings: VerifyOptions) -> None:
     that counts raised by one standard deviation on 40 images are noticed. A faithful run fails
     with probability at most 0.001.
 
-    Exit code 0: everything asked for was checked and holds; 1: a contradiction; 2: wrong usage;
+    Exit code 0: every requested check was made and holds; 1: a contradiction; 2: wrong usage;
     3: it holds as far as it was checked, and something was NOT CHECKED.
 
     examples:
@@ -234,37 +236,37 @@ def verify(runs: list[str], /, *, settings: VerifyOptions) -> None:
     for folder in runs:
         Run.open(folder)
     run = " ".join(runs)
-    asked = {name: getattr(settings, name) or None for name in ("model", "replay", "resample")}
-    announce(f"verify {run}", settings.device, **asked)
+    shown = {name: getattr(settings, name) or None for name in ("model", "replay", "resample")}
+    announce(f"verify {run}", settings.device, **shown)
     from varsmooth.cli import VERBS
     from varsmooth.evaluation.parts import open_as_one
     from varsmooth.evaluation.report.summary_text import next_command
     from varsmooth.evaluation.verify import FALSE_ALARM, verify_run
 
-    found = verify_run(*runs, **vars(settings))
-    if found.problems:
-        more = f"; and {len(found.problems) - 5} more" if len(found.problems) > 5 else ""
-        raise VarsmoothError(f"{run} fails verification: {'; '.join(found.problems[:5])}{more}")
-    said = [f"{found.rows} rows, one for each image, follow from their evidence and settings"]
-    if not found.unchecked:
-        said.append("model and images are those of the run")
-    if found.replayed:
-        said.append(f"{found.replayed} images replayed from the recorded seed, in whole blocks")
-    if found.p_values:
-        said.append(
-            f"{found.resampled} images repeated with fresh noise: {len(found.p_values)} tests, "
-            f"smallest p-value {min(found.p_values.values()):.2g}, none below the alarm at "
-            f"{found.threshold:.2g}; their radii together: p-value {found.pooled:.2g} (a false "
+    checked = verify_run(*runs, **vars(settings))
+    if checked.problems:
+        more = f"; and {len(checked.problems) - 5} more" if len(checked.problems) > 5 else ""
+        raise VarsmoothError(f"{run} fails verification: {'; '.join(checked.problems[:5])}{more}")
+    lines = [f"{checked.rows} rows, one for each image, follow from their evidence and settings"]
+    if not checked.unchecked:
+        lines.append("model and images are those of the run")
+    if checked.replayed:
+        lines.append(f"{checked.replayed} images replayed from the recorded seed, in whole blocks")
+    if checked.p_values:
+        lines.append(
+            f"{checked.resampled} images repeated with fresh noise: {len(checked.p_values)} tests, "
+            f"smallest p-value {min(checked.p_values.values()):.2g}, none below the alarm at "
+            f"{checked.threshold:.2g}; their radii together: p-value {checked.pooled:.2g} (a false "
             f"alarm has probability ≤ {FALSE_ALARM:g})"
         )
-    said += [f"NOT CHECKED: {as_typed(what, VERBS)}" for what in found.unchecked]
-    conclude(said, next_command(open_as_one(runs)))
-    if found.unchecked:
+    lines += [f"NOT CHECKED: {as_typed(what, VERBS)}" for what in checked.unchecked]
+    conclude(lines, next_command(open_as_one(runs)))
+    if checked.unchecked:
         raise SystemExit(3)
 
 
 def _here(model: ModelOptions, data: DataOptions) -> DataOptions:
-    """The images to take; a mistake in their name, or in the model's, is said at once."""
+    """The images to take, once they and the model are known to exist."""
     if model.model is None:
         raise WrongUsage("choose a model with --model; `varsmooth models` lists the released ones")
     return check_here(model.model, data)

@@ -38,7 +38,7 @@ def check_here(model: str | None, images: S, trained: bool = False) -> S:
 
 
 def held_out(images: Source) -> str | None:
-    """What is said of held-out images that come from the training images."""
+    """A note on held-out images that are part of the training images."""
     from varsmooth.data.catalog import has_own
 
     whole = images.data is not None and not has_own("val", images)
@@ -52,22 +52,22 @@ def announce(doing: str, device: Device | None = None, **settings: object) -> No
     """
     if not _is_first():
         return
-    said = ", ".join(
+    shown = ", ".join(
         f"{name} {value:,}" if isinstance(value, int) and value >= 10_000 else f"{name} {value}"
         for name, value in settings.items()
         if value is not None
     )
     if device is None:
-        say(f"{doing}: {said}", sys.stderr)
+        say(f"{doing}: {shown}", sys.stderr)
         return
-    say(f"{doing}: {said}{', ' * bool(said)}device ", sys.stderr, end="")
-    found: object = device
+    say(f"{doing}: {shown}{', ' * bool(shown)}device ", sys.stderr, end="")
+    chosen: object = device
     try:
         from varsmooth._util.processes import choose_device
 
-        found = choose_device(device)
+        chosen = choose_device(device)
     finally:
-        say(str(found), sys.stderr)
+        say(str(chosen), sys.stderr)
 
 
 def command(verb: str, *words: object, **options: object) -> str:

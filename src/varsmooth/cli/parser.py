@@ -207,8 +207,8 @@ def _texts(thing: Any) -> dict[str, str]:
     texts: dict[str, str] = {}
     name = ""
     for line in _doc(thing).partition("\nArgs:\n")[2].partition("\n\n")[0].splitlines():
-        if found := re.match(r" {4}(\w+): (.*)", line):
-            name, texts[found[1]] = found[1], found[2]
+        if entry := re.match(r" {4}(\w+): (.*)", line):
+            name, texts[entry[1]] = entry[1], entry[2]
         else:
             texts[name] += " " + line.strip()
     return texts
@@ -297,12 +297,12 @@ def as_typed(sentence: str, verbs: Verbs) -> str:
     each = (option for group in groups for verb in group for option in options_of(verb))
     spelled = {option.name: option.spelled for option in each}
 
-    def option(found: re.Match[str]) -> str:
-        if found[1] not in spelled:  # of another library's sentence
-            return found[0]
-        return spelled[found[1]] + found[2].replace("=", " ") + (found[3] or "")
+    def option(match: re.Match[str]) -> str:
+        if match[1] not in spelled:  # of another library's sentence
+            return match[0]
+        return spelled[match[1]] + match[2].replace("=", " ") + (match[3] or "")
 
-    sentence = re.sub(r"=(True|False)\b", lambda found: found[0].lower(), sentence)
+    sentence = re.sub(r"=(True|False)\b", lambda match: match[0].lower(), sentence)
     named = re.sub(r"(?<![\w.-])([a-z]\w*)(=| ≥ )(?:'([^']*)')?", option, sentence)
     named = re.sub(r"^([a-z]\w*)( )(must be|steers)", option, named)
     named = re.sub(r"(?<![\w./:-])([a-z]+_\w+)(?![\w./:])()()", option, named)

@@ -151,5 +151,5 @@ def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> N
     from varsmooth.evaluation.report.summary_text import next_command
 
     made = recompute(run, alpha, out)
-    found = f"{len(made.rows())} radii at alpha {alpha:g} in {made.folder}"
-    conclude([found], next_command(made))
+    result = f"{len(made.rows())} radii at alpha {alpha:g} in {made.folder}"
+    conclude([result], next_command(made))

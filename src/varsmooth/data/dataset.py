@@ -216,7 +216,7 @@ class ImageDataset:
 
 
 def skipped_text(skipped: Sequence[str]) -> str:
-    """What is said of files that are not read as images."""
+    """A note on files that are not read as images."""
     shown = ", ".join(skipped[:5]) + (f" and {len(skipped) - 5} more" if len(skipped) > 5 else "")
     return f"{len(skipped):,} files or folders beside the images are not read: {shown}"
 

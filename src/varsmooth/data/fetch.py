@@ -128,7 +128,7 @@ def _member(tar: tarfile.TarFile, name: str, limit: int) -> bytes:
 def download(url: str, target: Path, sha256: str) -> Path:
     """Bring `url` to the file `target`, whose SHA-256 must be the given one.
 
-    The bytes gather in `target.part`. If that file is there already, only the rest is asked for
+    The bytes gather in `target.part`. If that file is there already, only the rest is requested
     (HTTP Range). Nothing is ever called `target` before its checksum was right.
     """
     if target.is_file() and file_sha256(target) == sha256:

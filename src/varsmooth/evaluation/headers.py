@@ -106,35 +106,37 @@ def _checksum(header: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 
 
-def other_settings(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def different_options(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What two headers must share and do not, as the options that say so.
 
     Examples:
         >>> run = {"config": {"n": 100, "clip": [0.1, 1.0]}, "verb": "certify"}
-        >>> other_settings(run, run | {"config": {"n": 200, "clip": (0.1, 1.0)}})
+        >>> different_options(run, run | {"config": {"n": 200, "clip": (0.1, 1.0)}})
         ['--n 100 there, 200 now']
     """
     now = json.loads(json.dumps(now))
     if there["verb"] != now["verb"]:
         return [f"{there['verb']} there, {now['verb']} now"]
-    found = _changed(_options(there), _options(now))
+    differences = _changed(_options(there), _options(now))
     prints, present = (header.get("fingerprints", {}) for header in (there, now))
     same_f = prints.get("classifier") == present.get("classifier")
-    if prints != present and not (found and same_f):  # other options give another selector
+    if prints != present and not (differences and same_f):  # other options give another selector
         from varsmooth._util.fingerprints import same_form
 
-        found.append(
+        differences.append(
             "the model is another network or has other weights"
             if all(same_form(prints.get(name, ""), present[name]) for name in present)
             else "started by an older varsmooth, which recorded less of the model"
         )
-    if not found:  # the options are the same; has what they name changed?
-        found += _changed(there.get("selector", {}), now.get("selector", {}), "the selector's ")
-    if not found and (one := stored_probe(there)) and (other := stored_probe(now)):
-        found += [f"the {part} answers differently" for part in one.differences(other)]
-    if not found and there.get("dataset") != now.get("dataset"):
-        found.append("--data holds other images or labels")
-    return found
+    if not differences:  # the options are the same; has what they name changed?
+        differences += _changed(
+            there.get("selector", {}), now.get("selector", {}), "the selector's "
+        )
+    if not differences and (one := stored_probe(there)) and (other := stored_probe(now)):
+        differences += [f"the {part} answers differently" for part in one.differences(other)]
+    if not differences and there.get("dataset") != now.get("dataset"):
+        differences.append("--data holds other images or labels")
+    return differences
 
 
 def stored_probe(header: Mapping[str, Any]) -> "Probe | None":
@@ -158,14 +160,14 @@ def _options(header: Mapping[str, Any]) -> dict[str, Any]:
 
 def _changed(there: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Where two nested settings differ, each named by its last key."""
-    found = []
+    differences = []
     for name in sorted(there.keys() | now.keys()):
         one, other = there.get(name), now.get(name)
         if isinstance(one, Mapping) and isinstance(other, Mapping):
-            found += _changed(one, other, prefix)
+            differences += _changed(one, other, prefix)
         elif one != other:
-            found.append(f"{prefix}{name} {_short(one)} there, {_short(other)} now")
-    return found
+            differences.append(f"{prefix}{name} {_short(one)} there, {_short(other)} now")
+    return differences
 
 
 def _short(value: Any) -> str:

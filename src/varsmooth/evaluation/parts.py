@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from varsmooth.errors import check
-from varsmooth.evaluation.headers import other_settings
+from varsmooth.evaluation.headers import different_options
 from varsmooth.evaluation.records import Run
 
 
@@ -19,7 +19,7 @@ def open_joined(folders: Iterable[str | Path]) -> list[Run]:
     groups: list[list[Run]] = []
     for folder in folders:
         run = Run.open(folder)
-        alike = (g for g in groups if not other_settings(g[0].header, run.header))
+        alike = (g for g in groups if not different_options(g[0].header, run.header))
         together = (g for g in alike if _is_part(g[0]) and _is_part(run))
         if (group := next(together, None)) is None:
             groups.append([run])
@@ -32,7 +32,7 @@ def open_as_one(folders: Iterable[str | Path]) -> Run:
     """The one run that these folders hold together."""
     first, *others = open_joined(folders)
     for other in others:
-        different = other_settings(first.header, other.header)
+        different = different_options(first.header, other.header)
         why = "; ".join(different) or "each is complete by itself"
         check(False, f"{first.folder} and {other.folder} are not parts of one run ({why})")
     return first

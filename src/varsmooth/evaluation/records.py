@@ -21,7 +21,7 @@ from varsmooth._util.files import LOCK, append_lines, check_unused, create_file,
 from varsmooth._util.typed import OptionError, fit, parse
 from varsmooth._util.untrusted import LIMITS, check_limit, check_regular, parse_json
 from varsmooth.errors import VarsmoothError, check
-from varsmooth.evaluation.headers import HEADER, header_file, other_settings, read_header
+from varsmooth.evaluation.headers import HEADER, different_options, header_file, read_header
 from varsmooth.types import Class, Distance, Id, NonNegative, Positive
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Run:
             if create_file(folder / HEADER, content):
                 return cls(folder, wanted, writer)
         run = cls.open(folder, writer)
-        different = other_settings(run.header, wanted)
+        different = different_options(run.header, wanted)
         if different:
             own = f"{LOCK}-{writer}"
             others = [path for path in folder.glob(f"{LOCK}-*") if not own.startswith(path.name)]
@@ -165,10 +165,10 @@ class Run:
         Two processes may have computed the same row if one was restarted elsewhere while it
         lived; both say the same, so the first is kept.
         """
-        found: dict[Key, Row] = {}
+        unique: dict[Key, Row] = {}
         for row in self.stored():
-            found.setdefault(key_of(row), row)
-        return sorted(found.values(), key=lambda row: (row["id"], row.get("eps", 0.0)))
+            unique.setdefault(key_of(row), row)
+        return sorted(unique.values(), key=lambda row: (row["id"], row.get("eps", 0.0)))
 
     def done(self) -> set[Key]:
         """The keys of the rows that are there."""

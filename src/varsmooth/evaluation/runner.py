@@ -27,7 +27,7 @@ from varsmooth.data import Batch, ImageDataset
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.build import BuiltModel, build, described, load_images, seen_before
 from varsmooth.evaluation.engines.shards import Shard
-from varsmooth.evaluation.headers import HEADER, other_settings, stored_probe
+from varsmooth.evaluation.headers import HEADER, different_options, stored_probe
 from varsmooth.evaluation.options import DataOptions, ModelOptions, RunOptions
 from varsmooth.evaluation.records import Key, Row, Run
 from varsmooth.models.descriptions import CONFIG
@@ -207,7 +207,7 @@ def other_model(header: Mapping[str, Any], g: SmoothedClassifier) -> list[str]:
     for name, module in (("classifier", g.classifier), ("selector", g.selector)):
         if matches(there.get(name), module):
             now["fingerprints"][name] = there[name]
-    return other_settings(header, {**header, **now})
+    return different_options(header, {**header, **now})
 
 
 def identity(g: SmoothedClassifier, shape: tuple[int, int, int] | None) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def absolute_model(model: ModelOptions) -> ModelOptions:
-    """The same model, named so that it is found from anywhere on this disk."""
+    """The same model, named by its absolute path."""
     folder = Path(model.model or "").expanduser()
     named = model.model is not None and (folder / CONFIG).is_file()
     return replace(model, model=str(folder.resolve())) if named else model

@@ -30,7 +30,7 @@ from varsmooth.evaluation.build import (
     stored_model,
 )
 from varsmooth.evaluation.engines.shards import unfinished_text
-from varsmooth.evaluation.headers import SEEN, other_settings
+from varsmooth.evaluation.headers import SEEN, different_options
 from varsmooth.evaluation.options import DataOptions, ModelOptions, VerifyOptions, recorded
 from varsmooth.evaluation.parts import open_as_one
 from varsmooth.evaluation.records import Row, Run, key_of
@@ -191,7 +191,7 @@ def _images(run: Run, result: Verification, built: BuiltModel | None) -> ImageDa
         result.unchecked.append(f"the images ({error})")
         return None
     now = {**header, "dataset": described(images, data, header["dataset"].get("digest"))}
-    result.problems += other_settings(header, now)
+    result.problems += different_options(header, now)
     if header.get("noise_scope", images.noise_scope) != images.noise_scope:
         result.problems.append("the noise is not that of these images (noise_scope)")
     if built is not None and not result.problems:

@@ -60,7 +60,7 @@ class NormalisedClassifier(nn.Module):
         scale: What the network's own pipeline makes of a white pixel, usually 1.
         class_names: Its classes, if known; certify and adopt use them.
         image_shape: (channels, height, width) of its training images, if known.
-        preprocessing: How photographs are scaled for it; runs do so unless told otherwise.
+        preprocessing: How photographs are scaled for it; runs do so by default.
     """
 
     mean: Tensor

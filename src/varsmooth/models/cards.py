@@ -88,17 +88,17 @@ def accuracy_table(metrics: Mapping[str, Any]) -> list[str]:
     votes, certified = metrics["smoothed_accuracy"], metrics.get("certified", {})
     plain = metrics.get("plain_accuracy")
     lines = [] if plain is None else [f"Accuracy of f without noise: {plain:g} %.", ""]
-    found = {level: {"vote": value} for level, value in votes.items()}
+    by_level = {level: {"vote": value} for level, value in votes.items()}
     for level, values in certified.items():
-        found[level] = found.get(level, {}) | values
-    levels = sorted(found, key=float)
+        by_level[level] = by_level.get(level, {}) | values
+    levels = sorted(by_level, key=float)
     titles = {"vote": "vote"}
     if certified:
         titles |= {r: f"certified at {r}" for r in RADII}
         titles |= {"average_radius": "average radius", "images": "images", "votes": "votes"}
     rows = [("σ", *levels)]
     for key, title in titles.items():
-        cells = (found[level].get(key) for level in levels)
+        cells = (by_level[level].get(key) for level in levels)
         rows += [(title, *("" if value is None else f"{value:g}" for value in cells))]
     head = f"Accuracy in percent by noise level; vote: {metrics['votes']} votes, no abstention."
     return [*lines, head, "", *_table(rows)]
@@ -182,7 +182,7 @@ def _row(name: str) -> tuple[str, ...]:
     if split is not None:
         by_level = metrics[split]["certified"]
         nearest = min(by_level, key=lambda one: abs(float(one) - about.default_sigma))
-        found = by_level[nearest]
-        shares = [f"{found[r]:.1f}" for r in RADII]
-        cells = (split, str(found["images"]), *shares, rounded(found["average_radius"]))
+        certified = by_level[nearest]
+        shares = [f"{certified[r]:.1f}" for r in RADII]
+        cells = (split, str(certified["images"]), *shares, rounded(certified["average_radius"]))
     return (name, level, selector, *cells, f"{size / 1e6:.1f}")

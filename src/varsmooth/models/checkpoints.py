@@ -112,16 +112,16 @@ def _module(
         f"load it with trust=[{part.network!r}]",
     )
     mine = [key for key in tensors if key.startswith(f"{name}.")]
-    found = {key.removeprefix(f"{name}."): tensors[key] for key in mine}
+    stored = {key.removeprefix(f"{name}."): tensors[key] for key in mine}
     misfit = f"the weights in {folder} do not fit the {name} of its {CONFIG}; copy both files again"
     if part.network in NETWORKS:  # compare before memory is spent on what the options ask for
         with torch.device("meta"):
             planned = build(part.network, part.options).state_dict()
-        check(_shapes(planned) == _shapes(found), misfit)
+        check(_shapes(planned) == _shapes(stored), misfit)
     module = build(part.network, part.options)
     wanted = module.state_dict()
-    check(_shapes(wanted) == _shapes(found), misfit)
-    module.load_state_dict({key: found[key].to(wanted[key].dtype) for key in wanted})
+    check(_shapes(wanted) == _shapes(stored), misfit)
+    module.load_state_dict({key: stored[key].to(wanted[key].dtype) for key in wanted})
     check(
         matches(part.fingerprint, module),
         f"the {name} in {folder} is not the one its {CONFIG} describes (the fingerprints differ); "

@@ -134,7 +134,7 @@ def find(name_or_path: str | Path) -> Path:
         return path
     if (_released() / str(name_or_path) / CONFIG).is_file():
         return _released() / str(name_or_path)
-    beside = [str(found.parent) for found in path.parent.glob(f"*/{CONFIG}")]
+    beside = [str(config.parent) for config in path.parent.glob(f"*/{CONFIG}")]
     raise VarsmoothError(
         f"{name_or_path} is neither a folder with a {CONFIG} nor a released model"
         + (

@@ -61,8 +61,8 @@ def missing_colon(path: str) -> str:
 
 
 def _is_importable(package: str) -> bool:
-    found = package in sys.modules or find_spec(package)
-    return bool(found or PathFinder.find_spec(package, [os.getcwd()]))
+    installed = package in sys.modules or find_spec(package)
+    return bool(installed or PathFinder.find_spec(package, [os.getcwd()]))
 
 
 def imported(path: str) -> Any:

@@ -239,7 +239,7 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, crop: int, flip: b
 
 
 def evenly_spaced(data: ImageDataset, count: int) -> ImageDataset:
-    """`count` images of a data set, the same ones whenever it is asked."""
+    """`count` images of a data set, the same ones at every call."""
     check(count <= len(data), f"{data.name} has {len(data)} images, so images cannot be {count}")
     step = len(data) // count
     return data[: step * count : step]

@@ -151,7 +151,7 @@ document.addEventListener("input", (event) => {
 find("#samples").addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
-  slot("said").replaceChildren();
+  slot("note").replaceChildren();
   choose({ sample: Number(button.dataset.sample) }, button.firstChild.src, button.title);
 });
 

@@ -19,7 +19,7 @@ from varsmooth.evaluation.runner import Job, Setup, timed_rows
 def compute(job: Job) -> None:
     """Compute the blocks of a run that have no rows yet."""
     options = job.options
-    if options.devices > 1:  # what is wrong is said once, before any process starts
+    if options.devices > 1:  # report an error once, before any process starts
         job.prepare(torch.device("cpu"))
     launch(partial(_compute_rank, job), options.device, options.devices)
 

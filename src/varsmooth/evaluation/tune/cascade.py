@@ -2,7 +2,7 @@
 
 Levels, thresholds and gates are chosen together, from one table of votes (`tune.table`). A rule is
 scored by the arithmetic that `certify` uses: class and stage from the selection draws, radius from
-the votes. How many stages are worth having, and what to expect on new images, is told by rules
+the votes. How many stages are worth having, and what to expect on new images, is estimated by rules
 that were chosen on one half of the images and scored on the other.
 """
 
