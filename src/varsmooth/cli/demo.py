@@ -63,8 +63,8 @@ def demo(
     run = options.RunOptions(out / "predict")
     predicted = predict_dataset(base, data, options.PredictOptions(seed=0), run)
     certified = [
-        certify_dataset(smoothed, data, settings, options.RunOptions(out / name, title))
-        for name, title, smoothed, settings in _ways(base, about, out / "votes")
+        certify_dataset(smoothed, data, certify_options, options.RunOptions(out / name, title))
+        for name, title, smoothed, certify_options in _ways(base, about, out / "votes")
     ]
     attack = options.AttackOptions(eps=EPS, steps=10, samples=8, n=200)
     few, run = replace(data, subset=f":{min(images, 6)}"), options.RunOptions(out / "attack")
@@ -94,14 +94,14 @@ def _ways(
 
     They share their votes, so that each way after the first costs little.
     """
-    settings, sigma = options.CertifyOptions(vote_cache=votes), about.sigma_of_selector
+    certify_options, sigma = options.CertifyOptions(vote_cache=votes), about.sigma_of_selector
     if about.cascades:
-        yield "cascade", "cascade, λ = 1", model, settings
-    yield "fixed", f"fixed σ = {sigma:g}", replace(model, sigma=sigma), settings
+        yield "cascade", "cascade, λ = 1", model, certify_options
+    yield "fixed", f"fixed σ = {sigma:g}", replace(model, sigma=sigma), certify_options
     if about.selector is not None:
-        paper = replace(settings, method="paper", distance=0.25)
+        paper = replace(certify_options, method="paper", distance=0.25)
         median = replace(model, selector="median")
-        yield "sound", "g_v*, sound", median, settings
+        yield "sound", "g_v*, sound", median, certify_options
         yield "paper", "g_v*, three levels at D = 0.25", median, paper
 
 

@@ -33,7 +33,7 @@ def predict(
     *,
     model: ModelOptions,
     data: DataOptions,
-    settings: PredictOptions,
+    options: PredictOptions,
     out: Path | None = None,
     name: str | None = None,
     batch_size: Count = BATCH_SIZE,
@@ -60,20 +60,20 @@ def predict(
         raise WrongUsage("a run has one data set; put the images into one folder")
     chosen = [replace(data, data=path) for path in images] or [data]
     chosen = [_here(model, one) for one in chosen]
-    _announce("predict", model, chosen, device, out, n=settings.n, alpha=settings.alpha)
+    _announce("predict", model, chosen, device, out, n=options.n, alpha=options.alpha)
     if out is None:
-        _print_predictions(model, chosen, settings, batch_size, device)
+        _print_predictions(model, chosen, options, batch_size, device)
         return
     from varsmooth.evaluation.predict import predict_dataset
 
     run = RunOptions(out, name, batch_size, device, **vars(workers))
-    _conclude(predict_dataset(model, chosen[0], settings, run))
+    _conclude(predict_dataset(model, chosen[0], options, run))
 
 
 def _print_predictions(
     model: ModelOptions,
     chosen: list[DataOptions],
-    settings: PredictOptions,
+    options: PredictOptions,
     batch_size: int,
     device: Device,
 ) -> None:
@@ -83,7 +83,7 @@ def _print_predictions(
 
     built = build(model, choose_device(device))
     for data in chosen:
-        for file, answer in predict_photos(built, data, settings, batch_size):
+        for file, answer in predict_photos(built, data, options, batch_size):
             best = max(answer.counts)
             number = answer.counts.index(best)
             name = built.class_names[number] if built.class_names else f"class {number}"
@@ -98,7 +98,7 @@ def certify(
     *,
     model: ModelOptions,
     data: DataOptions,
-    settings: CertifyOptions,
+    options: CertifyOptions,
     run: RunOptions,
     estimate: bool = False,
 ) -> None:
@@ -120,17 +120,17 @@ def certify(
         estimate: say what the run will cost, measured here, and do nothing else
     """
     data = _here(model, data)
-    names = ("method", "at", "until", "n_max") if settings.n_max else ("method", "n")
-    shown = {name: getattr(settings, name) for name in (*names, "alpha")}
+    names = ("method", "at", "until", "n_max") if options.n_max else ("method", "n")
+    shown = {name: getattr(options, name) for name in (*names, "alpha")}
     _announce("certify", model, [data], run.device, run.out, **shown)
     if estimate:
-        _estimate(model, data, settings, run)
+        _estimate(model, data, options, run)
         return
     from varsmooth.evaluation.certify import certify_dataset
 
     named = model.model if callers_own(model.model) else None
     verify = command("verify", run.out, model=named, trust=model.trust)
-    _conclude(certify_dataset(model, data, settings, run), verify)
+    _conclude(certify_dataset(model, data, options, run), verify)
 
 
 def _conclude(run: Run, *commands: str) -> None:
@@ -141,13 +141,13 @@ def _conclude(run: Run, *commands: str) -> None:
 
 
 def _estimate(
-    model: ModelOptions, data: DataOptions, settings: CertifyOptions, run: RunOptions
+    model: ModelOptions, data: DataOptions, options: CertifyOptions, run: RunOptions
 ) -> None:
     from varsmooth.evaluation.certify import Certifying
     from varsmooth.evaluation.estimate import estimate
     from varsmooth.evaluation.runner import Job
 
-    cost = estimate(Job(Certifying(settings), model, data, run))
+    cost = estimate(Job(Certifying(options), model, data, run))
     conclude(cost.text(run.devices if run.devices > 1 else 8))
 
 
@@ -155,7 +155,7 @@ def attack(
     *,
     model: ModelOptions,
     data: DataOptions,
-    settings: AttackOptions,
+    options: AttackOptions,
     run: RunOptions,
     against: Path | None = None,
 ) -> None:
@@ -174,31 +174,31 @@ def attack(
         against: a certification run whose radii to search
     """
     if against is not None:
-        _search(against, model, data, settings, run)
+        _search(against, model, data, options, run)
         return
-    if settings.eps is None:
+    if options.eps is None:
         raise WrongUsage("give the attack a budget with --eps, or a run to search with --against")
     data = _here(model, data)
-    shown = {name: getattr(settings, name) for name in ("eps", "kind", "steps")}
+    shown = {name: getattr(options, name) for name in ("eps", "kind", "steps")}
     _announce("attack", model, [data], run.device, run.out, **shown)
     from varsmooth.evaluation.attack import attack_dataset
 
-    _conclude(attack_dataset(model, data, settings, run))
+    _conclude(attack_dataset(model, data, options, run))
 
 
 def _search(
-    against: Path, model: ModelOptions, data: DataOptions, settings: AttackOptions, run: RunOptions
+    against: Path, model: ModelOptions, data: DataOptions, options: AttackOptions, run: RunOptions
 ) -> None:
     changed = _changed(replace(model, model=None, trust=None)) + _changed(data)
-    changed += ["--eps"] * (settings.eps is not None)
+    changed += ["--eps"] * (options.eps is not None)
     if changed:
         raise WrongUsage(f"--against takes these from its run; leave out {', '.join(changed)}")
     Run.open(against)
-    announce(f"attack the certificates of {against}", run.device, steps=settings.steps, out=run.out)
+    announce(f"attack the certificates of {against}", run.device, steps=options.steps, out=run.out)
     from varsmooth.evaluation.attack import search_run
     from varsmooth.evaluation.report.summary_text import result
 
-    attacked = search_run(against, settings, run, model.model, model.trust)
+    attacked = search_run(against, options, run, model.model, model.trust)
     conclude(result(attacked), command("report", against))
     false = [
         row["id"] for row in attacked.rows() if row["violated"] and row["guarantee"] == "sound"
@@ -208,7 +208,7 @@ def _search(
         raise VarsmoothError(f"{len(false)} sound certificates are false, of the images {ids}")
 
 
-def verify(runs: list[str], /, *, settings: VerifyOptions) -> None:
+def verify(runs: list[str], /, *, options: VerifyOptions) -> None:
     """Check that a run is complete and follows from its evidence, its model and its images.
 
     With --replay all evidence is drawn again from the recorded seed and must be the same: every
@@ -236,14 +236,14 @@ def verify(runs: list[str], /, *, settings: VerifyOptions) -> None:
     for folder in runs:
         Run.open(folder)
     run = " ".join(runs)
-    shown = {name: getattr(settings, name) or None for name in ("model", "replay", "resample")}
-    announce(f"verify {run}", settings.device, **shown)
+    shown = {name: getattr(options, name) or None for name in ("model", "replay", "resample")}
+    announce(f"verify {run}", options.device, **shown)
     from varsmooth.cli import VERBS
     from varsmooth.evaluation.parts import open_as_one
     from varsmooth.evaluation.report.summary_text import next_command
     from varsmooth.evaluation.verify import FALSE_ALARM, verify_run
 
-    checked = verify_run(*runs, **vars(settings))
+    checked = verify_run(*runs, **vars(options))
     if checked.problems:
         more = f"; and {len(checked.problems) - 5} more" if len(checked.problems) > 5 else ""
         raise VarsmoothError(f"{run} fails verification: {'; '.join(checked.problems[:5])}{more}")
@@ -283,15 +283,15 @@ def _announce(
     chosen: list[DataOptions],
     device: Device,
     out: Path | None,
-    **settings: object,
+    **options: object,
 ) -> None:
     data, *others = chosen
     images = f"{data.words(data.split)} {data.subset or ''}".rstrip()
     images += f" and {len(others)} more" if others else ""
     precision = None if model.precision == "float32" else model.precision
     scaling = {"resize": data.resize, "center crop": data.center_crop}
-    settings = {**scaling, "σ": _level(model), "precision": precision, **settings}
-    announce(f"{verb} {images} with {model.model}", device, **settings, out=out)
+    options = {**scaling, "σ": _level(model), "precision": precision, **options}
+    announce(f"{verb} {images} with {model.model}", device, **options, out=out)
     _note_strange_levels(model)
 
 

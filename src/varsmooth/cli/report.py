@@ -110,7 +110,7 @@ def export(
     say(f"wrote {export(run, to, out)}{replaced}")
 
 
-def import_tsv(file: Path, /, *, out: Path | None = None, settings: ImportOptions) -> None:
+def import_tsv(file: Path, /, *, out: Path | None = None, options: ImportOptions) -> None:
     """Turn a tab-separated file from other scripts into a run, to compare with your own.
 
     Columns: idx, label, predict, radius, correct, time, and sigma where each image has its own.
@@ -127,7 +127,7 @@ def import_tsv(file: Path, /, *, out: Path | None = None, settings: ImportOption
     check(file.is_file(), f"there is no file {file}")
     from varsmooth.evaluation.report import import_tsv
 
-    made = import_tsv(file, out, **vars(settings))
+    made = import_tsv(file, out, **vars(options))
     size = made.header["dataset"]["size"]
     conclude([f"{size} images in {made.folder}"], command("report", made.folder))
 

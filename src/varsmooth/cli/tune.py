@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from varsmooth.evaluation.tune.selector import Tuning
 
 
-def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
+def tune(model: str, /, *, options: TuneOptions, images: HeldOut) -> None:
     """Choose λ, σ_m, clip and grid for a model and write them into its description.
 
     The choice is made on held-out images, never on test images. The best single σ for the same
@@ -36,8 +36,8 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
         images.split != "test",
         "settings chosen on test images would flatter the results there; use another --split",
     )
-    _announce(f"tune {model} for {settings.goal}", model, images, settings.n, "tuned")
-    cascade = settings.goal == "cascade"
+    _announce(f"tune {model} for {options.goal}", model, images, options.n, "tuned")
+    cascade = options.goal == "cascade"
     check(
         cascade or describe(model).selector is not None,
         f"{model} has no selector to tune; train one, or tune a cascade with --goal cascade",
@@ -45,13 +45,13 @@ def tune(model: str, /, *, settings: TuneOptions, images: HeldOut) -> None:
     from varsmooth.evaluation.tune.model import tune_cascade, tune_selector
 
     if cascade:
-        folder, data, stages = tune_cascade(model, settings, images)
+        folder, data, stages = tune_cascade(model, options, images)
         title = f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius"
         lines, commands = stages.summary, after_cascade(stages, folder, images)
     else:
-        folder, data, chosen = tune_selector(model, settings, images)
-        scores = {"clean": "accuracy", "certified": f"accuracy certified at {settings.radius:g}"}
-        score = scores.get(settings.goal, "average certified radius")
+        folder, data, chosen = tune_selector(model, options, images)
+        scores = {"clean": "accuracy", "certified": f"accuracy certified at {options.radius:g}"}
+        score = scores.get(options.goal, "average certified radius")
         title = f"{score} on {len(data)} images of {data.name} {images.split}"
         best, grid = chosen.best, ", ".join(f"{level:.4g}" for level in chosen.best.levels)
         lines = [

@@ -33,34 +33,34 @@ from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
 
 def attack_dataset(
-    model: ModelOptions, data: DataOptions, settings: AttackOptions, options: RunOptions
+    model: ModelOptions, data: DataOptions, options: AttackOptions, run_options: RunOptions
 ) -> Run:
     """Attack every image of a data set at every budget into the folder of a run.
 
     Images without a label are attacked away from their predicted class. Images that are wrong,
     or abstained on, without any attack are left unchanged: they count as wrong already.
     """
-    check(settings.eps is not None, "an attack needs a budget: --eps 0.25,0.5")
-    return run(Attacking(settings), model, data, options)
+    check(options.eps is not None, "an attack needs a budget: --eps 0.25,0.5")
+    return run(Attacking(options), model, data, run_options)
 
 
 @dataclass(frozen=True)
 class Attacking(Evaluation):
     """For each image and budget, the prediction before and after the attack."""
 
-    settings: AttackOptions
+    options: AttackOptions
     verb = "attack"
 
     @property
     def budgets(self) -> list[float]:
-        return sorted(np.array(self.settings.eps, float, ndmin=1).tolist())
+        return sorted(np.array(self.options.eps, float, ndmin=1).tolist())
 
     def config(self) -> dict[str, Any]:
-        return asdict(self.settings) | {"eps": self.budgets}
+        return asdict(self.options) | {"eps": self.budgets}
 
     def block(self, batch_size: int) -> int:
         """Images whose noisy copies for one gradient fill one batch; h is called batch by batch."""
-        return max(1, batch_size // _copies(self.settings))
+        return max(1, batch_size // _copies(self.options))
 
     def keys(self, image: int) -> Iterable[Key]:
         return [(image, eps) for eps in self.budgets]
@@ -75,7 +75,7 @@ class Attacking(Evaluation):
             adversarial, after = x.clone(), list(clean)
             if len(right) > 0:
                 adversarial[right] = find_adversarial(
-                    setup.g, x[right], y[right], eps, self.settings, ids[right], clean.sigma[right]
+                    setup.g, x[right], y[right], eps, self.options, ids[right], clean.sigma[right]
                 )
                 # fresh noise, not the attack's
                 votes = self.predict(setup, adversarial[right], ids[right])
@@ -90,13 +90,13 @@ class Attacking(Evaluation):
         self, setup: Setup, x: Tensor, ids: Tensor, alpha_select: float = ALPHA_SELECT
     ) -> Predictions:
         """Predictions of the smoothed classifier for these images."""
-        own = self.settings
+        own = self.options
         votes = PredictOptions(own.n, own.alpha, alpha_select, own.seed)
         return predict_block(setup.g, x, ids, votes, setup.batch_size)
 
     def save_images(self, setup: Setup, ids: Tensor, adversarial: Tensor, budget: str) -> None:
         """A block's adversarial images as arrays `images` (B,C,H,W) in [0,1] and `ids` (B,)."""
-        if self.settings.save_images:
+        if self.options.save_images:
             folder = setup.record.folder / "images"
             folder.mkdir(exist_ok=True)
             path = folder / f"{budget}-{int(ids[0]):06d}.npz"
@@ -126,7 +126,7 @@ def find_adversarial(
     x: Tensor,
     y: Tensor,
     eps: float | Tensor,
-    settings: AttackOptions,
+    options: AttackOptions,
     ids: Tensor,
     sigma_clean: Tensor,
 ) -> Tensor:
@@ -140,12 +140,12 @@ def find_adversarial(
     """
     view: Callable[[Tensor], Tensor] = partial(g.logits, sigma=sigma_clean.to(x))
     evaluations = 1
-    if settings.kind == "strong":
-        evaluations = settings.selector_samples  # each chooses its own levels
+    if options.kind == "strong":
+        evaluations = options.selector_samples  # each chooses its own levels
         view = SmoothedClassifier(
             g.classifier,
-            g.selector.with_draws(settings.n_median_attack),
-            samples=_copies(settings),
+            g.selector.with_draws(options.n_median_attack),
+            samples=_copies(options),
             temperature=g.temperature,
             lattice=g.lattice,
         )
@@ -155,10 +155,10 @@ def find_adversarial(
             x,
             y.to(x.device),
             eps,
-            settings.steps,
-            restarts=settings.restarts,
+            options.steps,
+            restarts=options.restarts,
             samples=evaluations,
-            seed=settings.seed,
+            seed=options.seed,
             ids=ids,
         )
     if g.lattice:
@@ -167,9 +167,9 @@ def find_adversarial(
     return adversarial
 
 
-def _copies(settings: AttackOptions) -> int:
+def _copies(options: AttackOptions) -> int:
     """Noisy copies of an image behind one of the evaluations that a step averages."""
-    return max(1, settings.samples // settings.selector_samples)
+    return max(1, options.samples // options.selector_samples)
 
 
 def distances(x: Tensor, other: Tensor) -> list[float]:
@@ -187,8 +187,8 @@ CONFIRMED = 1e-6
 
 def search_run(
     against: str | Path,
-    settings: AttackOptions,
-    options: RunOptions,
+    options: AttackOptions,
+    run_options: RunOptions,
     model: str | None = None,
     trust: list[str] | None = None,
 ) -> Run:
@@ -200,7 +200,7 @@ def search_run(
     total error of 1e-6 is the row marked `violated`. `model` and `trust` are as for
     `verify_run`: code is never taken from the run.
     """
-    check(settings.eps is None, "the search takes its budgets from the radii; leave out --eps")
+    check(options.eps is None, "the search takes its budgets from the radii; leave out --eps")
     certified = Run.open(against)
     check(
         certified.header["verb"] == "certify",
@@ -214,8 +214,8 @@ def search_run(
         all(row["evidence"] for row in balls.values()),
         f"{against} has rows without evidence, so its certificates cannot be searched",
     )
-    evaluation = Searching(settings, str(Path(against).resolve()), certified.header, balls)
-    return run(evaluation, named, data, options)
+    evaluation = Searching(options, str(Path(against).resolve()), certified.header, balls)
+    return run(evaluation, named, data, run_options)
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class Searching(Attacking):
     balls: Mapping[int, Row]
 
     def config(self) -> dict[str, Any]:
-        return asdict(self.settings) | {"against": self.against}
+        return asdict(self.options) | {"against": self.against}
 
     def keys(self, image: int) -> Iterable[Key]:
         return [(image, self.balls[image]["radius"] * SHRINK)] if image in self.balls else []
@@ -255,7 +255,7 @@ class Searching(Attacking):
         classes = torch.tensor([claim.prediction for claim in claims])
         eps = torch.tensor([radius * SHRINK for radius in radii])
         sigma = torch.tensor([claim.sigma for claim in claims])
-        adversarial = find_adversarial(setup.g, x, classes, eps.to(x), self.settings, ids, sigma)
+        adversarial = find_adversarial(setup.g, x, classes, eps.to(x), self.options, ids, sigma)
         spent = self.header["config"]["alpha_select"]  # as the radii assume it
         after = self.predict(setup, adversarial, ids, alpha_select=spent)
         self.save_images(setup, ids, adversarial, "radius")
@@ -270,10 +270,10 @@ class Searching(Attacking):
 
     def _confirmed(self, setup: Setup, x: Tensor, claim: Prediction) -> bool:
         """Does fresh noise contradict the class at x', at a total error of 1e-6?"""
-        noise = setup.g.noise(1, self.settings.seed, [claim.id]).scoped("confirmation")
+        noise = setup.g.noise(1, self.options.seed, [claim.id]).scoped("confirmation")
         sampler = Sampler(setup.g, x, noise, setup.batch_size)
         method = predicting_method(setup.g.selector)
-        return method.contradicts(sampler, claim.prediction, 10 * self.settings.n, CONFIRMED)
+        return method.contradicts(sampler, claim.prediction, 10 * self.options.n, CONFIRMED)
 
 
 def _claim(row: Row) -> Prediction:

@@ -19,62 +19,62 @@ from varsmooth.smoothing import Selector, SmoothedClassifier
 
 
 def certify_dataset(
-    model: ModelOptions, data: DataOptions, settings: CertifyOptions, options: RunOptions
+    model: ModelOptions, data: DataOptions, options: CertifyOptions, run_options: RunOptions
 ) -> Run:
     """Certify every image of a data set into the folder of a run; resumes an unfinished run."""
-    cache = settings.vote_cache
-    settings = replace(settings, vote_cache=cache and cache.resolve())
-    return run(Certifying(settings), model, data, options)
+    cache = options.vote_cache
+    options = replace(options, vote_cache=cache and cache.resolve())
+    return run(Certifying(options), model, data, run_options)
 
 
 @dataclass(frozen=True)
 class Certifying(Evaluation):
     """One certificate for each image."""
 
-    settings: CertifyOptions
+    options: CertifyOptions
     verb = "certify"
 
     def config(self) -> dict[str, Any]:
-        cache = self.settings.vote_cache
-        return asdict(self.settings) | {"vote_cache": cache and str(cache)}
+        cache = self.options.vote_cache
+        return asdict(self.options) | {"vote_cache": cache and str(cache)}
 
     def block(self, batch_size: int) -> int:
-        return super().block(batch_size) if self.settings.n_max is None else BLOCK_SIZE
+        return super().block(batch_size) if self.options.n_max is None else BLOCK_SIZE
 
     def wrap_model(self, g: SmoothedClassifier) -> SmoothedClassifier:
-        cache = self.settings.vote_cache
+        cache = self.options.vote_cache
         return g if cache is None else CachedSmoothedClassifier(g, cache)
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
         certificates = self._certify(setup, batch)
         return [
-            certificate_row(setup.g.selector, label, certificate, self.settings.n0)
+            certificate_row(setup.g.selector, label, certificate, self.options.n0)
             for label, certificate in zip(labels_of(batch), certificates, strict=True)
         ]
 
     def _certify(self, setup: Setup, batch: Batch) -> Certificates:
-        g, x, arguments = setup.g, batch.images, self.settings
+        g, x, own = setup.g, batch.images, self.options
         names = ("n0", "n_select", "alpha_select", "band", "bound", "every_index")
         options = Options(
-            method="conditional" if arguments.method == "conditional" else "sound",
-            n_max=arguments.n_max or N_MAX,
+            method="conditional" if own.method == "conditional" else "sound",
+            n_max=own.n_max or N_MAX,
             batch_size=setup.batch_size,
             undecided=setup.undecided,
-            **{name: getattr(arguments, name) for name in names},
+            **{name: getattr(own, name) for name in names},
         )
-        common: Any = {"alpha": arguments.alpha, "seed": arguments.seed, "ids": batch.ids}
+        common: Any = {"alpha": own.alpha, "seed": own.seed, "ids": batch.ids}
         common["options"] = options
-        if arguments.until is not None:  # the votes decide when to stop
-            return certify_until(g, x, arguments.until, at=arguments.at or 0.0, **common)
-        if arguments.at is not None:
-            return certify_at(g, x, arguments.at, **common).certificates
-        if arguments.distance is not None:
-            return certify_as_paper(g, x, arguments.distance, n=arguments.n, **common)
-        return certify(g, x, n=arguments.n, **common)
+        if own.until is not None:  # the votes decide when to stop
+            return certify_until(g, x, own.until, at=own.at or 0.0, **common)
+        if own.at is not None:
+            return certify_at(g, x, own.at, **common).certificates
+        if own.distance is not None:
+            return certify_as_paper(g, x, own.distance, n=own.n, **common)
+        return certify(g, x, n=own.n, **common)
 
     def tally(self, rows: Iterable[Row]) -> Counter[str]:
         """How many images are certified right at each listed radius."""
-        at = self.settings.at
+        at = self.options.at
         radii = sorted(at) if isinstance(at, list) else [at or 0.0]
         counts = Counter({f"r ≥ {r:g}": 0 for r in radii})
         for row in rows:

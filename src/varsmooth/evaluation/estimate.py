@@ -93,16 +93,16 @@ def estimate(job: Job) -> Estimate:
     device = choose_device(job.options.device)
     built, _, images = job.load(device)
     assert isinstance(job.evaluation, Certifying)
-    settings, g = job.evaluation.settings, built.g
+    options, g = job.evaluation.options, built.g
     speed = _speed(g, images, job.options.batch_size)
-    samples, selector_samples = np.array([settings.n0 + settings.n]), np.zeros(1)
+    samples, selector_samples = np.array([options.n0 + options.n]), np.zeros(1)
     seconds = samples / speed
-    if settings.n_max is not None or g.selector.describe()["selector"] != "fixed":
-        votes = settings.n if settings.n_max is None else 0
-        few = replace(settings, n=min(votes, PILOT_VOTES)) if votes > PILOT_VOTES else settings
+    if options.n_max is not None or g.selector.describe()["selector"] != "fixed":
+        votes = options.n if options.n_max is None else 0
+        few = replace(options, n=min(votes, PILOT_VOTES)) if votes > PILOT_VOTES else options
         samples, selector_samples, seconds = _pilot(job, Certifying(few), g, images)
         if votes > PILOT_VOTES:  # the levels that an image needs hardly depend on n
-            more = (samples - settings.n0) * (votes / PILOT_VOTES - 1)
+            more = (samples - options.n0) * (votes / PILOT_VOTES - 1)
             samples, seconds = samples + more, seconds + more / speed
     return Estimate(
         _images_left(job, images),

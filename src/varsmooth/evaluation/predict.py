@@ -29,20 +29,20 @@ from varsmooth.smoothing import SmoothedClassifier
 
 
 def predict_dataset(
-    model: ModelOptions, data: DataOptions, settings: PredictOptions, options: RunOptions
+    model: ModelOptions, data: DataOptions, options: PredictOptions, run_options: RunOptions
 ) -> Run:
     """Predict every image of a data set into the folder of a run; resumes an unfinished run.
 
     Without a seed the run draws one and records it, so that it can be resumed.
     """
-    if settings.seed is None:
+    if options.seed is None:
         check(
-            "TORCHELASTIC_RUN_ID" not in os.environ and options.shard is None,
+            "TORCHELASTIC_RUN_ID" not in os.environ and run_options.shard is None,
             "shards, and processes that torchrun starts, must agree on their noise; choose it with "
             "--seed",
         )
-        settings = replace(settings, seed=_recorded_seed(options.out) or secrets.randbits(63))
-    return run(Predicting(settings), model, data, options)
+        options = replace(options, seed=_recorded_seed(run_options.out) or secrets.randbits(63))
+    return run(Predicting(options), model, data, run_options)
 
 
 def _recorded_seed(folder: Path) -> int | None:
@@ -55,27 +55,32 @@ def _recorded_seed(folder: Path) -> int | None:
 
 
 def predict_photos(
-    model: BuiltModel, data: DataOptions, settings: PredictOptions, batch_size: int
+    model: BuiltModel, data: DataOptions, options: PredictOptions, batch_size: int
 ) -> Iterator[tuple[str, Prediction]]:
     """(file name or id, prediction) of every image; nothing is stored."""
     images = load_images(data.filled(model.own), model)
-    size = images_per_block(settings.n, batch_size)
+    size = images_per_block(options.n, batch_size)
     device = model.g.device
     for start in range(0, len(images), size):
         block = slice(start, start + size)
         x, _, ids = images.batch(block)
-        results = predict_block(model.g, x.to(device), ids, settings, batch_size)
+        results = predict_block(model.g, x.to(device), ids, options, batch_size)
         names = images.files[block] or [str(i) for i in ids.tolist()]
         yield from zip(names, results, strict=True)
 
 
 def predict_block(
-    g: SmoothedClassifier, x: Tensor, ids: Tensor, settings: PredictOptions, batch_size: int
+    g: SmoothedClassifier, x: Tensor, ids: Tensor, options: PredictOptions, batch_size: int
 ) -> Predictions:
     """The predictions of a block of images."""
-    options = Options(alpha_select=settings.alpha_select, batch_size=batch_size)
     return predict(
-        g, x, n=settings.n, alpha=settings.alpha, seed=settings.seed, ids=ids, options=options
+        g,
+        x,
+        n=options.n,
+        alpha=options.alpha,
+        seed=options.seed,
+        ids=ids,
+        options=Options(alpha_select=options.alpha_select, batch_size=batch_size),
     )
 
 
@@ -83,14 +88,14 @@ def predict_block(
 class Predicting(Evaluation):
     """One prediction for each image."""
 
-    settings: PredictOptions
+    options: PredictOptions
     verb = "predict"
 
     def block(self, batch_size: int) -> int:
-        return super().block(batch_size) if self.settings.alpha is not None else BLOCK_SIZE
+        return super().block(batch_size) if self.options.alpha is not None else BLOCK_SIZE
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
-        results = predict_block(setup.g, batch.images, batch.ids, self.settings, setup.batch_size)
+        results = predict_block(setup.g, batch.images, batch.ids, self.options, setup.batch_size)
         return [
             {
                 "id": result.id,

@@ -134,7 +134,7 @@ def replay(
                 then = stored[row["id"]]
                 old, moved = run.certificate(then), None
                 if other_environment(header | _machine(then), g.device):
-                    noise = g.noise(1, evaluation.settings.seed, [row["id"]])
+                    noise = g.noise(1, evaluation.options.seed, [row["id"]])
                     sampler = Sampler(g, batch.images[i : i + 1], noise, size)
                     moved = moved_votes(old, sampler)
                 compared.add(old, at_stated_alpha(run, run.certificate(row)), moved)

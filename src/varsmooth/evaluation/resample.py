@@ -105,7 +105,7 @@ def pooled(
     fresh: dict[int, list[float]] = {image: [] for image in stored}
     for repeat in range(REPEATS):
         scope = scoped_seed(seed, f"resample {repeat}")
-        again = replace(evaluation, settings=replace(evaluation.settings, seed=scope))
+        again = replace(evaluation, options=replace(evaluation.options, seed=scope))
         for start in range(0, len(places), 32):
             batch = images.batch(places[start : start + 32])
             batch = batch._replace(images=batch.images.to(g.device))

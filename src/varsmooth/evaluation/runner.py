@@ -53,16 +53,16 @@ class Setup:
 class Evaluation(ABC):
     """What is done with each block of images: a plain value, which can be sent to processes."""
 
-    settings: Any
+    options: Any
     verb: ClassVar[str]
 
     def config(self) -> dict[str, Any]:
         """Every setting as plain values, for the run's header."""
-        return asdict(self.settings)
+        return asdict(self.options)
 
     def block(self, batch_size: int) -> int:
         """How many images make a block: enough to fill forward passes of batch_size."""
-        return images_per_block(self.settings.n, batch_size)
+        return images_per_block(self.options.n, batch_size)
 
     @abstractmethod
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
@@ -78,8 +78,8 @@ class Evaluation(ABC):
 
     def in_scope(self, header: Mapping[str, Any]) -> "Self":
         """The same with the noise of the run's own images, see `ImageDataset.noise_scope`."""
-        seed = scoped_seed(self.settings.seed, header.get("noise_scope", ""))
-        return replace(self, settings=replace(self.settings, seed=seed))
+        seed = scoped_seed(self.options.seed, header.get("noise_scope", ""))
+        return replace(self, options=replace(self.options, seed=seed))
 
     def check_images(self, images: ImageDataset, data: DataOptions) -> None:
         """Refuse images that this evaluation is not about; any are fine here."""

@@ -50,7 +50,7 @@ class Work:
 
 def compute(job: Job) -> None:
     """Compute the blocks of a run that have no rows yet."""
-    saves = getattr(job.evaluation.settings, "save_images", False)
+    saves = getattr(job.evaluation.options, "save_images", False)
     check(not saves, "Ray workers cannot save images into the run; leave out --save-images")
     job = replace(job, model=absolute_model(job.model))
     with _cluster(job) as ray:

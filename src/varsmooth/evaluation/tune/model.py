@@ -38,12 +38,12 @@ class TunedCascade:
 
 
 def tune_selector(
-    model: str, settings: TuneOptions, images: HeldOut
+    model: str, options: TuneOptions, images: HeldOut
 ) -> tuple[Path, ImageDataset, Tuning]:
     """Choose λ, σ_m, clip and grid: the folder of the tuned model, the images, the choice."""
     tuned = _tuned(model, images)
     _, g, data = _load(model, images, ModelOptions(selector="learned"), tuned)
-    chosen = tune(g, data, **vars(settings), seed=images.seed)
+    chosen = tune(g, data, **vars(options), seed=images.seed)
     source, folder = find(model), own_copy(model, images.out, "tuned")
     carded = has_card(source, describe(source))  # a page of the user's own is left alone
     names = ("lam", "sigma_m", "clip", "levels")
@@ -55,7 +55,7 @@ def tune_selector(
 
 
 def tune_cascade(
-    model: str, settings: TuneOptions, images: HeldOut
+    model: str, options: TuneOptions, images: HeldOut
 ) -> tuple[Path, ImageDataset, TunedCascade]:
     """Choose the stages for every λ: the folder of the tuned model, the images, the choice."""
     about, tuned = describe(model), _tuned(model, images)
@@ -67,9 +67,9 @@ def tune_cascade(
         g,
         data,
         cascade.ladder(about),
-        (settings.n, N0),
+        (options.n, N0),
         seed=scoped_seed(images.seed, "tune"),
-        batch_size=settings.batch_size,
+        batch_size=options.batch_size,
         file=file,
     )
     print(f"choosing stages on {len(data)} images", file=sys.stderr, flush=True)
