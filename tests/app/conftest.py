@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from tests.small_models import write_pair
 from varsmooth.app.backend import Backend
 from varsmooth.app.options import PageOptions
-from varsmooth.app.server import application, listen
+from varsmooth.app.server import listen, server_for
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +31,7 @@ def backend(pair: Path) -> Iterator[Backend]:
 def served(backend: Backend) -> Iterator[int]:
     """The port of a page that is served at ::1 and in this process."""
     listening = listen("::1", 0)
-    server = uvicorn.Server(uvicorn.Config(application(backend, "::1"), log_level="warning"))
+    server = server_for(backend, "::1")
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     while not server.started:

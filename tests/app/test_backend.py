@@ -2,9 +2,11 @@
 
 import io
 import json
+import multiprocessing
 import random
 import re
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,10 @@ from PIL import Image
 from tests.app.conftest import body
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.api import predict
-from varsmooth.app import drawings, views, work
+from varsmooth.app import drawings, uploads, views, work
 from varsmooth.app.backend import Backend
 from varsmooth.app.options import PageOptions, Smoothers
-from varsmooth.app.uploads import MAX_BYTES, open_upload
+from varsmooth.app.uploads import MAX_BYTES, decode, open_picture, open_upload
 from varsmooth.app.views import EVERYTHING, LINES, OpenRun, open_run
 from varsmooth.app.worker import Cancelled, Job, Worker
 from varsmooth.cli import main
@@ -308,10 +310,38 @@ def test_damaged_uploads_get_a_sentence(form: str) -> None:
             if damaged:
                 damaged[dice.randrange(min(len(damaged), 150))] = dice.randrange(256)
         try:
-            open_upload(bytes(damaged), "damaged.png", (3, 32, 32))
+            decode(bytes(damaged), "damaged.png", (3, 32, 32))
         except VarsmoothError:
             refused += 1
     assert refused > 100
+
+
+def progressive_bomb(scans: int) -> bytes:
+    """A small JPEG of 20 million pixels whose last scan is repeated."""
+    out = io.BytesIO()
+    Image.new("L", (5000, 3990), 128).save(out, "JPEG", progressive=True)
+    content = out.getvalue()
+    last, end = content.rindex(b"\xff\xda"), content.rindex(b"\xff\xd9")
+    return content[:last] + scans * content[last:end] + content[end:]
+
+
+def test_a_picture_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "DECODING", 1.0)
+    bomb, began = progressive_bomb(3000), time.monotonic()
+    assert len(bomb) < 300_000
+    with pytest.raises(VarsmoothError, match="takes more than 1 seconds to decode"):
+        open_upload(bomb, "bomb.jpg", (3, 32, 32))
+    assert time.monotonic() - began < 8
+    assert not multiprocessing.active_children()
+
+
+def test_a_picture_that_comes_back_is_a_small_png() -> None:
+    """It is decoded where all pictures wait, so that it must be quick."""
+    assert open_picture(picture((32, 32)), (3, 32, 32)).images.shape == (1, 32, 32, 3)
+    with pytest.raises(VarsmoothError, match="none of PNG"):
+        open_picture(progressive_bomb(1), (3, 32, 32))
+    with pytest.raises(VarsmoothError, match="pixels"):
+        open_picture(picture((33, 32)), (3, 32, 32))
 
 
 # What a person reads

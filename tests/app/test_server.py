@@ -7,6 +7,7 @@ import re
 import socket
 import time
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from starlette.testclient import TestClient
 
 from tests.app.conftest import body
 from tests.small_models import QUICK, run
-from varsmooth.app import views
+from varsmooth.app import server, views
 from varsmooth.app.backend import Backend
 from varsmooth.app.server import MAX_REQUEST, application, is_local, listen
 from varsmooth.app.uploads import MAX_BYTES
@@ -245,6 +246,45 @@ def test_the_line_is_bounded(served: int, backend: Backend) -> None:
     for connection in waiting:
         connection.close()
     wait_until(lambda: len(backend.worker.jobs) == 0)
+
+
+SILENT = {
+    "nothing": b"",
+    "half a head": b"GET / HTTP/1.1\r\nHost: [::1]\r\n",
+    "no response read": b"GET /?model=MODEL HTTP/1.1\r\nHost: [::1]\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", SILENT)
+def test_silent_clients_are_disconnected(
+    kind: str, served: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "SILENCE", 0.3)
+    page = bytes(20 * 2**20).decode()  # more than the buffers of a connection hold
+    monkeypatch.setattr(backend, "page", lambda model: page)
+    with socket.create_connection(("::1", served)) as connection:
+        connection.sendall(SILENT[kind])
+        time.sleep(1.5)
+        connection.settimeout(5)
+        received = 0
+        with suppress(ConnectionResetError):
+            while part := connection.recv(2**20):
+                received += len(part)
+    assert received < len(page)
+
+
+def test_a_body_that_does_not_arrive_gets_a_sentence(
+    served: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "BODY_TIMEOUT", 0.3)
+    with socket.create_connection(("::1", served)) as connection:
+        head = "POST /upload HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 9\r\n\r\n"
+        connection.sendall(head.encode())
+        connection.settimeout(10)
+        answer = b""
+        while part := connection.recv(1000):
+            answer += part
+    assert b"the request did not arrive within 0.3 seconds" in answer
 
 
 def test_memory_is_flat_over_100_sessions(

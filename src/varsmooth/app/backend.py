@@ -11,7 +11,7 @@ import numpy as np
 
 from varsmooth.app import views, work
 from varsmooth.app.options import PageOptions, Smoothers, sliders_for
-from varsmooth.app.uploads import decoded, open_upload
+from varsmooth.app.uploads import MAX_BYTES, decoded, open_picture, open_upload
 from varsmooth.app.worker import Job, Worker
 from varsmooth.certificates import Certificate
 from varsmooth.data import ImageDataset, load_source
@@ -134,6 +134,7 @@ class Backend:
             first=vars(PageOptions.recommended(about)),
             thumbnails=[pages.picture(image, THUMBNAIL) for image in samples.pixels],
             samples=samples,
+            max_bytes=MAX_BYTES,
         )
 
     # One image
@@ -159,7 +160,7 @@ class Backend:
         """A picture, or a sample image by its number, with its label in the model's numbering."""
         samples = self.samples(name)
         if picture is not None:
-            return open_upload(picture, "the picture", samples.shape)[0]
+            return open_picture(picture, samples.shape)
         number = whole("sample", sample, len(samples))
         return samples[number : number + 1]
 

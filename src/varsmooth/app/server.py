@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+import uvicorn
 from starlette import responses
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -20,14 +21,16 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from varsmooth.app.backend import Backend
 from varsmooth.app.uploads import MAX_BYTES
 from varsmooth.app.worker import Cancelled, Job
-from varsmooth.errors import VarsmoothError, check
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 
 MAX_REQUEST = 2 * 2**20  # bytes: a picture in the model's size, and some numbers
 BODY_TIMEOUT = 30.0  # seconds that the body of a request may take to arrive
+SILENCE = 15.0  # seconds that its head may take, and that a client may read nothing of the response
 TICK = 0.25  # seconds between two reports of progress
 
 # The browser itself refuses inline scripts, foreign content, and to show the page in a frame.
@@ -40,6 +43,7 @@ HEADERS = {
     b"referrer-policy": b"no-referrer",
     b"x-content-type-options": b"nosniff",
     b"cache-control": b"no-store",
+    b"connection": b"close",  # one request for each, see `TimedProtocol`
 }
 
 
@@ -98,7 +102,9 @@ async def body_of(request: Request, limit: int) -> bytes:
             check(len(content) <= limit, f"a request may have at most {limit >> 20} MB")
         return bytes(content)
 
-    return await asyncio.wait_for(read(), BODY_TIMEOUT)
+    late = f"the request did not arrive within {BODY_TIMEOUT:g} seconds; try again"
+    with wrap_errors(asyncio.TimeoutError, late):
+        return await asyncio.wait_for(read(), BODY_TIMEOUT)
 
 
 async def progress(backend: Backend, work: Callable[[Job], dict[str, Any]]) -> AsyncIterator[str]:
@@ -136,7 +142,7 @@ def outcome(answer: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
 
 
 def sentence(error: Exception) -> str:
-    text = str(error)
+    text = str(error).strip() or type(error).__name__
     return text + ("" if text.endswith((".", "!", "?")) else ".")
 
 
@@ -169,7 +175,7 @@ def application(backend: Backend, host: str) -> ASGIApp:
             body = json.loads(await body_of(request, MAX_REQUEST))
             check(isinstance(body, dict), "a request must be a JSON object")
             return answered(lambda job: {"html": backend.handlers[name](body, job)})
-        except (ValueError, RecursionError, TimeoutError, ClientDisconnect) as error:
+        except (ValueError, RecursionError, ClientDisconnect) as error:
             return responses.JSONResponse({"error": sentence(error)}, 400)
 
     routes = [
@@ -192,22 +198,52 @@ def is_local(host: str) -> bool:
     return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
 
 
-def serve(backend: Backend, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until interrupted; `ready` gets the address once it can be opened."""
-    import uvicorn
+class TimedProtocol(H11Protocol):
+    """HTTP for clients that may fall silent: a connection is one request, which has limits of time.
 
-    listening = listen(host, port)
-    name = f"[{host}]" if ":" in host else host
-    ready(f"http://{name}:{listening.getsockname()[1]}")
+    uvicorn waits for ever for a client that sends nothing, or reads nothing, and these count among
+    `limit_concurrency`.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # `pause_writing` as soon as the client falls behind
+        self.loop.call_later(SILENCE, self._end_without_request)
+
+    def _end_without_request(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()  # type: ignore[unreachable]  # it is None at first
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(SILENCE, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread.cancel()
+
+
+def server_for(backend: Backend, host: str) -> uvicorn.Server:
+    """The page on a server that will run on a socket of `listen`."""
     config = uvicorn.Config(
         application(backend, host),
+        http=TimedProtocol,
+        ws="none",
         log_level="warning",
         timeout_graceful_shutdown=1,
         limit_concurrency=64,
         server_header=False,
     )
+    return uvicorn.Server(config)
+
+
+def serve(backend: Backend, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve until interrupted; `ready` gets the address once it can be opened."""
+    listening = listen(host, port)
+    name = f"[{host}]" if ":" in host else host
+    ready(f"http://{name}:{listening.getsockname()[1]}")
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        server_for(backend, host).run(sockets=[listening])
     except KeyboardInterrupt:  # the way to stop it
         pass
     finally:

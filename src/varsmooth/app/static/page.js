@@ -38,7 +38,6 @@ async function send(name, body, progress = () => {}, address = name) {
       body: raw ? body : JSON.stringify(body),
       signal: control.signal,
     });
-    if (response.status === 413) throw new Error("That file is too large.");
     return await lines(response, progress);
   } catch (error) {
     if (error.name === "AbortError") return null;
@@ -159,6 +158,7 @@ find("#upload").addEventListener("change", async (event) => {
   const [file] = event.target.files;
   event.target.value = "";
   if (!file) return;
+  if (file.size > Number(event.target.dataset.bytes)) return showError("That file is too large.");
   const query = new URLSearchParams({ name: file.name, model: find("#model").value });
   const answer = await send("upload", file.slice(), () => {}, `upload?${query}`);
   if (answer) choose({ picture: answer.picture }, `data:image/png;base64,${answer.picture}`, "your picture");
