@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib import cbook
+from matplotlib.figure import Figure
 
 from tests.oracles import Linear, LinearSelector
 from tests.report_runs import attacked, certified, certify_into, predicted, write
 from varsmooth import MedianSelector, SmoothedClassifier
-from varsmooth.evaluation.report import Outcomes, open_runs, write_report
+from varsmooth.evaluation.report import Outcomes, figures, open_runs, write_report
 from varsmooth.evaluation.report.document import command_of
+from varsmooth.evaluation.report.exchange import export
 from varsmooth.evaluation.report.gallery import SIDE, gallery
 from varsmooth.evaluation.report.outcomes import outcome
 from varsmooth.evaluation.report.pages import picture
@@ -194,6 +197,33 @@ def test_whatever_a_run_folder_holds_is_text(tmp_path: Path) -> None:
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in tame.elements]
     assert [set(given) for _, given in page.elements] == [set(given) for _, given in tame.elements]
     assert evil in page.words["dd"][1]
+
+
+def test_names_of_runs_are_text_in_figures_and_tables(tmp_path: Path) -> None:
+    """matplotlib reads mathematics between $ and hides _names; a spreadsheet computes =1+1."""
+    names = ("$$", "_hidden", "=1+1")
+    rows = [certified(i, 0, 0, 0.3 + i / 10) for i in range(4)]
+    tries = [attacked(i, 0, 0.25, 0, i % 2) for i in range(4)]
+    runs = open_runs([write(tmp_path / str(i), rows, name=name) for i, name in enumerate(names)])
+    attacks = open_runs(
+        [write(tmp_path / f"a{i}", tries, name=name, verb="attack") for i, name in enumerate(names)]
+    )
+    for plot, shown in (
+        (figures.plot_certified_accuracy, runs),
+        (figures.plot_robust_accuracy, attacks),
+        (figures.plot_clean_against_robust, attacks),
+    ):
+        plot(axes := Figure().subplots(), shown)
+        labels = [text.get_text() for text in axes.legend().texts]
+        assert len(labels) == len(names)
+        assert not any(map(cbook.is_math_text, labels))
+    out = write_report([*runs, *attacks], tmp_path / "out").parent
+    lines = "".join(path.read_text() for path in out.glob("*.csv")).splitlines()
+    cells = [line.split(",")[0] for line in lines]
+    assert "'=1+1" in cells
+    assert "=1+1" not in cells
+    photo = write(tmp_path / "photo", [certified(0, 0, 0, 0.5, file="=1+1.png")])
+    assert ",'=1+1.png" in export(photo, "csv").read_text()
 
 
 def test_the_page_needs_nothing_but_itself(runs: list[Path], tmp_path: Path) -> None:

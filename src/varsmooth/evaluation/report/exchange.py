@@ -26,6 +26,7 @@ from varsmooth.errors import check, wrap_errors
 from varsmooth.evaluation.headers import HEADER
 from varsmooth.evaluation.options import ImportOptions
 from varsmooth.evaluation.records import Row, Run
+from varsmooth.evaluation.report.tables import literal
 from varsmooth.rounding import rounded
 
 ABSTENTIONS = (ABSTAIN, -2)
@@ -86,7 +87,8 @@ def _write_csv(rows: Sequence[Row], out: Path, delimiter: str = ",") -> None:
         writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
         writer.writeheader()
         writer.writerows(
-            {k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows
+            {k: json.dumps(v) if isinstance(v, list) else literal(v) for k, v in row.items()}
+            for row in rows
         )
 
 

@@ -123,11 +123,20 @@ def colours(n: int) -> list[Any]:
     return [colormaps["viridis"](0.9 * i / (n - 1)) for i in range(n)]
 
 
+def literal(name: str) -> str:
+    """A label that shows this name: matplotlib reads $…$ as mathematics, and hides _names.
+
+    >>> literal("$$"), literal("_mine")
+    ('\\\\$\\\\$', ' _mine')
+    """
+    return (" " * name.startswith("_") + name).replace("$", r"\$")
+
+
 def _line(run: Outcomes | Envelope, colour: Any) -> dict[str, Any]:
     """How a run is drawn: its colour, the line style of its guarantee, and both in words."""
     name = run.name if isinstance(run, Outcomes) else f"envelope of {run.label}"
     label = f"{name} ({run.guarantee})" if run.guarantee else name
-    return {"color": colour, "linestyle": LINE_STYLES[run.guarantee], "label": label}
+    return {"color": colour, "linestyle": LINE_STYLES[run.guarantee], "label": literal(label)}
 
 
 def draw_band(axes: "Axes", x: Floats, low: Floats, high: Floats, colour: Any) -> None:
@@ -173,7 +182,9 @@ def plot_differences(axes: "Axes", runs: Sequence[Outcomes], baseline: Outcomes)
         low, high = np.array([gap.interval() for gap in gaps]).T
         draw_band(axes, radii, low, high, colour)
         axes.plot(radii, [100 * gap.value for gap in gaps], **_line(run, colour))
-    axes.set(xlabel="ℓ₂ radius r", xlim=(0, radii[-1]), ylabel=f"points above {baseline.name}")
+    axes.set(
+        xlabel="ℓ₂ radius r", xlim=(0, radii[-1]), ylabel=literal(f"points above {baseline.name}")
+    )
 
 
 def plot_sigma_distribution(axes: "Axes", runs: Sequence[Outcomes]) -> None:
@@ -194,7 +205,7 @@ def plot_sigma_distribution(axes: "Axes", runs: Sequence[Outcomes]) -> None:
         axes.axhline(base, color="#999999", linewidth=0.7)
         median = float(np.median(run.sigmas))
         axes.plot(median, base - 0.07, marker="^", color=colour, markersize=6, clip_on=False)
-    axes.set_yticks(range(len(runs)), [run.name for run in reversed(runs)])
+    axes.set_yticks(range(len(runs)), [literal(run.name) for run in reversed(runs)])
     axes.set(xscale="log", xlabel=SIGMA_AXIS, ylim=(-0.2, len(runs)))
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
@@ -230,7 +241,8 @@ def plot_robust_accuracy(axes: "Axes", runs: Sequence[Outcomes]) -> None:
         low, high = np.array([share.interval() for share in shares]).T
         at = np.array([0.0, *budgets])
         draw_band(axes, at, low, high, colour)
-        axes.plot(at, [100 * share.value for share in shares], "o-", color=colour, label=run.name)
+        values = [100 * share.value for share in shares]
+        axes.plot(at, values, "o-", color=colour, label=literal(run.name))
     axes.set(xlabel="ℓ₂ budget ε of the attack", ylabel="accuracy under attack (%)", ylim=(0, 100))
     axes.set_xlim(left=0)
 
@@ -247,7 +259,7 @@ def plot_clean_against_robust(axes: "Axes", runs: Sequence[Outcomes]) -> None:
             ]
             for share in (clean, robust)
         ]
-        label = f"{run.name}, ε = {run.budgets()[-1]:g}"
+        label = literal(f"{run.name}, ε = {run.budgets()[-1]:g}")
         place = (100 * clean.value, 100 * robust.value)
         sideways, upright = errors
         axes.errorbar(*place, upright, sideways, color=colour, label=label, linestyle="", **POINTS)

@@ -118,8 +118,18 @@ class Table:
             for line, cell in zip(lines[1:], cells, strict=True):
                 line += [cell.value, *(cell.interval or ("", ""))] if wide else [cell.value]
         out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows(lines)
+        csv.writer(out, lineterminator="\n").writerows([map(literal, line) for line in lines])
         return out.getvalue()
+
+
+def literal(value: object) -> object:
+    """A cell of CSV that a spreadsheet shows; it runs text that begins like a formula.
+
+    >>> literal("=1+1"), literal("runs"), literal(-1)
+    ("'=1+1", 'runs', -1)
+    """
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if formula else value
 
 
 _LATEX = str.maketrans(
