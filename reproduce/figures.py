@@ -5,7 +5,7 @@ for each guarantee. Sizes and captions stand on the experiment's page, not in th
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from varsmooth.evaluation.report.statistics import certified_accuracy, share_int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Plot = Callable[["Axes"], None]
 GREY = "#777777"
@@ -49,7 +50,7 @@ def tex(text: str) -> str:
         "h_50%": r"h_{50\%}",
         "h_q([lu])": r"h_{q_#}",
         "q_([lu])": r"q_#",
-        r"\b([fgh])\b(?!['_-])": "#",
+        r"\b([fgh])\b(?![_-])": "#",
         "λ": r"\lambda",
         "γ": r"\gamma",
         "σ": r"\sigma",
@@ -74,32 +75,71 @@ def draw(
     height: float = 3.2,
     width: float = 0.0,
 ) -> Picture:
-    """Draw plots `columns` in a row, with one legend above for all that they have in common."""
+    """Draw plots `columns` in a row."""
     from matplotlib.figure import Figure
 
     columns = columns or len(plots)
-    lines = -(-len(plots) // columns)
+    rows = -(-len(plots) // columns)
     with styled(name, **{"mathtext.fontset": "dejavusans"}):
-        wide = width or max(6.4, 3.3 * columns)
-        figure = Figure(figsize=(wide, height * lines), layout="constrained")
-        places = figure.subplots(lines, columns, squeeze=False).flat
-        labelled: dict[str, Any] = {}
-        for axes, plot in zip(places, plots, strict=False):
+        size = (width or max(6.4, 3.3 * columns), height * rows)
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axes, plot in zip(grid.flat, plots, strict=False):
             plot(axes)
-            if axes.get_legend() is None:
-                for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                    labelled.setdefault(label, handle)
-        for axes in places[len(plots) :]:
+        for axes in grid.flat[len(plots) :]:
             axes.set_axis_off()
-        if labelled:
-            longest = max(map(len, labelled))
-            across = max(1, min(len(labelled), int(wide * 13 / (longest + 6))))
-            rows = -(-len(labelled) // across)
-            figure.set_size_inches(wide, height * lines + 0.24 * rows)
-            figure.legend(
-                labelled.values(), labelled, loc="outside upper center", ncols=across, fontsize=9
-            )
+        _label_outer_panels(grid)
+        _add_legends(figure, list(grid.flat), columns)
         return Picture.of(name, caption, figure)
+
+
+def _label_outer_panels(grid: Any) -> None:
+    """Axes and titles that neighbours share are labelled once: on the left, below, on top."""
+    repeated = []
+    for (row, column), axes in np.ndenumerate(grid):
+        left, above = grid[row, max(0, column - 1)], grid[max(0, row - 1), column]
+        if left is not axes and left.get_ylabel() == axes.get_ylabel():
+            repeated.append(axes.set_ylabel)
+        if above is not axes and above.get_xlabel() == axes.get_xlabel():
+            repeated.append(above.set_xlabel)
+        if above is not axes and above.get_title() == axes.get_title():
+            repeated.append(axes.set_title)
+    for clear in repeated:
+        clear("")
+
+
+def _add_legends(figure: "Figure", panels: Sequence["Axes"], columns: int) -> None:
+    """One legend above all panels if it is that of one of them, else one above each panel."""
+    free = [axes for axes in panels if axes.get_legend() is None]
+    found = [axes.get_legend_handles_labels() for axes in free]
+    own = [dict(zip(labels, handles, strict=True)) for handles, labels in found]
+    every = {label: handle for labels in own for label, handle in labels.items()}
+    if not every:
+        return
+    width, height = figure.get_size_inches()
+    look: dict[str, Any] = {"fontsize": 9, "columnspacing": 1.2, "handletextpad": 0.5}
+    if any(labels.keys() == every.keys() for labels in own):
+        look["ncols"], lines = _legend_shape(every, width)
+        figure.set_size_inches(width, height + 0.24 * lines)
+        figure.legend(every.values(), every, loc="outside upper center", **look)
+        return
+    for axes, labels in zip(free, own, strict=True):
+        look["ncols"], _ = _legend_shape(labels, width / columns)
+        look |= {"title": axes.get_title() or None, "bbox_to_anchor": (0.5, 1.0)}
+        axes.legend(labels.values(), labels, loc="lower center", **look)
+        axes.set_title("")
+
+
+def _legend_shape(labels: Collection[str], width: float) -> tuple[int, int]:
+    """Columns and lines of a legend of this width in inches: 13 characters take an inch."""
+    longest = max((_visible_length(label) for label in labels), default=0)
+    across = max(1, int(13 * (width + 0.12) / (longest + 6)))
+    lines = max(1, -(-len(labels) // across))
+    return max(1, -(-len(labels) // lines)), lines
+
+
+def _visible_length(label: str) -> int:
+    return len(re.sub(r"[${}_^]", "", re.sub(r"\\[a-z]+", "x", label)))
 
 
 # Fig. 2 and 5: certified accuracy against radius
@@ -174,7 +214,11 @@ def plot_certified_gaps(
             axes.fill_between(shown, *(100 * ends), color=curve.colour, alpha=0.15, linewidth=0)
         style = {"color": curve.colour, "linestyle": curve.style, "label": tex(curve.label)}
         axes.plot(shown, gap, linewidth=curve.width, **style)
-    axes.set(xlabel=r"$\ell_2$ radius $r$", ylabel="difference (points)", xlim=(0, until))
+    axes.set(
+        xlabel=r"$\ell_2$ radius $r$",
+        ylabel=tex("minus g at its best σ_s (points)"),
+        xlim=(0, until),
+    )
     axes.set_title(tex(title))
 
 
@@ -219,7 +263,10 @@ def plot_selector_bounds(
 ) -> None:
     """How far the mean bounds of h lie from its median, in % of it, against the budget D."""
     blue, red = colours(2)
-    for bound, colour, label in ((upper, red, "h_qu"), (lower, blue, "h_ql")):
+    for bound, colour, label in (
+        (upper, red, "upper bound h_qu"),
+        (lower, blue, "lower bound h_ql"),
+    ):
         y = 100 * (bound / median - 1)
         axes.plot(distances, y, "o-", color=colour, label=tex(label), markersize=4, linewidth=1.4)
     axes.axhline(0, color=GREY, linewidth=1)
@@ -239,7 +286,7 @@ def plot_selector_bounds(
 class Line:
     """Runs joined in this order: points of clean against robust accuracy.
 
-    model: written once below all lines of this model. hollow: of a baseline, dashed and hollow.
+    model: written once beside the lines of this model. hollow: of a baseline, dashed and hollow.
     filled: the one point of a hollow line that is not: g at σ_s = σ_a.
     """
 
@@ -254,7 +301,7 @@ class Line:
 
 def plot_plane(axes: "Axes", lines: Sequence[Line], title: str = "") -> None:
     """Accuracy under attack against accuracy without, in %; the first point of a line is larger."""
-    places: dict[str, list[tuple[float, float]]] = {}
+    models: dict[str, list[Any]] = {}
     for line in lines:
         x = np.array([100 * float(run.clean_correct.mean()) for run in line.runs])
         y = np.array([100 * float(run.correct.mean()) for run in line.runs])
@@ -266,16 +313,47 @@ def plot_plane(axes: "Axes", lines: Sequence[Line], title: str = "") -> None:
             axes.plot(x[0], y[0], markersize=9, label="_first", **look)
         if line.filled is not None:
             axes.plot(x[line.filled], y[line.filled], line.marker, color=line.colour, label="_at")
-        places.setdefault(line.model, []).extend(zip(x.tolist(), y.tolist(), strict=True))
-    for model, points in places.items():
-        if model:
-            x, y = np.array(points).T
-            style: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 9, "zorder": 5}
-            style["bbox"] = {"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 0.8}
-            middle = (float(x.min() + x.max()) / 2, float(y.min()))
-            axes.annotate(tex(model), middle, xytext=(0, -8), textcoords="offset points", **style)
-    axes.margins(x=0.08, y=0.12)
+        models.setdefault(line.model, []).append(np.array([x, y]))
+    axes.margins(x=0.15, y=0.14)
+    _name_models(axes, models)
     axes.set(xlabel="clean accuracy (%)", ylabel="accuracy under attack (%)", title=tex(title))
+
+
+SIDES = ((0, -1), (0, 1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
+"""Where a name may stand beside its lines, from the preferred place on: below, above, right, …"""
+
+
+def _name_models(axes: "Axes", models: Mapping[str, Sequence[Floats]]) -> None:
+    """Each model's name beside its lines (2, n), where it covers the least of all lines."""
+    axes.autoscale_view()
+    to_pixels, share = axes.transData, np.linspace(0, 1, 20)[:, None]
+    lines = [to_pixels.transform(line.T) for each in models.values() for line in each]
+    covered = [(1 - share) * a + share * b for line in lines for a, b in pairwise([line[0], *line])]
+    for model in filter(None, models):
+        ends = to_pixels.transform(np.concatenate(models[model], axis=1).T)
+        centre, half = (ends.max(axis=0) + ends.min(axis=0)) / 2, np.ptp(ends, axis=0) / 2
+        size = np.array([7.5 * _visible_length(tex(model)), 14.0])
+        places = [centre + np.array(side) * (half + size / 2 + 12) for side in SIDES]
+        costs = [_overlap(axes, place, size, np.concatenate(covered)) for place in places]
+        best = int(np.argmin(costs))
+        covered.append(places[best] + (share - 0.5) * size * (1, 0))
+        right, up = SIDES[best]
+        axes.annotate(
+            tex(model),
+            tuple(to_pixels.inverted().transform(centre + half * (right, up))),
+            (8 * right, 8 * up),
+            textcoords="offset points",
+            ha=("center", "left", "right")[right],
+            va=("center", "bottom", "top")[up],
+            fontsize=9,
+        )
+
+
+def _overlap(axes: "Axes", centre: Floats, size: Floats, covered: Floats) -> float:
+    """How many of the covered pixels (n, 2) a text would hide; inf beyond the axes."""
+    if not all(axes.bbox.contains(*(centre + end * size / 2)) for end in (-1, 1)):
+        return np.inf
+    return float((np.abs(covered - centre) < size / 2 + 3).all(axis=1).sum())
 
 
 @dataclass(frozen=True)
@@ -299,7 +377,7 @@ def plot_gaps(
 ) -> None:
     """Differences in points with paired 95 % intervals over images, side by side at each x."""
     values = sorted({x for gaps in series for x in gaps.x})
-    step = min((b - a for a, b in pairwise(values)), default=1.0)
+    step = min((b - a for a, b in pairwise(values)), default=0.1)
     axes.axhline(0, color=GREY, linewidth=1)
     for k, (gaps, usual) in enumerate(zip(series, colours(len(series)), strict=True)):
         estimates = [pooled([one]) for one in gaps.differences]
@@ -319,6 +397,7 @@ def plot_gaps(
         )
     axes.set(xlabel=tex(xlabel), ylabel=tex(ylabel), title=tex(title))
     axes.set_xticks(ticks or values, [f"{x:g}" for x in ticks or values])
+    axes.set_xlim(values[0] - 0.6 * step, values[-1] + 0.6 * step)
 
 
 def plot_lines(
@@ -394,7 +473,8 @@ def plot_passes(
             axes.plot(passes, y, style, markersize=4.5, linewidth=1.3, label=label, **look)
         if what == "width" and lam in clips:
             low, high = clips[lam]
-            axes.axhline(200 * (high - low) / (high + low), linestyle=":", color=colour)
+            clip = {"linestyle": ":", "color": colour, "label": tex(f"λ = {lam}, clip of Table 2")}
+            axes.axhline(200 * (high - low) / (high + low), **clip)
     axes.set_xscale("symlog", linthresh=1, linscale=0.4)
     ticks = [0, 1, *(p for p in (2, 5, 10, 20, 50, 100, 200) if p <= passes[-1])]
     axes.set_xticks(ticks, map(str, ticks))

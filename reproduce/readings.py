@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from reproduce.comparisons import beside_mean
-from reproduce.figures import plot_rows
+from reproduce.figures import Gaps, plot_gaps
 from reproduce.harness import Context, Experiment, Figure, Result
 from reproduce.scales import Need, Scale, size
-from reproduce.statistics import pooled
+from reproduce.statistics import Differences, pooled
 from varsmooth._util.progress import Progress
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.evaluation.report.outcomes import Outcomes
@@ -281,25 +281,33 @@ class Reading:
 
 def readings(context: Context, scale: ReadingsScale) -> Result:
     """Clean accuracy of g_v minus that of g at the same mean level, for every reading."""
-    gaps = {}
+    gaps: dict[str, Differences] = {}
+    panels = []
     for sigma_a in scale.sigmas:
         one = Reading(context, scale, sigma_a)
         fixed = [
             context.run(f"g, σ_a = {sigma_a:g}, σ_s = {s:.4g}", partial(one.g, column))
             for column, s in enumerate(one.levels)
         ]
+        series = []
         for reader in READERS:
-            for lam in scale.lams:
-                title = f"σ_a = {sigma_a:g}, λ = {lam:g}, {reader}"
-                learned = context.run(f"g_v, {title}", partial(one.g_v, reader, lam))
-                gaps[title] = beside_mean(learned, fixed)
+            titles = [f"σ_a = {sigma_a:g}, λ = {lam:g}, {reader}" for lam in scale.lams]
+            runs = [
+                context.run(f"g_v, {title}", partial(one.g_v, reader, lam))
+                for title, lam in zip(titles, scale.lams, strict=True)
+            ]
+            mine = [beside_mean(learned, fixed) for learned in runs]
+            gaps |= dict(zip(titles, mine, strict=True))
+            series.append(Gaps(reader, scale.lams, mine))
+        ylabel, title = "g_v minus g at its mean σ_s (points)", f"σ_a = {sigma_a:g}"
+        panels.append(partial(plot_gaps, series=series, xlabel="λ", ylabel=ylabel, title=title))
     figure = Figure(
         "readings",
         "Clean accuracy of g_v minus that of g at its mean σ_s, with paired 95 % intervals over "
         "images: h reads features of f or of a stronger network, with or without noise.",
-        [partial(plot_rows, rows=gaps, xlabel="difference in clean accuracy (points)")],
-        height=0.9 + 0.25 * len(gaps),
-        width=7.5,
+        panels,
+        height=3.6,
+        width=max(6.4, 3.6 * len(panels)),
     )
     estimates = {title: pooled([gap]) for title, gap in gaps.items()}
     table = Table(

@@ -246,7 +246,7 @@ def clean(context: Context, scale: CleanScale) -> Result:
         "g_v (solid, λ grows from left to right), and g at these levels (dashed). Right: g_v minus "
         "g at its mean σ_s, with paired 95 % intervals over images.",
         [
-            partial(plot_lines, lines=lines, xlabel="(mean) σ_s", ylabel="clean accuracy (%)"),
+            partial(plot_lines, lines=lines, xlabel="mean σ_s", ylabel="clean accuracy (%)"),
             partial(plot_gaps, series=series, xlabel="λ", ylabel="g_v minus g (points)"),
         ],
         height=3.7,
