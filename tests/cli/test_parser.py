@@ -16,7 +16,6 @@ from varsmooth.cli import main
 from varsmooth.cli.parser import Group, Verb, as_typed, options_of, parse
 from varsmooth.evaluation.options import ModelOptions
 from varsmooth.models.descriptions import released_names
-from varsmooth.training.configuration import FORMER
 
 GROUPS = [name for name, verb in cli.VERBS.items() if isinstance(verb, Group)]
 
@@ -84,9 +83,7 @@ def test_every_option_is_explained_and_spelled_in_one_way(words: str) -> None:
 @pytest.mark.parametrize("words", FUNCTIONS)
 def test_one_word_for_each_option(words: str) -> None:
     names = {option.name for option in options_of(FUNCTIONS[words])}
-    trains = words.startswith("train")
-    former = FORMER.keys() if trains else FORMER.keys() - {"subset"}  # a slice of images
-    assert not names & former
+    assert not names & {"output", "dataset", "data_root", "accelerator", "trusted"}
     loads = names & {"model", "classifier", "initial"}
     assert not loads or "trust" in names, f"{words} loads a model but has no --trust"
 

@@ -88,19 +88,6 @@ def test_overrides_win_over_the_preset_and_are_merged_into_its_groups() -> None:
     assert selector.network_options == {"highest": 2, "lowest": 0.1}
 
 
-def test_former_names_still_work(tmp_path: Path) -> None:
-    """Files of users and stored states say output, dataset, data_root, accelerator, trusted,
-    subset."""
-    (tmp_path / "old.yaml").write_text(
-        "output: here\nsigma: 0.3\ndataset: mine\ndata_root: there\naccelerator: cpu\n"
-        "trusted: [a:B]\nsubset: 8\n"
-    )
-    config = read_config(ClassifierConfig, str(tmp_path / "old.yaml"))
-    assert (config.out, config.root) == (Path("here"), Path("there"))
-    assert (config.data, config.device, config.trust) == ("mine", "cpu", ["a:B"])
-    assert config.images == 8
-
-
 def test_presets_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("out: here\nsigma: 0.3\n")
     assert read_config(ClassifierConfig, str(tmp_path / "mine.yaml")).sigma == 0.3

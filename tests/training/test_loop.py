@@ -436,21 +436,6 @@ def test_precision_of_training_is_not_that_of_the_model(
     assert {p.dtype for p in classifier.parameters()} == {torch.float32}
 
 
-def test_a_state_with_former_names_is_the_same_run(tmp_path: Path) -> None:
-    """Until 0.1 the options data and device were called dataset and accelerator."""
-    config = classifier_config(tmp_path, epochs=1)
-    before = weights(train_classifier(config))
-    path = tmp_path / "state.pt"
-    state = torch.load(path, weights_only=True)
-    values = json.loads(state["config"])
-    values |= {"dataset": values.pop("data"), "accelerator": values.pop("device")}
-    torch.save(state | {"config": json.dumps(values)}, path)
-    (tmp_path / "config.json").unlink()  # killed before the model was written
-    assert weights(train_classifier(config)) == before
-    with pytest.raises(VarsmoothError, match="data=cifar10-sample there, cifar10 now"):
-        train_classifier(replace(config, data="cifar10"))
-
-
 def test_resuming_another_run_is_refused(tmp_path: Path) -> None:
     train_classifier(classifier_config(tmp_path, epochs=1))
     with pytest.raises(VarsmoothError, match="epochs=1 there, 2 now; seed=0 there, 5 now"):

@@ -262,19 +262,6 @@ class Method(ABC):
         return float("inf")
 
 
-def one_level(
-    sampler: Sampler, levels: Sequence[float], ledger: Ledger, options: Options, n: int
-) -> Selection:
-    """The certificate at one level per image: ĉ and the form of the bound from n0 draws."""
-    chosen = sampler.candidates(sampler.rows, levels, options.n0)
-    ledgers = [with_share(ledger, votes, options, n) for votes in chosen]
-    streams = [
-        [Stream(votes.sigma, votes.candidate, margin=own.runner_up, planned=n)]
-        for votes, own in zip(chosen, ledgers, strict=True)
-    ]
-    return Selection(levels, ledgers, streams, [options.n0] * len(levels))
-
-
 def with_share(ledger: Ledger, selection: LevelVotes, options: Options, n: int) -> Ledger:
     """The ledger with the share w of α_c that the bound of the winner gets: 1 or ½.
 

@@ -1,16 +1,16 @@
 """Cohen's certificate at the level that a selector chose, if the attacker does not move it."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from varsmooth.evidence import Evidence, Ledger
-from varsmooth.methods.base import Method, Options, Selection, one_level
-from varsmooth.sampling import Sampler
+from varsmooth.methods.fixed import Fixed
 from varsmooth.selectors import MedianSelector, NoiseSelector
 from varsmooth.smoothing import Selector
 
 
-class Conditional(Method):
+class Conditional(Fixed):
     """The radius of a fixed σ (`methods.fixed`), with σ = h(x) (the paper's scenario ii).
 
     True for every x' at which the selector chooses the same σ. An attacker who perturbs the image
@@ -25,15 +25,6 @@ class Conditional(Method):
     def accepts(self, selector: Selector) -> bool:
         return isinstance(selector, NoiseSelector)
 
-    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
-        return one_level(sampler, sampler.chosen_levels(), ledger, options, n)
-
-    def radius(self, evidence: Evidence) -> float:
-        return evidence.votes[0].radius(evidence.ledger)
-
-    def complete(self, evidence: Evidence) -> bool:
-        return len(evidence.votes) > 0
-
     def audit(
         self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
     ) -> dict[str, tuple[Any, Any]]:
@@ -41,3 +32,6 @@ class Conditional(Method):
 
     def selector_draws(self, selector: Selector, evidence: Evidence, n0: int) -> int:
         return selector.n if isinstance(selector, MedianSelector) else 1
+
+    def largest_radius(self, selector: Selector, ledger: Ledger, n: int) -> float:
+        return math.inf  # an image may get any level

@@ -1,14 +1,15 @@
 """One σ for all images: Cohen, Rosenfeld, Kolter 2019."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from varsmooth import bounds
+from varsmooth.defaults import Guarantee
 from varsmooth.evidence import Evidence, Ledger
-from varsmooth.methods.base import Method, Options, Selection, one_level
-from varsmooth.sampling import Sampler
+from varsmooth.methods.base import Kind, Method, Options, Selection, with_share
+from varsmooth.sampling import Sampler, Stream
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import Selector
 
@@ -27,15 +28,22 @@ class Fixed(Method):
     """
 
     name = "fixed"
-    guarantee = "sound"
-    kinds = ("sound", "conditional")
+    guarantee: ClassVar[Guarantee] = "sound"
+    kinds: ClassVar[tuple[Kind, ...]] = ("sound", "conditional")
     subject = "a fixed noise level"
 
     def accepts(self, selector: Selector) -> bool:
         return isinstance(selector, FixedSelector)
 
     def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
-        return one_level(sampler, sampler.chosen_levels(), ledger, options, n)
+        levels = sampler.chosen_levels()
+        chosen = sampler.candidates(sampler.rows, levels, options.n0)
+        ledgers = [with_share(ledger, votes, options, n) for votes in chosen]
+        streams = [
+            [Stream(votes.sigma, votes.candidate, margin=own.runner_up, planned=n)]
+            for votes, own in zip(chosen, ledgers, strict=True)
+        ]
+        return Selection(levels, ledgers, streams, [options.n0] * len(levels))
 
     def radius(self, evidence: Evidence) -> float:
         return evidence.votes[0].radius(evidence.ledger)

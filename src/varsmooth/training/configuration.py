@@ -30,16 +30,6 @@ Config = TypeVar("Config", bound="TrainingConfig")
 
 PRESETS = Path(__file__).parent / "presets"
 
-FORMER = {
-    "output": "out",
-    "dataset": "data",
-    "data_root": "root",
-    "accelerator": "device",
-    "trusted": "trust",
-    "subset": "images",
-}
-"""Names that stored states and files of users may still use."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig(Source):
@@ -256,7 +246,7 @@ def read_config(
     Overrides of a group of options, such as network_options, are merged with the preset's.
     """
     values = {} if preset is None else read_preset(preset)
-    for key, value in renamed(overrides or {}).items():
+    for key, value in (overrides or {}).items():
         values[key] = {**values.get(key, {}), **value} if isinstance(value, dict) else value
     known = [option.name for option in fields(kind)]
     for key in values:
@@ -281,9 +271,4 @@ def read_preset(name: str) -> dict[str, Any]:
     with wrap_errors(yaml.YAMLError, lambda error: f"{name} is not readable as YAML: {error}"):
         values = yaml.safe_load(path.read_text())
     check(isinstance(values, dict), f"{name} must hold `key: value` lines")
-    return renamed(values)
-
-
-def renamed(values: Mapping[Any, Any]) -> dict[str, Any]:
-    """The same values under the names that options have now."""
-    return {FORMER.get(str(key), str(key)): value for key, value in values.items()}
+    return dict(values)

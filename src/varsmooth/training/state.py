@@ -15,7 +15,7 @@ from varsmooth.errors import check, wrap_errors
 from varsmooth.evaluation.measure import Metrics
 from varsmooth.models.descriptions import CONFIG, Part, describe
 from varsmooth.models.networks import build
-from varsmooth.training.configuration import AnyConfig, TrainingConfig, renamed
+from varsmooth.training.configuration import AnyConfig, TrainingConfig
 
 STATE = "state.pt"
 
@@ -75,7 +75,7 @@ def restore_state(
     unreadable = f"{path} is not a training state; delete it, or start anew with resume=False"
     with wrap_errors(Exception, unreadable):  # torch and zip raise many kinds
         state = torch.load(path, map_location=device, weights_only=True)
-        then, now = renamed(json.loads(state["config"])), identity(config)
+        then, now = json.loads(state["config"]), identity(config)
         position, saved = Position(**json.loads(state["progress"])), state["parts"]
     different = [
         f"{key}={then[key]} there, {now[key]} now"
