@@ -1,5 +1,6 @@
 """The layers of the package and the direction of its imports."""
 
+import ast
 import importlib
 import re
 import subprocess
@@ -26,6 +27,17 @@ def test_bounds_know_no_torch() -> None:
 def test_every_public_name_can_be_imported() -> None:
     for name in varsmooth.__all__:
         assert getattr(varsmooth, name) is not None
+
+
+def test_no_public_function_has_more_than_eight_parameters() -> None:
+    """Verbs of the command line, whose parameters are its options, aside."""
+    package = ROOT / "src" / "varsmooth"
+    for path in set(package.rglob("*.py")) - set((package / "cli").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                taken = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                names = [one.arg for one in taken if one.arg not in ("self", "cls")]
+                assert len(names) <= 8, f"{path}: {node.name}({', '.join(names)})"
 
 
 def test_public_modules_exist_and_explain_themselves() -> None:

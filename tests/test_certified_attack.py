@@ -6,7 +6,15 @@ from scipy.stats import binom
 from torch import Tensor, nn
 from torch.nn import functional
 
-from varsmooth import ABSTAIN, MedianSelector, SmoothedClassifier, certify, load_dataset, pgd
+from varsmooth import (
+    ABSTAIN,
+    MedianSelector,
+    PGDOptions,
+    SmoothedClassifier,
+    certify,
+    load_dataset,
+    pgd,
+)
 from varsmooth.certificates import Certificates
 from varsmooth.noise import keyed_generator
 
@@ -110,8 +118,9 @@ class Scene:
         """The worst images within factor × radius, found through f, the noise and the selector."""
         eps = factor * self.certificates.radius
         adversarial = pgd(
-            self.attacked, self.x, self.y, eps.float(), steps=20, restarts=2, samples=2, seed=3
-        )
+            self.attacked, self.x, self.y, eps.float(), steps=20, seed=3,
+            options=PGDOptions(restarts=2, samples=2),
+        )  # fmt: skip
         # Onto the sphere, just inside it: the best of noisy losses may lie short of the budget,
         # and rounding may have carried a pixel across by 10⁻⁷.
         delta = (adversarial - self.x).double()

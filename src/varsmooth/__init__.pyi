@@ -4,6 +4,7 @@ from varsmooth.api import certify_as_paper as certify_as_paper
 from varsmooth.api import certify_at as certify_at
 from varsmooth.api import certify_until as certify_until
 from varsmooth.api import predict as predict
+from varsmooth.attacks import PGDOptions as PGDOptions
 from varsmooth.attacks import pgd as pgd
 from varsmooth.cascade import CascadeSelector as CascadeSelector
 from varsmooth.certificates import Certificate as Certificate

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -15,20 +16,41 @@ from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 Norm = Literal["l2", "linf"]
 
 
+@dataclass(frozen=True)
+class PGDOptions:
+    """The rest of what `pgd` can be given.
+
+    Attributes:
+        step_size: A number or (B,); 2.5·eps/steps by default.
+        norm: "l2" or "linf".
+        restarts: Number of starts.
+        samples: Evaluations averaged in each step, with fresh noise (EOT).
+    """
+
+    step_size: float | Tensor | None = None
+    norm: Norm = "l2"
+    restarts: int = 1
+    samples: int = 1
+
+    def check(self) -> None:
+        """Refuse unknown norms and numbers below 1."""
+        check(self.norm in ("l2", "linf"), f"norm must be 'l2' or 'linf', not {self.norm!r}")
+        check_counts(restarts=self.restarts, samples=self.samples)
+
+
+DEFAULT = PGDOptions()
+
+
 def pgd(
     model: Callable[[Tensor], Tensor],
     x: Tensor,
     y: Tensor,
     eps: float | Tensor,
     steps: int = 40,
-    step_size: float | Tensor | None = None,
-    norm: Norm = "l2",
-    restarts: int = 1,
-    samples: int = 1,
     *,
-    targeted: bool = False,
     seed: int | None = None,
     ids: Sequence[int] | Tensor | None = None,
+    options: PGDOptions = DEFAULT,
 ) -> Tensor:
     """Adversarial images (B,C,H,W) within eps of x, in [0,1], by projected gradient descent.
 
@@ -43,21 +65,17 @@ def pgd(
             attack; on a `SmoothedClassifier` it goes through f, noise and selector (strong,
             adaptive).
         x: Images (B,C,H,W) in [0,1].
-        y: Classes (B,) whose cross-entropy is raised, or lowered if targeted.
+        y: Classes (B,) whose cross-entropy is raised.
         eps: Budget, a number or (B,).
         steps: Gradient steps.
-        step_size: A number or (B,); 2.5·eps/steps by default.
-        norm: "l2" or "linf".
-        restarts: Number of starts.
-        samples: Evaluations averaged in each step, with fresh noise (EOT).
-        targeted: Whether y are the classes to reach.
         seed: None takes fresh entropy.
         ids: Names of the images' noise streams; 0, 1, … by default.
+        options: The rest, as in `PGDOptions(restarts=4, samples=2)`.
     """
     check_images(x)
-    eps, step_size = _check_budget(x, eps, steps, step_size)
-    check(norm in ("l2", "linf"), f"norm must be 'l2' or 'linf', not {norm!r}")
-    check_counts(restarts=restarts, samples=samples)
+    options.check()
+    norm, samples = options.norm, options.samples
+    eps, step_size = _check_budget(x, eps, steps, options.step_size)
     check(
         isinstance(y, Tensor) and y.shape == x.shape[:1] and not y.is_floating_point(),
         f"y must be a tensor of {len(x)} class indices, one for each image",
@@ -69,19 +87,18 @@ def pgd(
         "level, as in pgd(lambda z: g.logits(z, torch.full((len(z),), 0.25)), ...)",
     )
     noise = NoiseStream.make(len(x), seed, ids, getattr(model, "lattice", False))
-    sign = -1.0 if targeted else 1.0
     noisy = samples > 1 or isinstance(model, SmoothedClassifier)
     worst = torch.full((len(x),), -math.inf, dtype=x.dtype, device=x.device)
     best = x.clone()
     with evaluation_mode(model) if isinstance(model, nn.Module) else nullcontext():
-        for restart in range(restarts):
+        for restart in range(options.restarts):
             stream = noise.scoped(f"pgd-{restart}")
             start = torch.zeros_like(x) if restart == 0 else _random_start(x, eps, norm, stream)
             adversarial = _project(x, start, eps, norm)
             for step in range(steps + 1):
                 point = adversarial.detach().requires_grad_()
                 with torch.enable_grad():
-                    loss = sign * _loss(model, point, y, samples, stream.scoped(f"step-{step}"))
+                    loss = _loss(model, point, y, samples, stream.scoped(f"step-{step}"))
                     (gradient,) = torch.autograd.grad(loss.sum(), point)
                 better = (loss.detach() > worst) & (step == steps or not noisy)
                 worst = torch.where(better, loss.detach(), worst)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from varsmooth.attacks import pgd
+from varsmooth.attacks import PGDOptions, pgd
 from varsmooth.certificates import Prediction, Predictions
 from varsmooth.data import Batch, ImageDataset
 from varsmooth.defaults import ALPHA_SELECT
@@ -156,10 +156,9 @@ def find_adversarial(
             y.to(x.device),
             eps,
             options.steps,
-            restarts=options.restarts,
-            samples=evaluations,
             seed=options.seed,
             ids=ids,
+            options=PGDOptions(restarts=options.restarts, samples=evaluations),
         )
     if g.lattice:
         adversarial = x + (255 * (adversarial - x)).trunc() / 255

@@ -112,13 +112,13 @@ def measure_selector(
     the images that f gets right at any level: 1 if h orders the images by their best level, None
     where one of the two is constant.
     """
-    learned = LearnedSelector(selector, sigma_a, 0.0)
-    g, scope = SmoothedClassifier(classifier, learned), scoped_seed(seed, "measure")
+    g = SmoothedClassifier(classifier, LearnedSelector(selector, sigma_a, 0.0))
+    scope = scoped_seed(seed, "measure")
     best = None if table is None else best_levels(table)
     chosen: dict[str, dict[str, float | None]] = {}
     with Progress(len(lams) * len(data), f"{len(lams)} settings of h") as bar:
         for lam in lams:
-            raw = sample_selector(g, learned, data, lam, sigma_a, samples, scope, bar=bar)
+            raw = sample_selector(g, data, lam, sigma_a, samples, scope, bar=bar)
             sigma = raw[:, samples // 2]
             row: dict[str, float | None] = {
                 name: round(float(getattr(sigma, name)()), 5)

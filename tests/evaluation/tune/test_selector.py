@@ -72,7 +72,7 @@ def test_offline_scores_are_those_of_certify(g: SmoothedClassifier, data: ImageD
     learned = g.selector
     assert isinstance(learned, LearnedSelector)
     table = tabulate_votes(g, data, levels, n=200, seed=3)
-    raw = sample_selector(g, learned, data, 0.2, 0.25, 301, seed=3)
+    raw = sample_selector(g, data, 0.2, 0.25, 301, seed=3)
     assert learned.lam == 0.0
     learned.lam = 0.2
     protected = SmoothedClassifier(g.classifier, MedianSelector(learned, 0.25, levels=levels))
@@ -99,7 +99,7 @@ def test_the_best_setting_wins(g: SmoothedClassifier, data: ImageDataset) -> Non
     learned = g.selector
     assert isinstance(learned, LearnedSelector)
     for lam in (0.0, 0.5):
-        raw = sample_selector(g, learned, data, lam, 0.25, 301, seed=0)
+        raw = sample_selector(g, data, lam, 0.25, 301, seed=0)
         for columns in [(0, 1), (0, 1, 2), (0, 1, 2, 3), (1, 2), (1, 2, 3), (2, 3), (0, 2), (1, 3)]:
             assert score_setting(table, raw, 0.25, columns, "radius", 0) <= found.best.score + 1e-6
     assert found.fixed_score > 0
@@ -117,7 +117,7 @@ def test_the_selector_chooses_and_not_the_clip(g: SmoothedClassifier, data: Imag
     learned = g.selector
     assert isinstance(learned, LearnedSelector)
     found = tune(g, data, "radius", lams=(0.0, 0.5), sigma_ms=(0.25,), levels=6, n=100)
-    raw = sample_selector(g, learned, data, found.best.lam, 0.25, 301, seed=0)
+    raw = sample_selector(g, data, found.best.lam, 0.25, 301, seed=0)
     low, high = found.best.levels[0], found.best.levels[-1]
     assert ((low <= raw[:, 150]) & (raw[:, 150] <= high)).mean() >= 0.9
     free = tune(g, data, "radius", lams=(0.0, 0.5), sigma_ms=(0.25,), levels=6, n=100, unclipped=0)

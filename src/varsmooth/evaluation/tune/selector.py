@@ -111,7 +111,7 @@ def tune(
     tried = list(itertools.product(options.sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a), lams))
     with Progress(len(tried) * len(data), f"{len(tried)} settings of h") as bar:
         for sigma_m, lam in tried:
-            raw = sample_selector(g, learned, data, lam, sigma_m, n_select, seed, batch_size, bar)
+            raw = sample_selector(g, data, lam, sigma_m, n_select, seed, batch_size, bar)
             median = raw[:, (n_select - 1) // 2]
             for columns in _runs(len(ladder)):
                 grid = tuple(ladder[j] for j in columns)
@@ -163,7 +163,6 @@ def tabulate_votes(
 
 def sample_selector(
     g: SmoothedClassifier,
-    learned: LearnedSelector,
     data: ImageDataset,
     lam: float,
     sigma_m: float,
@@ -172,7 +171,9 @@ def sample_selector(
     batch_size: int | None = None,
     bar: Progress | None = None,
 ) -> bounds.Floats:
-    """n raw samples of h(x+ε) for every image, ascending: (N, n). λ is set back afterwards."""
+    """n raw samples of h(x+ε) for every image, ascending: (N, n), h being the selector of g."""
+    learned = g.selector
+    assert isinstance(learned, LearnedSelector)
     before, learned.lam, raw = learned.lam, lam, []
     try:
         with evaluation_mode(g), torch.no_grad():
