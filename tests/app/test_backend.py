@@ -105,25 +105,26 @@ def test_the_view_is_the_prediction(model: Smoothers, image: ImageDataset) -> No
     x, _, ids = image.batch([0])
     (answer,) = predict(model.deployed(options), x, n=100, seed=5, ids=ids)
     assert view.result == answer
-    assert view.draws is not None
-    assert len(view.draws.samples) == 51
-    low, high = view.draws.median_range(options.budget, ALPHA_SELECT)
-    assert low <= view.draws.median <= high
-    settled = replace(view.draws, levels=model.levels(options)).median_level
-    assert settled == answer.sigma
+    draws, sigma = work.draws_of_selector(model, image, options, seed=5)
+    assert len(draws.samples) == 51
+    low, high = draws.median_range(options.budget, ALPHA_SELECT)
+    assert low <= draws.median <= high
+    settled = replace(draws, levels=model.levels(options)).median_level
+    assert settled == sigma == answer.sigma
 
 
 def test_lambda_moves_the_median(model: Smoothers, image: ImageDataset) -> None:
-    views = [work.look(model, image, few(model, lam=lam), seed=0) for lam in (0.0, 1.0)]
-    low, high = (view.draws.median for view in views if view.draws)
+    low, high = (
+        work.draws_of_selector(model, image, few(model, lam=lam), seed=0)[0].median
+        for lam in (0.0, 1.0)
+    )
     assert low != high
 
 
 def test_a_larger_budget_moves_the_median_further(model: Smoothers, image: ImageDataset) -> None:
     spans = []
     for budget in (0.0, 0.05, 0.5):
-        draws = work.look(model, image, few(model, budget=budget), seed=0).draws
-        assert draws is not None
+        draws, _ = work.draws_of_selector(model, image, few(model, budget=budget), seed=0)
         spans.append(draws.median_range(budget, ALPHA_SELECT))
     assert spans[0][0] >= spans[1][0] >= spans[2][0] == 0
     assert spans[0][1] <= spans[1][1] <= spans[2][1] == float("inf")
@@ -170,7 +171,7 @@ def test_a_tuned_cascade_moves_with_lambda(pair: Path, tmp_path: Path) -> None:
     save(tmp_path / "f", alone, checkpoint.classifier)
     model = Smoothers.load(str(tmp_path / "f"))
     assert model.in_use == "cascade"
-    low, high = (model.levels(few(model, lam=lam)) for lam in (0.1, 0.9))
+    low, high = (model.levels(few(model, lam_cascade=lam)) for lam in (0.1, 0.9))
     assert low == pytest.approx((0.1, 0.2))
     assert high == pytest.approx((0.2, 0.5))
     backend = Backend(str(tmp_path / "f"))
@@ -348,7 +349,7 @@ def test_a_picture_that_comes_back_is_a_small_png() -> None:
 
 
 def test_the_desk_shows_every_part(backend: Backend) -> None:
-    shown = backend.look(body(backend, advanced=True), Job())
+    shown = backend.look(body(backend, advanced=True, paper=True), Job())
     assert 'id="sigma"' in shown["answer"]
     assert 'class="chosen"' in shown["grid"]
     assert shown["draws"].count("<img") == shown["votes"].count("<img") == 1
@@ -357,7 +358,7 @@ def test_the_desk_shows_every_part(backend: Backend) -> None:
     assert curve.count("<img") == 1
     assert "Large dots" in curve
     assert "Orange" in curve
-    assert "λ changes nothing" not in curve
+    assert "one level" not in curve
     certified = backend.certify(body(backend), Job())["certified"]
     assert certified.count("<mark>sound") == 3
     assert certified.count("<mark>heuristic") == 1
@@ -367,11 +368,10 @@ def test_the_desk_shows_every_part(backend: Backend) -> None:
 
 
 def test_the_level_in_use_and_what_h_says_agree(backend: Backend, model: Smoothers) -> None:
-    """The grid is in sight, and σ is said to be its level for h's median."""
+    """The grid is in sight, and σ is one of its levels."""
     shown = backend.look(body(backend), Job())
     view = work.look(model, backend.samples(backend.first_model)[:1], few(model), 0)
-    assert view.draws is not None
-    assert f"grid level for h’s median {view.draws.median:.4f}" in shown["answer"]
+    assert "h’s median, on the grid" in shown["answer"]
     assert shown["grid"].count("<li") == 4
     assert f'<li class="chosen">{view.result.sigma:.3f}</li>' in shown["grid"]
 
@@ -380,7 +380,7 @@ def test_several_images_stand_side_by_side(backend: Backend) -> None:
     before = backend.certificates.cache_info().misses
     shown = backend.several(body(backend), Job())["several"]
     assert shown.count("<article") == 12
-    for way in ("selector", "cascade", "one σ"):
+    for way in ("paper’s h", "cascade", "one σ"):
         assert shown.count(f"{way}</th>") == 12
     other = backend.several(body(backend, lam=1.0), Job())["several"]
     assert other != shown
@@ -406,15 +406,16 @@ def test_a_classifier_alone_is_served(tmp_path: Path) -> None:
     torch.manual_seed(0)
     save(tmp_path / "f", about, build("conv4", options))
     alone = Backend(str(tmp_path / "f"))
-    shown = alone.look(body(alone, advanced=True), Job())
-    assert "no selector" in shown["draws"]
+    shown = alone.look(body(alone, advanced=True, paper=True), Job())
+    assert "draws" not in shown
+    assert "selector h" not in alone.page(alone.first_model)
     assert "the same for every image" in shown["answer"]
     curve = alone.curve(body(alone), Job())["curve"]
     assert ("Orange" in curve, "Large dots" in curve) == (True, False)  # as the chart is drawn
-    assert "λ changes nothing" in curve
+    assert "one level for all images" in curve
     assert "heuristic" not in alone.certify(body(alone), Job())["certified"]
     assert "<small>one fixed σ" in alone.attack(body(alone, kind="weak"), Job())["attacked"]
-    assert "selector</th>" not in alone.several(body(alone), Job())["several"]
+    assert "paper’s h</th>" not in alone.several(body(alone), Job())["several"]
     alone.worker.close()
 
 
@@ -471,7 +472,7 @@ EVIL = "<img src=x onerror=alert(1)>$\\frac{$"
 
 def test_everything_but_markup_is_escaped() -> None:
     assert "<img" not in views.parts.note(EVIL)
-    assert views.paper_name(f"g_v*: {EVIL}").startswith("g<sub>v</sub>*: &lt;img")
+    assert views.subscripts(f"g_v*: {EVIL}").startswith("g<sub>v</sub>*: &lt;img")
     shown = views.parts.number(EVIL, EVIL, EVIL, '"><script>', EVIL)
     assert "<img" not in shown
     assert "<script>" not in shown

@@ -116,7 +116,12 @@ def turn(page: Any, slider: str, value: float) -> None:
 
 
 def advanced(page: Any) -> None:
-    page.click("summary")
+    page.click("#advanced > summary")
+    page.wait_for_selector("[data-slot=votes] img")
+
+
+def of_the_paper(page: Any) -> None:
+    page.click("#paper > summary")
     page.wait_for_selector("[data-slot=draws] img")
 
 
@@ -158,7 +163,7 @@ def test_first_paint_does_not_jump(browser: Any, address: str) -> None:
 
 
 def test_lambda_changes_sigma(page: Any) -> None:
-    advanced(page)
+    of_the_paper(page)
     before = shown(page, "[data-slot=draws] figcaption")
     turn(page, "lam", 1)
     fresh(page, "draws")
@@ -184,6 +189,7 @@ def test_another_sample_is_picked(page: Any) -> None:
 
 def test_every_slider_has_a_tooltip(page: Any) -> None:
     advanced(page)
+    of_the_paper(page)
     options, tips = page.locator(".slider:visible"), page.locator(".slider:visible .tip")
     assert options.count() == tips.count() >= 8
     assert all(len(tip.get_attribute("data-tip")) > 20 for tip in tips.all())
@@ -288,7 +294,7 @@ def test_an_attack_shows_every_classifier(page: Any) -> None:
 
 
 def test_an_option_out_of_range_shows_an_error(page: Any) -> None:
-    advanced(page)
+    of_the_paper(page)
     turn(page, "low", 0.6)
     page.get_by_text("the smallest σ must lie below the largest").wait_for()
     assert page.locator("[data-slot=answer].stale").count() == 1
@@ -306,7 +312,7 @@ def test_several_images_stand_side_by_side_and_move_with_lambda(page: Any) -> No
     assert page.locator(".many .one").count() == 12
     assert page.locator(".many tbody th").all_inner_texts()[:3] == [
         "cascade",
-        "selector",
+        "paper’s h",
         "one σ",
     ]
     columns = {round(one.bounding_box()["x"]) for one in page.locator(".one").all()}
@@ -318,6 +324,22 @@ def test_several_images_stand_side_by_side_and_move_with_lambda(page: Any) -> No
     assert shown(page, "[data-slot=several]") != before
     page.get_by_role("tab", name="One image").click()  # the same λ
     assert page.input_value("input[type=number][data-option=lam]:visible") == "1"
+
+
+def test_several_images_show_their_progress(browser: Any, address: str) -> None:
+    """With a released model, whose certificates take seconds; and the tuned cascade leads."""
+    with visited(browser, f"{address}?model=cifar10-universal-1.00", DESKTOP) as page:
+        page.get_by_role("tab", name="Several images").click()
+        page.get_by_text(re.compile(r"Certifying these images: [1-9]\d* %")).wait_for()
+        page.wait_for_selector(".many .one")
+        assert shown(page, "#several-progress") == ""
+        page.get_by_role("tab", name="One image").click()
+        fresh(page, "curve")
+        page.click("#certify")
+        page.wait_for_selector(".card")
+        assert shown(page, ".card header").startswith("cascade")
+        titles = page.locator("h3 + .certified .card header").all_inner_texts()
+        assert [title.split(":")[0] for title in titles[:1]] == ["gv*"]
 
 
 # Phones
@@ -339,6 +361,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(phone: Any, tab: str) -> No
     phone.get_by_role("tab", name=tab).click()
     if tab == "One image":
         advanced(phone)
+        of_the_paper(phone)
         phone.click("#certify")
         phone.wait_for_selector(".card")
     if tab == "Several images":

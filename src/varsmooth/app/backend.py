@@ -165,12 +165,15 @@ class Backend:
         return samples[number : number + 1]
 
     def look(self, body: Body, job: Job) -> Pieces:
-        """Prediction, σ and radius of one image; with `advanced` also the evidence."""
+        """Prediction, σ and radius of one image; `advanced`, `paper`: what their panels show."""
         q = self.read_request(body)
         model, options = q.model, q.options
         with watching(job, model, work.most_to_look(model, options)):
             view = work.look(model, q.image, options, q.seed)
             deployed = self._preview(model.in_use, q)
+            drawn = None
+            if body.get("paper") and model.has_selector:
+                drawn = work.draws_of_selector(model, q.image, options, q.seed)
         result, names = view.result, model.about.class_names
         html = {
             "answer": views.one.answer(view, deployed, names, q.label),
@@ -178,9 +181,9 @@ class Backend:
         }
         if body.get("advanced"):
             html["noisy"] = views.one.noisy(view)
-            budget = options.budget
-            html["draws"] = views.parts.draws(view.draws, result.sigma, budget, f"{budget:g}")
             html["votes"] = views.parts.votes(result.counts, names, result.prediction)
+        if drawn is not None:
+            html["draws"] = views.parts.draws(*drawn, options.budget, f"{options.budget:g}")
         return html
 
     def curve(self, body: Body, job: Job) -> Pieces:
@@ -191,9 +194,8 @@ class Backend:
         with watching(job, model, work.most_to_look(model, options)):
             ways = {way: self._preview(way, q) for way in dict.fromkeys((model.in_use, "cascade"))}
             fixed = self.fixed_levels(model, q.image, levels, options.n, q.seed)
-        return {
-            "curve": views.one.curve(fixed, model.levels(options), ways, options.sigma, q.label)
-        }
+        shown = fixed, model.levels(options), ways, options.sigma, q.label
+        return {"curve": views.one.curve(*shown)}
 
     def certify(self, body: Body, job: Job) -> Pieces:
         """Every certificate of one image under fresh noise, and how the sound one is built."""
@@ -201,7 +203,8 @@ class Backend:
         with watching(job, q.model, work.most_to_certify(q.model, q.options)):
             certificates = work.certify_each_way(q.model, q.image, q.options)
         names = q.model.about.class_names
-        return {"certified": views.one.certified(certificates, names, q.options.budget)}
+        shown = certificates, q.model.in_use, names, q.options.budget
+        return {"certified": views.one.certified(*shown)}
 
     def attack(self, body: Body, job: Job) -> Pieces:
         """One image before and after an attack."""

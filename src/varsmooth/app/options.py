@@ -31,6 +31,7 @@ class Slider(NamedTuple):
 
 SLIDERS = {
     "lam": Slider("λ", 0, 1, 0.01),
+    "lam_cascade": Slider("λ of the cascade", 0, 1, 0.01),
     "sigma": Slider("σ", 0.02, 2, 0.001),
     "n": Slider("N", 100, 5000, 100),
     "sigma_a": Slider("σ_a", 0.02, 2, 0.001),
@@ -48,7 +49,8 @@ class PageOptions:
     """What a visitor sets on the page."""
 
     sigma: float  # the one level of g
-    lam: float  # of the selector, as are the next four
+    lam_cascade: float  # of the tuned cascade
+    lam: float  # of the paper's selector, as are the next four
     sigma_a: float
     sigma_m: float
     low: float
@@ -89,10 +91,10 @@ class PageOptions:
         levels = stored.get("levels")
         ends = (levels[0], levels[-1]) if isinstance(levels, list) and len(levels) > 1 else None
         low, high = stored.get("clip") or ends or (usual / 2, 2 * usual)
-        cascade = resolve_selector(about, ModelOptions()).kind == "cascade"
         return cls(
             sigma=round(about.default_sigma, 4),
-            lam=LAM if cascade else float(stored.get("lam", 0.0)),
+            lam_cascade=LAM,
+            lam=float(stored.get("lam", 0.0)),
             sigma_a=sigma_a,
             sigma_m=float(stored.get("sigma_m", sigma_a)),
             low=math.floor(1000 * low) / 1000,  # outward: no level is lost
@@ -157,7 +159,7 @@ class Smoothers:
             classifiers["g_v"] = smoothed(self.checkpoint, replace(of_h, selector="learned"))
             classifiers["g_v*"] = smoothed(self.checkpoint, protected)
         if self.about.cascades:
-            cascade = ModelOptions(selector="cascade", lam=options.lam)
+            cascade = ModelOptions(selector="cascade", lam=options.lam_cascade)
         else:  # the levels of the grid or around σ, largest first
             levels = levels_of(classifiers["g_v*"]) if self.has_selector else (options.sigma,)
             if len(levels) == 1:
@@ -172,8 +174,8 @@ class Smoothers:
 
     def read_by(self, way: str, options: PageOptions) -> PageOptions:
         """The options with λ = 0 where it has no effect, so that cached results are reused."""
-        uses_lam = way == "g_v*" or (way == "cascade" and self.about.cascades)
-        return options if uses_lam else replace(options, lam=0.0)
+        lam = options.lam if way == "g_v*" else 0.0
+        return replace(options, lam=lam, lam_cascade=options.lam_cascade * (way == "cascade"))
 
     @property
     def in_use(self) -> str:

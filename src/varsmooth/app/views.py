@@ -1,5 +1,6 @@
 """Results and the records of a run as HTML. The text is in the templates."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -41,9 +42,9 @@ def picture(image: Tensor) -> str:
     return pages.picture(pixels.cpu().numpy())
 
 
-def paper_name(text: str) -> Markup:
-    """g_v as the paper sets it."""
-    return Markup("g<sub>v</sub>").join(map(Markup.escape, text.split("g_v")))
+def subscripts(text: str) -> Markup:
+    """g_v and σ_a as the paper sets them."""
+    return Markup(re.sub(r"(\w)_(\w)", r"\1<sub>\2</sub>", str(Markup.escape(text))))
 
 
 templates = pages.templates(
@@ -57,7 +58,7 @@ templates = pages.templates(
     figures=figures,
     svg=drawings.svg,
 )
-templates.filters |= {"kind": kind, "picture": picture, "paper_name": paper_name}
+templates.filters |= {"kind": kind, "picture": picture, "subscripts": subscripts}
 templates.filters |= {"average_radius": average_certified_radius}
 one, run, parts, several = (  # macros: functions from values to HTML
     cast(Any, templates.get_template(f"{name}.html").module)

@@ -4,7 +4,6 @@ Beside each, an upper bound on the images passed through the networks, for the p
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ from varsmooth.evidence import SelectorEvidence
 from varsmooth.methods.base import Options
 from varsmooth.noise import NoiseStream
 from varsmooth.probe import check_assumptions
+from varsmooth.sampling import Sampler
 from varsmooth.selectors import MedianSelector
 
 CURVE = 9  # levels between the ends of the curve
@@ -34,28 +34,37 @@ AttackKind = Literal["strong", "weak"]
 
 @dataclass(frozen=True)
 class View:
-    """One noisy copy of the image, its prediction, and h's draws."""
+    """One noisy copy of the image, and its prediction."""
 
     noisy: Tensor  # (C,H,W), clipped to [0,1] for the eye
     result: Prediction
-    draws: SelectorEvidence | None  # at the attacker's budget; None: there is no h
 
 
 def look(model: Smoothers, image: ImageDataset, options: PageOptions, seed: int) -> View:
     """Predict one image and keep what the page shows. The same seed draws the same noise."""
-    (x, _, ids), g, h = image.batch([0]), model.deployed(options), model.checkpoint.selector
-    check_assumptions(g, x)  # its outputs of h are none of predict's
-    outputs: list[Tensor] = []  # of h during predict, so that it is not evaluated twice
-    with nullcontext() if h is None else h.register_forward_hook(lambda *c: outputs.append(c[2])):
-        (result,) = predict(g, x, n=options.n, alpha=ALPHA, seed=seed, ids=ids)
+    (x, _, ids), g = image.batch([0]), model.deployed(options)
+    check_assumptions(g, x)
+    (result,) = predict(g, x, n=options.n, alpha=ALPHA, seed=seed, ids=ids)
     noise = g.noise(1, seed, ids)
     _, epsilon = next(noise.batches(x, "picture", 1))
     noisy = noise.perturb(x, torch.tensor([result.sigma]), epsilon)
-    draws, median = None, g.selector
-    if isinstance(median, MedianSelector):
-        samples = tuple(torch.cat(outputs).sort().values.tolist())
-        draws = SelectorEvidence(samples, median.sigma_m, median.clip, distance=options.budget)
-    return View(noisy[0].clamp(0, 1), result, draws)
+    return View(noisy[0].clamp(0, 1), result)
+
+
+def draws_of_selector(
+    model: Smoothers, image: ImageDataset, options: PageOptions, seed: int
+) -> tuple[SelectorEvidence, float]:
+    """What h returned on the noisy copies behind the median of g_v*, and the level in use."""
+    (x, _, ids), g = image.batch([0]), model.each(options)["g_v*"]
+    h, median = model.checkpoint.selector, g.selector
+    assert h is not None
+    assert isinstance(median, MedianSelector)
+    outputs: list[Tensor] = []
+    with h.register_forward_hook(lambda *call: outputs.append(call[2])):
+        (sigma,) = Sampler(g, x, g.noise(1, seed, ids), None).chosen_levels()
+    samples = tuple(torch.cat(outputs).sort().values.tolist())
+    shown = SelectorEvidence(samples, median.sigma_m, median.clip, distance=options.budget)
+    return shown, sigma
 
 
 # Certificates

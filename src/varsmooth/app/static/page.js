@@ -111,23 +111,30 @@ let waiting = null;
 function changed() {
   for (const name of ["look", "curve", "certify", "attack", "several"]) cancel(name);
   for (const name of ["certified", "attacked"]) slot(name).replaceChildren();
-  for (const name of LIVE) slot(name).classList.add("stale");
+  for (const name of LIVE) slot(name)?.classList.add("stale"); // without h there are no draws
   clearTimeout(waiting);
   waiting = setTimeout(look, 60);
 }
 
 async function look() {
   if (find("#view-one").hidden) return several();
-  const advanced = find("#advanced").open;
-  const answer = await send("look", requestBody({ advanced }));
-  if (answer) await send("curve", requestBody());
+  const bar = (share) => find("#look-bar").style.setProperty("--share", share);
+  const panels = { advanced: find("#advanced").open, paper: Boolean(find("#paper")?.open) };
+  const answer = await send("look", requestBody(panels), bar);
+  if (answer) await send("curve", requestBody(), bar);
+  if (!running.look && !running.curve) bar(0);
 }
 
 async function several() {
   if (find("#view-several").hidden) return;
-  const bar = find("#view-several .stage");
-  await send("several", requestBody(), (share) => bar.style.setProperty("--share", share));
-  bar.style.removeProperty("--share");
+  const progress = find("#several-progress");
+  const show = (share) => {
+    progress.textContent = `Certifying these images: ${Math.floor(100 * share)} %`;
+    progress.style.setProperty("--share", share);
+  };
+  show(0);
+  await send("several", requestBody(), show);
+  if (!running.several) progress.textContent = "";
 }
 
 function choose(image, source, caption) {
@@ -169,7 +176,7 @@ find("#fresh").addEventListener("click", () => {
   changed();
 });
 
-find("#advanced").addEventListener("toggle", look);
+for (const panel of all("#view-one details")) panel.addEventListener("toggle", look);
 find("#model").addEventListener("change", (event) => {
   location.search = new URLSearchParams({ model: event.target.value });
 });
