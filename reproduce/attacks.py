@@ -34,7 +34,6 @@ class AttackScale(VotingScale):
     restarts: int = size("starts of the attack", 1, stated=False)
     n: int = size("votes N", 1000)
     n_median: int = size("draws of h's median N_h", 1001, stated=False, odd=True)
-    choice: int = size("held-out images that choose λ and σ_s", 500, stated=False, zero=True)
 
 
 CPU: dict[str, Any] = {
@@ -43,7 +42,6 @@ CPU: dict[str, Any] = {
     "samples": 4,
     "n": 200,
     "n_median": 51,
-    "choice": 100,
 }
 """What a CPU core can do in about three minutes for each point."""
 
@@ -102,14 +100,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Attacks:
-    """Runs of one kind of attack at one budget. suffix: what else tells their names apart."""
+    """Runs of one kind of attack at one budget."""
 
     context: Context
     scale: AttackScale
     eps: float
     kind: Kind = "strong"
-    split: str = "test"
-    suffix: str = ""
 
     def g(self, need: Need, sigma: float) -> Point:
         """Conventional smoothing."""
@@ -152,7 +148,7 @@ class Attacks:
         self, method: str, need: Need, value: float, model: Callable[[], ModelOptions]
     ) -> Point:
         setting = f"{'σ_s' if method == G else 'λ'} = {value:g}"
-        attack = f"γ = {self.eps:g}, {self.kind} attack{self.suffix}"
+        attack = f"γ = {self.eps:g}, {self.kind} attack"
         name = f"{method}, {need.title}, {setting}, {attack}"
 
         def make() -> Outcomes:
@@ -165,8 +161,7 @@ class Attacks:
         return Point(method, value, self.eps, self.context.run(name, make, key))
 
     def _images(self) -> DataOptions:
-        count = self.scale.images if self.split == "test" else self.scale.choice
-        return self.context.images(self.scale.data, self.split, count)
+        return self.context.images(self.scale.data, "test", self.scale.images)
 
     def _settings(self, method: str) -> AttackOptions:
         strong, median = self.kind == "strong", method in (G_V_STAR, CLIPPED)
@@ -214,12 +209,8 @@ def arena(
     need: Need,
     lams: Sequence[float],
     methods: Mapping[str, Run],
-    choose: bool = False,
 ) -> Arena:
-    """g on one classifier at every σ_s, and methods on a pair at every λ.
-
-    choose: also on held-out images, where λ and σ_s can be chosen without the test images.
-    """
+    """g on one classifier at every σ_s, and methods on a pair at every λ."""
     fixed, sigma_a = baseline
     every: dict[str, tuple[Run, Need, Sequence[float]]] = {G: (Attacks.g, fixed, levels)}
     every |= {method: (run, need, lams) for method, run in methods.items()}
@@ -227,11 +218,6 @@ def arena(
         method: [run(attacks, model, value) for value in values]
         for method, (run, model, values) in every.items()
     }
-    if choose and attacks.scale.choice:
-        held_out = replace(attacks, split="val", suffix=f"{attacks.suffix}, val")
-        for run, model, values in list(every.values())[:2]:
-            for value in values:
-                run(held_out, model, value)
     (at,) = (point for point in points[G] if point.value == sigma_a)
     return Arena(title, at, points)
 
@@ -241,12 +227,11 @@ def fixed_arena(
     scale: FixedScale,
     sigma_a: float,
     methods: Mapping[str, Run],
-    choose: bool = False,
 ) -> Arena:
     """g and the methods on the model of one σ_a."""
     need = Need.fixed(sigma_a, selector=True)
     levels, lams = scale.levels_of(sigma_a), scale.lams_of(sigma_a)
-    return arena(attacks, need.title, (need, sigma_a), levels, need, lams, methods, choose)
+    return arena(attacks, need.title, (need, sigma_a), levels, need, lams, methods)
 
 
 BLUE, ORANGE, GREEN = colours(3)

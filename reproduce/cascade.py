@@ -17,7 +17,6 @@ from reproduce.figures import Curve, plot_curves
 from reproduce.harness import Context, Experiment, Figure, Result
 from reproduce.scales import Need, Scale, size
 from reproduce.statistics import pooled, radius_gap
-from varsmooth.bounds import average_certified_radius
 from varsmooth.cascade import Stages
 from varsmooth.certificates import Certificate
 from varsmooth.data import load_dataset
@@ -46,8 +45,8 @@ TUNING_SEED = 12345
 
 
 @dataclass(frozen=True, kw_only=True)
-class VoteScale(Scale):
-    """One f for every noise level, the levels at which it votes, and how often."""
+class CascadeScale(Scale):
+    """One f for every noise level; test images, and the held-out images that choose the rules."""
 
     sigmas: tuple[float, ...] = size("σ_a′", (1.0,), stated=False)
     images: int = size("test images", 1000, stated=False)
@@ -56,6 +55,10 @@ class VoteScale(Scale):
         "levels", (0.707, 0.5, 0.354, 0.25, 0.177, 0.125), stated=False
     )
     precision: str = size("precision of f", "bfloat16", stated=False, among=("float32", "bfloat16"))
+    held_out: int = size("held-out images", 1000, stated=False)
+    tuning_n: int = size("votes on held-out images", 300, stated=False)
+    lams: tuple[float, ...] = size("λ", (0.0, 0.25, 0.5, 0.75, 1.0), stated=False)
+    stages: int = size("stages, at most", 5, stated=False)
 
     @property
     def need(self) -> Need:
@@ -63,18 +66,8 @@ class VoteScale(Scale):
         return Need.universal(self.sigmas[0])
 
 
-@dataclass(frozen=True, kw_only=True)
-class CascadeScale(VoteScale):
-    """Test images, and the held-out images that choose the rules."""
-
-    held_out: int = size("held-out images", 1000, stated=False)
-    tuning_n: int = size("votes on held-out images", 300, stated=False)
-    lams: tuple[float, ...] = size("λ", (0.0, 0.25, 0.5, 0.75, 1.0), stated=False)
-    stages: int = size("stages, at most", 5, stated=False)
-
-
 def votes_of(
-    context: Context, scale: VoteScale, split: str, count: int, n: int, seed: int
+    context: Context, scale: CascadeScale, split: str, count: int, n: int, seed: int
 ) -> ConfidentVotes:
     """Votes on the first images of a split, or evenly from all of `val`; resumes."""
     name = context.model(scale.need)
@@ -262,8 +255,8 @@ def _outcomes(table: ConfidentVotes, certified: Certified, scale: CascadeScale) 
 def row(name: str, runs: dict[str, Outcomes], best: str, samples: dict[str, float]) -> list[Cell]:
     run, baseline = runs[name], runs[best]
     fixed = envelope([r.reach for label, r in runs.items() if is_single(label)])
-    radius = average_certified_radius(run.reach)
-    ratio = radius / average_certified_radius(baseline.reach)
+    radius = run.average_radius
+    ratio = radius / baseline.average_radius
     against = pooled([radius_gap(run, baseline)])
     below = regret(run.reach, fixed, RADII)
     return [

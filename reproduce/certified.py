@@ -7,16 +7,14 @@ from functools import partial
 import numpy as np
 
 from reproduce.comparisons import TABLE_2
-from reproduce.comparisons_certified import best_at
+from reproduce.comparisons_certified import CertifiedRuns
 from reproduce.exact import CLIP_PERCENTILES
-from reproduce.figures import Curve, Plot, plot_certified_gaps, plot_curves
+from reproduce.figures import Curve, plot_certified_gaps, plot_curves
 from reproduce.harness import Context, Experiment, Figure, Result
 from reproduce.replay import CPU, Certified, CertifyScale, clip_of, sweep
 from reproduce.scales import Need, size
-from varsmooth.bounds import Floats, average_certified_radius
 from varsmooth.evaluation.report.figures import colours
 from varsmooth.evaluation.report.outcomes import Outcomes
-from varsmooth.evaluation.report.statistics import certified_counts
 from varsmooth.evaluation.report.summaries import certified_accuracy_table, round_radii
 from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.rounding import percent
@@ -28,11 +26,6 @@ TABLE_1: dict[float, tuple[tuple[float, ...], tuple[float, ...]]] = {
     1.0: ((0.0, 0.05, 0.1, 0.2, 0.3, 0.4), (0.0,)),
 }
 """D and λ for each σ_a, as in the paper."""
-
-
-def shares_at(runs: Sequence[Outcomes], radii: Sequence[float]) -> Floats:
-    """The best certified accuracy at each radius, (m,)."""
-    return np.array([certified_counts(best_at(runs, r).reach, r) / len(runs[0]) for r in radii])
 
 
 # Fig. 2: the trade-off
@@ -116,59 +109,48 @@ class CertifiedScale(CertifyScale):
         return TABLE_1.get(sigma_a, (self.other_distances, self.other_lams))
 
 
-@dataclass(frozen=True)
-class Methods:
-    """Every method of Fig. 5 on the model of one σ_a: runs to take the best of at each radius."""
-
-    sigma_a: float
-    clips: dict[float, tuple[float, float]]
-    swept: Sequence[Outcomes]
-    equal: Sequence[Outcomes]
-    attacked: Sequence[Outcomes]
-    clipped: Sequence[Outcomes]
-    unattacked: Sequence[Outcomes]
-    sound: Sequence[Outcomes]
-
-    @property
-    def title(self) -> str:
-        return f"σ_a = {self.sigma_a:g}"
-
-    @property
-    def curves(self) -> list[Curve]:
-        blue, orange, green = colours(3)
-        return [
-            Curve("g, best σ_s at each radius", self.swept, "#888888"),
-            Curve("g, σ_s = σ_a", self.equal, colours(4)[3]),
-            Curve("g_v*, attack on h (three levels)", self.attacked, orange, dashes="-", width=3.0),
-            Curve("g_v*, the same, clipped", self.clipped, "#000000", dashes=":", width=1.8),
-            Curve("g_v*, sound (ours), clipped", self.sound, green, width=1.0),
-            Curve("g_v*, no attack on h", self.unattacked, blue, dashes=(0, (5, 2)), width=1.4),
-        ]
-
-    @property
-    def plots(self) -> list[Plot]:
-        """The paper's curves, and below them their differences to the best σ_s of g."""
-        base, equal, *others, free = self.curves
-        return [
-            partial(plot_curves, curves=self.curves, title=self.title),
-            partial(
-                plot_certified_gaps,
-                base=base,
-                curves=[equal, *others, free],
-                until=2 * self.sigma_a,
-            ),
-        ]
-
-    @property
-    def radii(self) -> list[float]:
-        """Where methods are compared: from 0 to twice σ_a."""
-        return [k * self.sigma_a / 2 for k in range(5)]
+def curves_of(runs: CertifiedRuns) -> list[Curve]:
+    """Every method of Fig. 5 on the model of one σ_a."""
+    blue, orange, green, pink = colours(4)
+    attacked, clipped = (
+        [run for each in runs_at.values() for run in each]
+        for runs_at in (runs.attacked, runs.clipped)
+    )
+    return [
+        Curve("g, best σ_s at each radius", runs.swept, "#888888"),
+        Curve("g, σ_s = σ_a", [runs.equal], pink),
+        Curve("g_v*, attack on h (three levels)", attacked, orange, dashes="-", width=3.0),
+        Curve("g_v*, the same, clipped", clipped, "#000000", dashes=":", width=1.8),
+        Curve("g_v*, sound (ours), clipped", runs.sound, green, width=1.0),
+        Curve("g_v*, no attack on h", runs.free, blue, dashes=(0, (5, 2)), width=1.4),
+    ]
 
 
 def certified(context: Context, scale: CertifiedScale) -> Result:
     """Certified accuracy of g_v* with and without attack on h, and of the baselines."""
-    methods = [methods_of(Certified(context, scale, sigma), scale) for sigma in scale.sigmas]
-    above, below = zip(*(each.plots for each in methods), strict=True)
+    clips = {}
+    for sigma_a in scale.sigmas:
+        model, (distances, lams) = Certified(context, scale, sigma_a), scale.table_1(sigma_a)
+        model.chosen(lams)
+        for level in model.levels:
+            model.g(level)
+        for lam in lams:
+            clip = clips[sigma_a, lam] = clip_of(context, scale, sigma_a, lam)
+            model.conditional(lam)
+            model.sound(lam, clip)
+            for distance in distances:
+                model.paper(lam, distance)
+                model.paper(lam, distance, clip)
+    models = [CertifiedRuns.of(context.evidence.runs, sigma_a) for sigma_a in scale.sigmas]
+    above = [
+        partial(plot_curves, curves=curves_of(runs), title=f"σ_a = {runs.sigma_a:g}")
+        for runs in models
+    ]
+    below = []
+    for runs in models:
+        base, *others = curves_of(runs)
+        gaps = partial(plot_certified_gaps, base=base, curves=others, until=2 * runs.sigma_a)
+        below.append(gaps)
     figure = Figure(
         "certified",
         "Fig. 5: certified accuracy of g_v* and of the baselines. Above: each line is the best of "
@@ -176,9 +158,9 @@ def certified(context: Context, scale: CertifiedScale) -> Result:
         "same minus g at its best σ_s for each radius, up to twice σ_a; band: paired 95 % interval "
         "of g_v* without an attack on h. Three levels are a heuristic, capped at D.",
         [*above, *below],
-        columns=len(methods),
+        columns=len(models),
         height=3.3,
-        width=max(6.4, 3.4 * len(methods)),
+        width=max(6.4, 3.4 * len(models)),
     )
     low, high = CLIP_PERCENTILES
     notes = [
@@ -188,47 +170,28 @@ def certified(context: Context, scale: CertifiedScale) -> Result:
         "without a vote",
         f"clip: percentiles {low} and {high} of σ_s on held-out images, for each λ",
     ]
-    clips = {(m.sigma_a, lam): clip for m in methods for lam, clip in m.clips.items()}
-    return Result([figure], [_accuracy_table(methods), clip_table(clips)], notes)
+    return Result([figure], [_accuracy_table(models), clip_table(clips)], notes)
 
 
-def methods_of(model: Certified, scale: CertifiedScale) -> Methods:
-    """All runs of one σ_a, and which λ and σ_s held-out images choose."""
-    distances, lams = scale.table_1(model.sigma_a)
-    clips = {lam: clip_of(model.context, scale, model.sigma_a, lam) for lam in lams}
-    levels = model.levels
-    model.chosen(lams)
-    swept = [model.g(level) for level in levels]
-    nearest = int(np.abs(np.array(levels) - model.sigma_a).argmin())
-    return Methods(
-        model.sigma_a,
-        clips,
-        swept,
-        equal=[swept[nearest]],
-        unattacked=[model.conditional(lam) for lam in lams],
-        attacked=[model.paper(lam, d) for lam in lams for d in distances],
-        clipped=[model.paper(lam, d, clips[lam]) for lam in lams for d in distances],
-        sound=[model.sound(lam, clips[lam]) for lam in lams],
-    )
-
-
-def _accuracy_table(methods: Sequence[Methods]) -> Table:
+def _accuracy_table(models: Sequence[CertifiedRuns]) -> Table:
     rows = []
-    for each in methods:
-        fine = np.linspace(0, each.radii[-1], 81)
-        ideal = each.curves[0].accuracy(fine)
-        for curve in each.curves:
-            n = len(curve.runs[0])
+    for runs in models:
+        radii, fine = np.linspace(0, 2 * runs.sigma_a, 5), np.linspace(0, 2 * runs.sigma_a, 81)
+        curves = curves_of(runs)
+        ideal = curves[0].accuracy(fine)
+        for curve in curves:
+            n, shares = len(curve.runs[0]), curve.accuracy(radii)
             regret = 100 * float(np.max(ideal - curve.accuracy(fine)))
-            shares = shares_at(curve.runs, each.radii)
-            best = max(average_certified_radius(run.reach) for run in curve.runs)
-            cells = [Cell(percent(round(s * n), n), float(s)) for s in shares]
-            head = [Cell(f"{each.sigma_a:g}", each.sigma_a), Cell.of(curve.label)]
-            tail = [
-                Cell(f"{np.floor(1000 * best) / 1000:.3f}", best),
-                Cell(f"{regret:.1f}", regret),
-            ]
-            rows.append([*head, *cells, *tail])
+            best = max(run.average_radius for run in curve.runs)
+            rows.append(
+                [
+                    Cell(f"{runs.sigma_a:g}", runs.sigma_a),
+                    Cell.of(curve.label),
+                    *(Cell(percent(round(s * n), n), float(s)) for s in shares),
+                    Cell(f"{np.floor(1000 * best) / 1000:.3f}", best),
+                    Cell(f"{regret:.1f}", regret),
+                ]
+            )
     return Table(
         "certified-accuracy",
         "Certified accuracy in % at multiples of σ_a, the best of each method's runs at each "

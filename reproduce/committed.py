@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.harness import Context, Evidence, Experiment, Result, ScaleName
-from reproduce.pages import FINISHED, draw_figures, finished_figures, write_page
+from reproduce.pages import FINISHED, draw_figures, write_page
 from reproduce.records import (
     CONFIG,
     RECORDS,
@@ -199,18 +199,11 @@ def write_again(experiment: Experiment[Any], folder: Path, result: Result, resul
 
 
 def write_finished(folder: Path, results: Path) -> None:
-    """Redraw a result whose experiment has left the code, and rewrite its page."""
+    """Rewrite the page of a result whose experiment has left the code."""
     config = read_json(folder / CONFIG)
-    finished = FINISHED[config["experiment"]]
-    if finished.figures:
-        figures = finished_figures(folder, config)
-        for name, content in draw_figures(figures).items():
-            (folder / name).write_bytes(content)
-        config["figures"] = [{"name": f.name, "caption": f.caption} for f in figures]
-        (folder / CONFIG).write_bytes(_json(config))
     sizes = "; ".join(f"{name} {shown(_plain(value))}" for name, value in config["sizes"].items())
     text = f"Sizes: {sizes}. {_models(config)}".strip()
-    write_page(results, folder, config, text, finished.commit)
+    write_page(results, folder, config, text, FINISHED[config["experiment"]])
 
 
 def _plain(value: Any) -> Any:

@@ -7,9 +7,8 @@ from itertools import pairwise
 import numpy as np
 
 from reproduce.comparisons import SIGMAS, Cases, Committed, Comparison
-from reproduce.statistics import certified_at, paired, radius_gap
+from reproduce.statistics import Differences, certified_at, paired, radius_gap
 from varsmooth import bounds
-from varsmooth.bounds import average_certified_radius
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import certified_counts
 
@@ -27,17 +26,18 @@ class CertifiedRuns:
     sound: Sequence[Outcomes]
 
     @classmethod
-    def of(cls, evidence: Committed, sigma_a: float) -> "CertifiedRuns":
-        mine = {n: r for n, r in evidence.runs.items() if f"σ_a = {sigma_a:g}, " in n}
+    def of(cls, every: Mapping[str, Outcomes], sigma_a: float) -> "CertifiedRuns":
+        mine = {n: r for n, r in every.items() if f"σ_a = {sigma_a:g}, " in n}
 
         def ended(end: str) -> list[Outcomes]:
             return [run for name, run in mine.items() if name.endswith(end)]
 
         distances = sorted({float(n.split("D = ")[1].split(",")[0]) for n in mine if "D = " in n})
+        swept = [run for name, run in mine.items() if name.startswith("g, ")]
         return cls(
             sigma_a,
-            [run for name, run in mine.items() if name.startswith("g, ")],
-            mine[f"g, σ_a = {sigma_a:g}, σ_s = {sigma_a:.3g}"],
+            swept,
+            min(swept, key=lambda run: abs(float(run.sigmas[0]) - sigma_a)),
             ended("no attack on h"),
             {d: ended(f" attack on h, D = {d:g}") for d in distances},
             {d: ended(f"D = {d:g}, clipped") for d in distances},
@@ -78,37 +78,36 @@ def certified_gain(rival: str) -> Comparison:
 def attacked_gap(which: int) -> Comparison:
     """g_v* with an attack on h minus g at its best σ_s, at r = D; which: of the D above 0."""
 
-    def cases(evidence: Committed) -> Cases:
-        found = {}
-        for runs in every_model(evidence):
-            d = [d for d in runs.attacked if d > 0][which]
-            gap = certified_at(best_at(runs.attacked[d], d), best_at(runs.swept, d), d)
-            found[f"σ_a = {runs.sigma_a:g}"] = gap
-        return found
+    def gap(runs: CertifiedRuns) -> Differences:
+        d = [d for d in runs.attacked if d > 0][which]
+        return certified_at(best_at(runs.attacked[d], d), best_at(runs.swept, d), d)
 
-    return cases
+    return lambda evidence: {f"σ_a = {r.sigma_a:g}": gap(r) for r in every_model(evidence)}
 
 
 def certified_clipping(evidence: Committed) -> Cases:
     """With an attack on h, clipped minus not clipped, at r = D and the same λ."""
-    found = {}
-    for runs in every_model(evidence):
-        for d in runs.attacked:
-            for free, clipped in zip(runs.attacked[d], runs.clipped[d], strict=True):
-                title = free.name.removeprefix("g_v*, ").replace("attack on h, ", "r = ")
-                found[title] = certified_at(clipped, free, d)
-    return found
+    return {
+        at_distance(free): certified_at(clipped, free, d)
+        for runs in every_model(evidence)
+        for d in runs.attacked
+        for free, clipped in zip(runs.attacked[d], runs.clipped[d], strict=True)
+    }
 
 
 def attack_on_h(evidence: Committed) -> Cases:
     """Without minus with an attack on h, at r = D and the same λ."""
-    found = {}
-    for runs in every_model(evidence):
-        for d in runs.attacked:
-            for free, attacked in zip(runs.free, runs.attacked[d], strict=True):
-                title = attacked.name.removeprefix("g_v*, ").replace("attack on h, ", "r = ")
-                found[title] = certified_at(free, attacked, d)
-    return found
+    return {
+        at_distance(attacked): certified_at(free, attacked, d)
+        for runs in every_model(evidence)
+        for d in runs.attacked
+        for free, attacked in zip(runs.free, runs.attacked[d], strict=True)
+    }
+
+
+def at_distance(attacked: Outcomes) -> str:
+    """The setting of a run with an attack on h: `σ_a = 0.25, λ = 0, r = 0.1`."""
+    return attacked.name.removeprefix("g_v*, ").replace("attack on h, D", "r")
 
 
 def chosen_radius(evidence: Committed) -> Cases:
@@ -128,8 +127,7 @@ def sound_radius(evidence: Committed) -> Cases:
     found = {}
     for runs in every_model(evidence):
         mine, rival = (
-            max(some, key=lambda run: average_certified_radius(run.reach))
-            for some in (runs.sound, runs.swept)
+            max(some, key=lambda run: run.average_radius) for some in (runs.sound, runs.swept)
         )
         found[f"σ_a = {runs.sigma_a:g}"] = radius_gap(mine, rival, runs.sigma_a)
     return found
@@ -146,7 +144,7 @@ def soundness_cost(evidence: Committed) -> Cases:
 
 def every_model(evidence: Committed) -> list[CertifiedRuns]:
     there = [s for s in SIGMAS if any(f"g, σ_a = {s:g}," in name for name in evidence.runs)]
-    return [CertifiedRuns.of(evidence, sigma_a) for sigma_a in there]
+    return [CertifiedRuns.of(evidence.runs, sigma_a) for sigma_a in there]
 
 
 # Fig. 2

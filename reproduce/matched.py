@@ -30,7 +30,7 @@ PARTS = ("weak", "strong", "universal", "table-2")
 class MatchedScale(AttackScale):
     """weak: Fig. 6b; strong: Fig. 8; universal: Fig. 9; table-2: clipped to the paper's ranges."""
 
-    unused = ("choice", "selector_samples")
+    unused = ("selector_samples",)
 
     steps: int = size("PGD steps", 200, stated=False)
     parts: tuple[str, ...] = size("comparisons", PARTS, stated=False, among=PARTS)

@@ -69,7 +69,7 @@ def weak_attack(context: Context, scale: WeakScale) -> Result:
     arenas = []
     for sigma in scale.sigmas:
         attacks = Attacks(context, scale.at(sigma), scale.eps, "weak")
-        arenas.append(fixed_arena(attacks, scale, sigma, {G_V: Attacks.g_v}, choose=True))
+        arenas.append(fixed_arena(attacks, scale, sigma, {G_V: Attacks.g_v}))
     caption = f"Fig. 6b: g_v and g under PGD on f alone, γ = {scale.eps:g}."
     figure = two_views("weak-attack", caption, arenas, G_V)
     table = points_table("weak-attack", "g_v and g under PGD on f alone.", arenas)
@@ -93,8 +93,6 @@ WEAK_ATTACK = Experiment(
 @dataclass(frozen=True, kw_only=True)
 class StrongScale(FixedScale):
     """The paper does not state the iterations of Fig. 7."""
-
-    unused = ("choice",)
 
     steps: int = size("PGD steps", 200, stated=False)
     budgets: tuple[float, ...] = size("γ", (0.1, 0.3))
@@ -198,9 +196,7 @@ def clipping(context: Context, scale: ClippingScale) -> Result:
         return attacks.g_v_star(need, lam, clips[float(need.level), lam])
 
     methods: dict[str, Run] = {G_V_STAR: Attacks.g_v_star, CLIPPED: clipped}
-    arenas = [
-        fixed_arena(each, scale, sigma, methods, choose=True) for sigma, each in attacks.items()
-    ]
+    arenas = [fixed_arena(each, scale, sigma, methods) for sigma, each in attacks.items()]
     for sigma, lam in TABLE_2:  # whose range of σ_s is compared with the clip
         if sigma in attacks and lam not in scale.lams_of(sigma):
             attacks[sigma].unattacked(Need.fixed(sigma, selector=True), lam)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class UniversalScale(FixedScale):
     """h of f_u has σ_a = ½ as input and is trained toward σ_t = 1."""
 
-    unused = ("choice", "selector_samples", "closer")
+    unused = ("selector_samples", "closer")
 
     eps: float = size("γ", 0.3)
     universal: float = size("σ_a′ of f_u", 1.0)
@@ -194,7 +194,7 @@ def extended_arena(context: Context, scale: ExtendedScale, universal: float, eps
     levels = sorted({sigma_a, *(round(sigma_a * multiple, 4) for multiple in scale.multiples)})
     methods = {G_V_STAR: Attacks.g_v_star}
     attacks = Attacks(context, scale, eps)
-    return arena(attacks, fixed.title, (fixed, sigma_a), levels, need, lams, methods, choose=True)
+    return arena(attacks, fixed.title, (fixed, sigma_a), levels, need, lams, methods)
 
 
 UNIVERSAL_EXTENDED = Experiment(

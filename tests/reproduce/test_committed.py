@@ -24,7 +24,7 @@ def test_every_result_has_its_experiment_or_the_commit_that_ran_it() -> None:
     for name, folder in results_in(RESULTS):
         assert (name in EXPERIMENTS) != (name in FINISHED)
         if name in FINISHED:
-            assert f"commit `{FINISHED[name].commit}`" in (folder / "README.md").read_text()
+            assert f"commit `{FINISHED[name]}`" in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("folder", EVERY, ids=lambda folder: str(folder.relative_to(RESULTS)))
