@@ -22,7 +22,7 @@ from benchmarks import (
     stopping,
     training,
 )
-from benchmarks.targets import Results, filled, rows, tables
+from benchmarks.tables import Results, filled, tables
 
 HERE = Path(__file__).parent
 PARTS = (
@@ -86,8 +86,6 @@ def main() -> None:
         before = json.loads(stored.read_text())
         seconds = {**before["seconds"], **results["seconds"]}
         results = {**before, **results, "seconds": seconds}
-    for row in rows(results) if not args.only or not args.quick else ():
-        print(" | ".join(row.cells()))
     if args.quick:
         return
     stored.write_text(json.dumps(results, indent=1) + "\n")

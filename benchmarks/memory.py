@@ -39,14 +39,6 @@ def _in_own_process(tool: str, n: int, batch_size: int) -> dict[str, Any]:
     return {"tool": tool, "n": n, "batch_size": batch_size, "megabytes": megabytes}
 
 
-def growth(rows: list[dict[str, Any]], tool: str) -> float:
-    """Megabytes more at the largest n than at the smallest, at the tool's default batch size."""
-    usual = [row for row in rows if row["tool"] == tool]
-    same = [row for row in usual if row["batch_size"] == usual[0]["batch_size"]]
-    ordered = sorted(same, key=lambda row: int(row["n"]))
-    return float(ordered[-1]["megabytes"]) - float(ordered[0]["megabytes"])
-
-
 def _kilobytes(field: str) -> int:
     """VmRSS, the memory in use, or VmHWM, the most that was in use since `_forget_the_peak`."""
     (line,) = [
