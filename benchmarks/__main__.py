@@ -22,7 +22,7 @@ from benchmarks import (
     stopping,
     training,
 )
-from benchmarks.tables import Results, filled, tables
+from benchmarks.tables import Results, fill_template, tables
 
 HERE = Path(__file__).parent
 PARTS = (
@@ -90,7 +90,7 @@ def main() -> None:
         return
     stored.write_text(json.dumps(results, indent=1) + "\n")
     page = HERE / "README.md"
-    page.write_text(filled(page.read_text(), tables(results)))
+    page.write_text(fill_template(page.read_text(), tables(results)))
 
 
 if __name__ == "__main__":

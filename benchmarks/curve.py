@@ -29,7 +29,7 @@ from varsmooth.evaluation.runner import BLOCK_SIZE
 from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 from varsmooth.evidence import LevelVotes
 from varsmooth.rounding import percent
-from varsmooth.sequential import chance_of
+from varsmooth.sequential import success_chance
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 STORE = Path("runs/benchmark-curve")
@@ -142,7 +142,7 @@ def hindsight(certificates: Sequence[Certificate], labels: Any, n_max: int) -> d
         yes = np.array(radii) >= r
         cost[yes] = np.maximum(cost[yes], oracle_votes(top[yes] / n[yes], p0))
         needed = np.full(len(certificates), _needed(n_max, p0))
-        chance = np.where(yes | ~is_right, 0.0, chance_of(needed, n_max, top, n))
+        chance = np.where(yes | ~is_right, 0.0, success_chance(needed, n_max, top, n))
         lost.append(float(chance.mean()))
     return {"oracle_mean": float(np.minimum(cost, n_max).mean()), "lost": lost}
 

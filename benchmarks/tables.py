@@ -162,7 +162,7 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def filled(page: str, parts: dict[str, str]) -> str:
+def fill_template(page: str, parts: dict[str, str]) -> str:
     """The page with each part between its markers `<!-- name -->` and `<!-- end -->`."""
     for name, text in parts.items():
         marker = f"<!-- {name} -->"

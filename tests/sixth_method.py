@@ -88,7 +88,7 @@ class WorseOfTwo(Method):
             at_both.append(sampler.votes(at, n, purpose="predict"))
         answers = []
         for row in sampler.rows:
-            small, large = (votes[row].led for votes in at_both)
+            small, large = (votes[row].with_leader for votes in at_both)
             half = Ledger(0.5, 0.5 if ledger is None else ledger.alpha_class / 2)
             sure = min(small.radius(half), large.radius(half)) > 0
             agreed = sure and small.candidate == large.candidate

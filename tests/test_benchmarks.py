@@ -27,7 +27,7 @@ from benchmarks import (
 )
 from benchmarks.__main__ import measure, processor
 from benchmarks.peers import Limit, ReferenceLoop
-from benchmarks.tables import filled, tables
+from benchmarks.tables import fill_template, tables
 from benchmarks.timing import interleave
 from tests.oracles import Linear
 from varsmooth import CascadeSelector, Certificate, FixedSelector, SmoothedClassifier, certify
@@ -62,10 +62,10 @@ def test_every_part_runs_and_fills_its_table(tmp_path: Path) -> None:
     results = json.loads(json.dumps(small))
     parts = tables(results)
     assert ("art best" in parts["fixed"]) == HAS_ART
-    page = filled((BENCHMARKS / "README.md").read_text(), tables(results))
+    page = fill_template((BENCHMARKS / "README.md").read_text(), tables(results))
     assert "| conv4 | 40 | limit best |" in page
     assert "Minutes: fixed 1.5, dual 0.0." in page
-    assert filled(page, tables(results)) == page
+    assert fill_template(page, tables(results)) == page
 
 
 @pytest.mark.parametrize("preset", ["cpu/strong", "cpu/strong-consistency"])
@@ -131,15 +131,15 @@ def test_a_round_runs_every_way_and_turns_the_order() -> None:
 
 def test_a_page_without_its_markers_is_refused() -> None:
     with pytest.raises(ValueError, match="one marker"):
-        filled("no markers here", {"dual": "a table"})
+        fill_template("no markers here", {"dual": "a table"})
     with pytest.raises(ValueError, match="no end"):
-        filled("<!-- dual -->", {"dual": "a table"})
+        fill_template("<!-- dual -->", {"dual": "a table"})
 
 
 def test_the_figures_in_the_readme_are_those_of_the_last_run() -> None:
     page = (BENCHMARKS / "README.md").read_text()
     stored = json.loads((BENCHMARKS / "results.json").read_text())
-    assert filled(page, tables(stored)) == page
+    assert fill_template(page, tables(stored)) == page
 
 
 def certificate(votes: list[LevelVotes], stages: Stages | None = None) -> Certificate:

@@ -41,7 +41,7 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
 from varsmooth.probe import check_assumptions
 from varsmooth.selectors import Grid
-from varsmooth.sequential import chance_of, votes_needed
+from varsmooth.sequential import success_chance, votes_needed
 
 
 def fixed(f: nn.Module, sigma: float) -> SmoothedClassifier:
@@ -566,10 +566,10 @@ def test_the_chance_to_certify_against_the_beta_binomial() -> None:
     n, n_max, top = 320, 2000, np.arange(220, 300)
     needed = np.full_like(top, 1620)
     exact = betabinom.sf(needed - top - 1, n_max - n, top + 0.5, n - top + 0.5)
-    found = chance_of(needed, n_max, top, n)
+    found = success_chance(needed, n_max, top, n)
     assert np.abs(found - exact).max() < 0.02
     assert ((found < 1e-3) == (exact < 1e-3)).mean() > 0.95
-    assert chance_of(np.array([96]), 100, np.array([40]), 48) == [0.0]  # not with all of 52
+    assert success_chance(np.array([96]), 100, np.array([40]), 48) == [0.0]  # not with all of 52
 
 
 def test_giving_up_loses_few_radii_that_are_there() -> None:

@@ -91,8 +91,8 @@ def certify_as_paper(
 
     The worst radius over the selector's lower bound, median and upper bound at `distance` D, each
     level with its own top class and votes, capped at D. It skips levels, so it is `heuristic`
-    (`varsmooth.methods.paper`). The runner-up is bounded by 1 − p_A, and the bounds on h speak of
-    the ideal median, whatever the options say. Arguments not listed are those of `certify`.
+    (`varsmooth.methods.paper`). The runner-up is bounded by 1 − p_A, and the bounds on h hold
+    for the ideal median, whatever the options say. Arguments not listed are those of `certify`.
 
     Args:
         g: The smoothed classifier, with a `MedianSelector`.
@@ -150,7 +150,7 @@ def certify_at(
     """
     radii = _check_radii(radius)
     sampler = _sampler(g, x, seed, ids, options)
-    voting = _begin_voting(sampler, alpha, options, radii[0])
+    voting = _prepare_voting(sampler, alpha, options, radii[0])
     with evaluation_mode(g):  # once for all the looks
         reached, reasons = reach_radii(voting, radii, options.undecided)
     rows = zip(voting.certificates(), reached, reasons, strict=True)
@@ -197,7 +197,7 @@ def certify_until(
     check(0 < tolerance < 1, f"tolerance must lie between 0 and 1, not {tolerance}")
     radii = (0.0, *_check_radii(at))
     sampler = _sampler(g, x, seed, ids, options)
-    voting = _begin_voting(sampler, alpha, options)
+    voting = _prepare_voting(sampler, alpha, options)
     with evaluation_mode(g):
         vote_until_close(voting, tolerance, radii, options.undecided)
     return Certificates(tuple(voting.certificates()))
@@ -334,13 +334,13 @@ def _count_votes(sampler: Sampler, selection: Selection) -> list[list[LevelVotes
     return votes
 
 
-def _begin_voting(
+def _prepare_voting(
     sampler: Sampler, alpha: float, options: Options, smallest: float = 0.0
 ) -> Voting:
     """Selection draws for votes that decide when to stop."""
     rule = method_for(sampler.g.selector, options.method)
     ledger = replace(_divide(rule, sampler, alpha, options), anytime=True)
-    return Voting.begin(rule, ledger, sampler, options, smallest)
+    return Voting.prepare(rule, ledger, sampler, options, smallest)
 
 
 def _check_radii(radius: Any) -> tuple[float, ...]:

@@ -57,8 +57,8 @@ def pgd(
     Each step follows the gradient of −log E[softmax(model(x'))]_y and projects onto ball and box.
     The first start is x, further ones are random in the ball. Returned is the point of largest
     loss; under noise (a `SmoothedClassifier`, or samples > 1) only the last point of each start
-    counts, because the largest of many noisy losses is mostly luck. The model's parameters and mode
-    are left as they were.
+    counts, because the largest of many noisy losses is mostly noise. The model keeps its parameters
+    and its mode.
 
     Args:
         model: Anything that maps images to scores (B, classes). On f alone this is the paper's weak

@@ -163,7 +163,7 @@ def order_statistics(n: int, distance: float, sigma_m: float, a: float) -> tuple
     """
     # P(Bin(n,p_u) ≥ q) = P(Bin(n,p_l) ≤ n−q) by symmetry, so one search serves both sides.
     p_l = float(normal_cdf(-distance / sigma_m))
-    q_l = int(binom.ppf(a, n, p_l))  # within one of the answer; settle it exactly
+    q_l = int(binom.ppf(a, n, p_l))  # within one of the exact answer
     while q_l > 0 and binom.cdf(q_l - 1, n, p_l) > a:
         q_l -= 1
     while q_l < n and binom.cdf(q_l, n, p_l) <= a:

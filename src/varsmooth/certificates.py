@@ -191,9 +191,9 @@ class Decision:
         certificate: All that the votes prove, at least `radius`.
         radii: The requested radii, ascending.
         reached: How many of them are certified, from the smallest on.
-        reason: Why not more. `certified`: all are. `futile`: the votes speak against the next one,
-            or those still to come had no real chance to certify it. `undecided`: n_max votes did
-            not suffice. None of these claims that the true radius is smaller.
+        reason: Why not more. `certified`: all are. `futile`: the samples contradict the next one,
+            or the votes left had no real chance to certify it. `undecided`: n_max votes did not
+            suffice. None of these claims that the true radius is smaller.
     """
 
     certificate: Certificate

@@ -13,7 +13,7 @@ E = TypeVar("E", bound=Exception)
 
 
 class VarsmoothError(ValueError):
-    """What the caller gave cannot work; the message is one sentence and says what to do."""
+    """Invalid input from the caller; the message is one sentence and says what to do."""
 
 
 def check(condition: bool, message: str) -> None:

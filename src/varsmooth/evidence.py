@@ -74,7 +74,7 @@ class LevelVotes:
         return max(others, default=0)
 
     @property
-    def led(self) -> "LevelVotes":
+    def with_leader(self) -> "LevelVotes":
         """The same votes; the candidate is the class that leads, the first of equals."""
         return replace(self, candidate=self.counts.index(max(self.counts)))
 

@@ -80,7 +80,7 @@ def probe(g: SmoothedClassifier, like: Tensor) -> Probe:
                 if not _agree(whole[rows], again[name]):
                     repeated = _outputs(g, z, sigma, range(len(z)))[name]
                     raise VarsmoothError(_refusal(name, _agree(whole, repeated)))
-    _PASSED.setdefault(g.classifier, WeakSet()).add(g.selector)
+    _CHECKED.setdefault(g.classifier, WeakSet()).add(g.selector)
     shape = (like.shape[1], like.shape[2], like.shape[3])
     half = tuple(name for name, values in outputs.items() if _is_half(values))
     outputs["classifier"] = _projected(outputs["classifier"])
@@ -98,11 +98,11 @@ def check_assumptions(g: SmoothedClassifier, x: Tensor) -> None:
         g: The smoothed classifier; a plain network f as SmoothedClassifier(f, FixedSelector(σ)).
         x: Images (B,C,H,W) as g will see, for their shape, type and device.
     """
-    if g.selector not in _PASSED.get(g.classifier, ()):
+    if g.selector not in _CHECKED.get(g.classifier, ()):
         probe(g, x)
 
 
-_PASSED: "WeakKeyDictionary[nn.Module, WeakSet[nn.Module]]" = WeakKeyDictionary()
+_CHECKED: "WeakKeyDictionary[nn.Module, WeakSet[nn.Module]]" = WeakKeyDictionary()
 
 
 def _refusal(name: str, same_again: bool) -> str:
@@ -146,12 +146,12 @@ def _outputs(
         scores = []
         for k in range(8):
             at = levels[(torch.tensor(rows) + k) % len(levels)]
-            scores.append(g.gate_scores(z, _made_up_logits(logits, rows, k), at))
+            scores.append(g.gate_scores(z, _synthetic_logits(logits, rows, k), at))
         outputs["gate"] = torch.stack(scores, dim=1)
     return outputs
 
 
-def _made_up_logits(like: Tensor, rows: Sequence[int], k: int) -> Tensor:
+def _synthetic_logits(like: Tensor, rows: Sequence[int], k: int) -> Tensor:
     """Logits whose largest softmax goes from 1/classes to 1 over 64 made-up votes."""
     classes = like.shape[1]
     position = torch.tensor([8 * k + row for row in rows])

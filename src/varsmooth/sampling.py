@@ -14,12 +14,12 @@ from varsmooth.noise import CHUNK, NoiseStream
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
-GIVE_UP = 0.03
+FUTILITY = 0.03
 """The chance of a "yes" below which voting ends. It costs power, never the guarantee; what it
 saves is in benchmarks/README.md."""
 
-LUCKY = float(bounds.normal_quantile(1 - GIVE_UP / 2))
-"""Standard deviations by which votes are luckier than all but half of GIVE_UP."""
+FUTILITY_Z = float(bounds.normal_quantile(1 - FUTILITY / 2))
+"""Standard deviations above their prediction that votes exceed with probability FUTILITY / 2."""
 
 EARLY_STOP_ERROR = 1e-6
 """Probability that a plain majority that stopped early is not that of all n votes."""
@@ -43,7 +43,7 @@ class Stream:
         votes: The votes so far.
         proven: The largest radius that a look has shown here.
         best: The votes at that look. All looks hold at once, so the best may be chosen afterwards.
-        promise: The radius that the most votes allowed should prove.
+        attainable: The radius that the largest number of votes should prove.
     """
 
     level: float
@@ -56,7 +56,7 @@ class Stream:
     votes: LevelVotes | None = None
     best: LevelVotes | None = None
     proven: float = -math.inf
-    promise: float = math.inf
+    attainable: float = math.inf
 
     @property
     def n(self) -> int:
@@ -132,7 +132,9 @@ class Sampler:
     ) -> list[LevelVotes]:
         """n0 selection draws at one level per row; the candidate is the class most of them name."""
         at = {row: (level, 0) for row, level in zip(rows, levels, strict=True)}
-        return [votes.led for votes in self.votes(at, n0, purpose="class-selection").values()]
+        return [
+            votes.with_leader for votes in self.votes(at, n0, purpose="class-selection").values()
+        ]
 
     def votes(
         self, at: Mapping[int, tuple[float, int]], n: int, start: int = 0, purpose: str = "votes"
@@ -181,7 +183,7 @@ class Sampler:
         while waiting and done < n:
             end = next_look(done, n)
             for row, more in self.votes(waiting, end, done, "predict").items():
-                votes[row] = (votes[row].add(more) if row in votes else more).led
+                votes[row] = (votes[row].add(more) if row in votes else more).with_leader
             waiting = {row: at for row, at in waiting.items() if not decided(votes[row])}
             done = end
         return votes

@@ -16,7 +16,7 @@ from varsmooth.errors import check
 from varsmooth.evidence import Ledger, LevelVotes
 from varsmooth.methods.base import Method, Options, Selection
 from varsmooth.rounding import rounded
-from varsmooth.sampling import GIVE_UP, LUCKY, Sampler, Stream, next_look
+from varsmooth.sampling import FUTILITY, FUTILITY_Z, Sampler, Stream, next_look
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Voting:
     n_max: int
 
     @classmethod
-    def begin(
+    def prepare(
         cls, rule: Method, ledger: Ledger, sampler: Sampler, options: Options, smallest: float
     ) -> "Voting":
         """Selection draws, if n_max votes can reach the smallest of the radii."""
@@ -89,7 +89,7 @@ class Voting:
 
         certified: the bounds, which hold at all looks together, prove it. futile: an upper
         confidence bound rules that out, or the votes left up to n_max, as predicted from those
-        seen, would prove it with a chance below GIVE_UP.
+        seen, would prove it with a chance below FUTILITY.
         """
         verdicts: dict[int, Reason | None] = {}
         for margin, verdict in ((False, self._class_verdicts), (True, self._margin_verdicts)):
@@ -107,26 +107,26 @@ class Voting:
         goal = -math.log(self.ledger.alpha_class)
         certified = bounds.log_e_value(top, n, p0) >= goal
         needed = np.array([votes_needed(self.n_max, p, goal) for p in p0.tolist()])
-        hopeless = chance_of(needed, self.n_max, top, n) < GIVE_UP
+        futile = success_chance(needed, self.n_max, top, n) < FUTILITY
         unlikely = bounds.clopper_pearson_upper(top, n, self.ledger.alpha_class) < p0
-        return self._reasons(certified, unlikely | hopeless, n)
+        return self._reasons(certified, unlikely | futile, n)
 
     def _margin_verdicts(
         self, streams: Sequence[Stream], radii: Sequence[float]
     ) -> list[Reason | None]:
         """By confidence sequences of the winner and of the runner-up, each at a/2.
 
-        The chance is below GIVE_UP if even votes that are luckier for both than all but half of
-        GIVE_UP (`chance_of`) would not do.
+        The chance is below FUTILITY if even votes that are luckier for both than all but half of
+        FUTILITY (`success_chance`) would not do.
         """
         n, top = self._counts(streams)
         goal = np.asarray(radii)
         certified = np.asarray(self._radii(streams, top, n, self._others(streams))) >= goal
-        best_top = bounds.predicted_count(top, n, self.n_max, LUCKY)
-        best_other = bounds.predicted_count(self._others(streams), n, self.n_max, -LUCKY)
+        best_top = bounds.predicted_count(top, n, self.n_max, FUTILITY_Z)
+        best_other = bounds.predicted_count(self._others(streams), n, self.n_max, -FUTILITY_Z)
         end = np.full_like(n, self.n_max)
-        hopeless = np.asarray(self._radii(streams, best_top, end, best_other)) < goal
-        return self._reasons(certified, hopeless, n)
+        futile = np.asarray(self._radii(streams, best_top, end, best_other)) < goal
+        return self._reasons(certified, futile, n)
 
     def _reasons(
         self, certified: NDArray[np.bool_], futile: NDArray[np.bool_], n: Floats
@@ -145,14 +145,14 @@ class Voting:
             stream.prove(radius)
 
     def predict(self, streams: Sequence[Stream]) -> None:
-        """What radius n_max votes should prove, by the mean of the successes (`chance_of`)."""
+        """What radius n_max votes should prove, by the mean of the successes (`success_chance`)."""
         n, top = self._counts(streams)
         expected, other = (
             bounds.predicted_count(k, n, self.n_max) for k in (top, self._others(streams))
         )
         radii = self._radii(streams, expected, np.full_like(n, self.n_max), other)
         for stream, radius in zip(streams, radii, strict=True):
-            stream.promise = radius
+            stream.attainable = radius
 
     def _radii(
         self, streams: Sequence[Stream], top: Floats, n: Floats, other: Floats
@@ -189,7 +189,7 @@ def votes_needed(n: int, p0: float, goal: float) -> int:
     return counts.start + first
 
 
-def chance_of(needed: ArrayLike, n_max: int, top: ArrayLike, n: ArrayLike) -> Floats:
+def success_chance(needed: ArrayLike, n_max: int, top: ArrayLike, n: ArrayLike) -> Floats:
     """P(at least `needed` of n_max votes | `top` of the first n), by `bounds.predicted_count`.
 
     Normal approximation; exactly 0 where even all of the votes left are too few.
@@ -263,14 +263,14 @@ def vote_until_close(
             if (stream := _limiting(streams[row], tolerance)) is not None
             and stream.n < voting.n_max
         }
-        aims = {
+        next_radius = {
             row: next((r for r in radii if r >= stream.radius), None)
             for row, stream in drawing.items()
             if stream.votes is not None
         }
-        aimed = {row: aim for row, aim in aims.items() if aim is not None}
-        verdicts = voting.verdicts([drawing[row] for row in aimed], list(aimed.values()))
-        for row, verdict in zip(aimed, verdicts, strict=True):
+        pending = {row: radius for row, radius in next_radius.items() if radius is not None}
+        verdicts = voting.verdicts([drawing[row] for row in pending], list(pending.values()))
+        for row, verdict in zip(pending, verdicts, strict=True):
             if verdict == "futile":
                 del drawing[row]
         if undecided is not None:
@@ -280,5 +280,5 @@ def vote_until_close(
 def _limiting(streams: Sequence[Stream], tolerance: float) -> Stream | None:
     """The stream that limits the radius, unless this is near enough to what can be promised."""
     weakest = min(streams, key=lambda stream: stream.radius)
-    promise = min(max(stream.distance, stream.promise) for stream in streams)
-    return None if 0 < (1 - tolerance) * promise <= weakest.radius else weakest
+    attainable = min(max(stream.distance, stream.attainable) for stream in streams)
+    return None if 0 < (1 - tolerance) * attainable <= weakest.radius else weakest

@@ -216,7 +216,7 @@ def check_smoothed(g: SmoothedClassifier, x: Tensor) -> None:
 
 
 @dataclass
-class _Held:
+class _InUse:
     """A part of a module that is in use: by how many callers, and how to leave it as it was."""
 
     part: nn.Module
@@ -225,7 +225,7 @@ class _Held:
     users: int = 0
 
 
-_HELD: dict[int, _Held] = {}  # by the identity of the part, while it is in use
+_IN_USE: dict[int, _InUse] = {}  # by the identity of the part, while it is in use
 _LOCK = threading.RLock()
 
 
@@ -267,19 +267,19 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
                 _release(one)
 
 
-def _hold(part: nn.Module) -> _Held:
-    if id(part) not in _HELD:
+def _hold(part: nn.Module) -> _InUse:
+    if id(part) not in _IN_USE:
         weights = constant_part(part)
         weights.__enter__()
-        _HELD[id(part)] = _Held(part, part.training, weights)
-    held = _HELD[id(part)]
+        _IN_USE[id(part)] = _InUse(part, part.training, weights)
+    held = _IN_USE[id(part)]
     held.users += 1
     return held
 
 
-def _release(held: _Held) -> None:
+def _release(held: _InUse) -> None:
     held.users -= 1
     if held.users == 0:
-        del _HELD[id(held.part)]
+        del _IN_USE[id(held.part)]
         held.weights.__exit__(None, None, None)
         held.part.training = held.training

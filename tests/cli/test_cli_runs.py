@@ -79,7 +79,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("certify --model own_models:smoothed --data nothing --out x", "see varsmooth data list"),
         (
             "certify --model cifar10-denoised --lam 0.5 --out x",
-            "--lam steers a selector, but this model has none; leave it out",
+            "--lam has no effect: this model has no selector; leave it out",
         ),
         (
             "certify --model own_models:smoothed --data photos --subset 5000: --out x",

@@ -128,5 +128,5 @@ def test_scaling_options_that_do_not_go_together() -> None:
 
 def test_the_scaling_of_a_model_is_taken_whole() -> None:
     own = Source(data="cifar10-sample", resize=256, center_crop=224, interpolation="bicubic")
-    assert Source().filled(own).preprocessing == (256, 224, "bicubic")
-    assert Source(resize=64).filled(own).preprocessing == (64, None, None)
+    assert Source().with_defaults(own).preprocessing == (256, 224, "bicubic")
+    assert Source(resize=64).with_defaults(own).preprocessing == (64, None, None)

@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from varsmooth.cli import main
-from varsmooth.models.descriptions import describe, own_copy, write
+from varsmooth.models.descriptions import copy_model, describe, write
 
 
 def test_an_export_does_not_tell_where_the_training_images_were(tmp_path: Path) -> None:
-    model, out = own_copy("cifar10-0.25", tmp_path / "mine", "export"), tmp_path / "up"
+    model, out = copy_model("cifar10-0.25", tmp_path / "mine", "export"), tmp_path / "up"
     photos = tmp_path / "private" / "photos"
     about = describe(model)
     write(model, replace(about, dataset=str(photos), root=photos.parent))

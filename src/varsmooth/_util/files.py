@@ -127,7 +127,10 @@ def only_writer(folder: Path, name: str = LOCK) -> Iterator[None]:
         _check_free(path, file, free)
         try:
             for other in sorted(folder.glob(f"{LOCK}-*")) if name == LOCK else [folder / LOCK]:
-                with suppress(FileNotFoundError), open(other, "r+b", opener=_no_link) as theirs:
+                with (
+                    suppress(FileNotFoundError),
+                    open(other, "r+b", opener=_nofollow) as theirs,
+                ):
                     _check_free(other, theirs, _locked(theirs))
             with writing_file(path):
                 file.truncate(0)
@@ -157,7 +160,7 @@ def _check_free(path: Path, file: IO[bytes], free: bool) -> None:
     )
 
 
-def _no_link(path: str, flags: int) -> int:
+def _nofollow(path: str, flags: int) -> int:
     """Open a file, never through a link that someone put in its place."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
@@ -167,7 +170,7 @@ def _lock_file(path: Path) -> tuple[IO[bytes], bool]:
     for left in itertools.count(20, -1):
         try:
             make_folder(path.parent)
-            file = open(path, "a+b", opener=_no_link)  # noqa: SIM115
+            file = open(path, "a+b", opener=_nofollow)  # noqa: SIM115
         except FileNotFoundError:  # a writer that was refused removed the empty folder just now
             if left == 0:  # or the folder cannot be created
                 raise

@@ -82,7 +82,7 @@ def launch(
 def _in_process(fabric: Any, function: Callable[[Engine], Result]) -> Result:
     parent: Any = multiprocessing.parent_process()
 
-    def end_with_parent() -> None:  # nobody waits for this process any more
+    def end_with_parent() -> None:  # its result has no reader any more
         parent.join()
         os._exit(1)
 

@@ -62,11 +62,11 @@ def read_object(
     with wrap_errors(ValueError, lambda e: f"{path} is not readable as JSON ({e}); copy it again"):
         values = parse_json(content)
     ours = isinstance(values, dict) and "format" in values
-    odd = f"{path} does not describe a {what}"
-    check(ours, f"{odd}; name another file")
+    mismatch = f"{path} does not describe a {what}"
+    check(ours, f"{mismatch}; name another file")
     check(
         values["format"] == number,
         f"{path} has format {values['format']!r}, this varsmooth reads {number}; update varsmooth",
     )
-    with wrap_errors(OptionError, lambda error: f"{odd}: {error}; copy it again"):
+    with wrap_errors(OptionError, lambda error: f"{mismatch}: {error}; copy it again"):
         return values, parse(hint, content, extra)

@@ -96,7 +96,7 @@ class Backend:
         """Sample images for a model, of its own data set, with labels in its numbering."""
         model = self.model(name)
         named = Source(data=self.data if name == self.first_model else None)
-        source, shape = named.filled(model.about.samples), model.about.image_shape
+        source, shape = named.with_defaults(model.about.samples), model.about.image_shape
         split = "test" if named.data is not None else unseen_split(source)
         if shape is not None and shape[1] == shape[2] and source.center_crop is None:
             source = replace(source, resize=shape[1])

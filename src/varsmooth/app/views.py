@@ -75,8 +75,11 @@ def true_radii(certificates: Certificates, labels: NDArray[np.int64] | None) -> 
 
 def open_run(folder: str | Path) -> "OpenRun":
     """The run in a folder, cached until its files grow."""
-    named, odd = str(folder), (RuntimeError, ValueError)  # unknown user, symlink loop, null byte
-    with wrap_errors(odd, lambda error: f"{named!r} is not the path of a folder: {error}"):
+    named, invalid = (
+        str(folder),
+        (RuntimeError, ValueError),
+    )  # unknown user, loop, null byte
+    with wrap_errors(invalid, lambda error: f"{named!r} is not the path of a folder: {error}"):
         folder = Path(folder).expanduser().resolve()
     files = [folder / HEADER, *sorted(folder.glob("rows-*.jsonl"))]
     for path in files:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from varsmooth._util.files import check_unused
-from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out
+from varsmooth.cli.feedback import announce, command, conclude, held_out, resolve_images
 from varsmooth.data.source import AS_IS, Preprocessing, Source
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import check
@@ -57,7 +57,7 @@ def adopt(
     check(n >= fewest, f"--n {n} votes certify nothing; at least {fewest} are needed")
     check_code(factory)
     check_unused(out)
-    source = check_here(factory, Source(data=data, root=root, resize=resize))
+    source = resolve_images(factory, Source(data=data, root=root, resize=resize))
     announce(
         f"adopt {factory}",
         device,
@@ -73,7 +73,7 @@ def adopt(
 
     network = build_network(factory).to(choose_device(device)).eval()
     own: Preprocessing = getattr(network, "preprocessing", AS_IS)
-    source = source.filled(replace(source, **own._asdict()))
+    source = source.with_defaults(replace(source, **own._asdict()))
     tuned = tuned_on(source, split, images)
     trial = adopt_network(network, factory, source, tuned, out, levels, n, seed)
     lines = [
@@ -85,13 +85,13 @@ def adopt(
     ]
     where = {"data": data, "root": root, **source.preprocessing._asdict()}
     ready, first = out, []
-    if trial.plan is not None and trial.trains:
+    if trial.plan is not None and trial.needs_training:
         ready = Path(f"{out}-noise")
         start = {"network": factory, "initial": out}
         options = {**start, **trial.plan.options, **where, "trust": factory, "out": ready}
         train = command("train classifier", **options)
         first = [f"{train}  # add --flip false if left and right tell classes apart"]
-    if trial.guesses:
+    if trial.at_chance:
         again = command("adopt", factory, **where, split=split, out=f"{out}-checked")
         conclude(lines, *first, f"{again}  # instead, after fixing it")
     else:

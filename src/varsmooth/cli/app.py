@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from varsmooth.cli.feedback import announce, check_here
+from varsmooth.cli.feedback import announce, resolve_images
 from varsmooth.data.source import Source
 from varsmooth.defaults import MODEL
 from varsmooth.errors import check
@@ -42,7 +42,7 @@ def app(
         "the page needs Starlette, Uvicorn and matplotlib; "
         "install them with: pip install matplotlib starlette uvicorn",
     )
-    check_here(model, Source(data=data))
+    resolve_images(model, Source(data=data))
     if run is not None:
         Run.open(run)
     announce("serve the page", model=model or (None if run else MODEL), run=run)

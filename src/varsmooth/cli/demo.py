@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from varsmooth.cli.feedback import announce, check_here, conclude
+from varsmooth.cli.feedback import announce, conclude, resolve_images
 from varsmooth.data.source import Source
 from varsmooth.defaults import MODEL
 from varsmooth.errors import check
@@ -45,7 +45,7 @@ def demo(
     where = str(out)
     if find_spec("matplotlib") is None:
         where += "; the report has no figures, which need pip install matplotlib"
-    check_here(model, Source())
+    resolve_images(model, Source())
     announce(f"predict, certify and attack {images} images with {model}", out=where)
     from varsmooth.evaluation.attack import attack_dataset
     from varsmooth.evaluation.certify import certify_dataset

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from varsmooth._util.typed import as_option
-from varsmooth.cli.feedback import announce, check_here, command, conclude, say
+from varsmooth.cli.feedback import announce, command, conclude, resolve_images, say
 from varsmooth.cli.parser import WrongUsage, as_typed
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError
@@ -22,7 +22,7 @@ from varsmooth.evaluation.options import (
 )
 from varsmooth.evaluation.records import Run
 from varsmooth.models.descriptions import describe
-from varsmooth.models.names import callers_own
+from varsmooth.models.names import is_external
 from varsmooth.models.selection import resolve_selector
 from varsmooth.types import Count, Device
 
@@ -59,7 +59,7 @@ def predict(
     if out is not None and len(images) > 1:
         raise WrongUsage("a run has one data set; put the images into one folder")
     chosen = [replace(data, data=path) for path in images] or [data]
-    chosen = [_here(model, one) for one in chosen]
+    chosen = [_resolve(model, one) for one in chosen]
     _announce("predict", model, chosen, device, out, n=options.n, alpha=options.alpha)
     if out is None:
         _print_predictions(model, chosen, options, batch_size, device)
@@ -117,9 +117,9 @@ def certify(
       varsmooth certify --model my_model/ --data cifar10 --n 100000 --out runs/x --estimate true
 
     Args:
-        estimate: say what the run will cost, measured here, and do nothing else
+        estimate: measure here what the run will cost, and compute nothing else
     """
-    data = _here(model, data)
+    data = _resolve(model, data)
     names = ("method", "at", "until", "n_max") if options.n_max else ("method", "n")
     shown = {name: getattr(options, name) for name in (*names, "alpha")}
     _announce("certify", model, [data], run.device, run.out, **shown)
@@ -128,7 +128,7 @@ def certify(
         return
     from varsmooth.evaluation.certify import certify_dataset
 
-    named = model.model if callers_own(model.model) else None
+    named = model.model if is_external(model.model) else None
     verify = command("verify", run.out, model=named, trust=model.trust)
     _conclude(certify_dataset(model, data, options, run), verify)
 
@@ -178,7 +178,7 @@ def attack(
         return
     if options.eps is None:
         raise WrongUsage("give the attack a budget with --eps, or a run to search with --against")
-    data = _here(model, data)
+    data = _resolve(model, data)
     shown = {name: getattr(options, name) for name in ("eps", "kind", "steps")}
     _announce("attack", model, [data], run.device, run.out, **shown)
     from varsmooth.evaluation.attack import attack_dataset
@@ -265,11 +265,11 @@ def verify(runs: list[str], /, *, options: VerifyOptions) -> None:
         raise SystemExit(3)
 
 
-def _here(model: ModelOptions, data: DataOptions) -> DataOptions:
+def _resolve(model: ModelOptions, data: DataOptions) -> DataOptions:
     """The images to take, once they and the model are known to exist."""
     if model.model is None:
         raise WrongUsage("choose a model with --model; `varsmooth models` lists the released ones")
-    return check_here(model.model, data)
+    return resolve_images(model.model, data)
 
 
 def _changed(options: Any) -> list[str]:
@@ -292,19 +292,19 @@ def _announce(
     scaling = {"resize": data.resize, "center crop": data.center_crop}
     options = {**scaling, "σ": _level(model), "precision": precision, **options}
     announce(f"{verb} {images} with {model.model}", device, **options, out=out)
-    _note_strange_levels(model)
+    _note_untrained_levels(model)
 
 
-def _note_strange_levels(options: ModelOptions) -> None:
+def _note_untrained_levels(options: ModelOptions) -> None:
     """Say where the caller names noise levels far from those of training."""
-    if callers_own(options.model) or (options.sigma is None and options.cascade is None):
+    if is_external(options.model) or (options.sigma is None and options.cascade is None):
         return
     about = describe(str(options.model))
     plan = resolve_selector(about, options).about
-    strange = about.strange_levels(plan.get("levels") or [plan["sigma"]])
-    if strange:
+    outside = about.untrained_levels(plan.get("levels") or [plan["sigma"]])
+    if outside:
         trained = f"up to σ = {about.sigma_a:g}" if about.universal else f"at σ = {about.sigma_a:g}"
-        levels = ", ".join(f"{level:g}" for level in strange)
+        levels = ", ".join(f"{level:g}" for level in outside)
         say(
             f"note: the classifier was trained {trained}; at {levels} it may know little",
             sys.stderr,
@@ -313,7 +313,7 @@ def _note_strange_levels(options: ModelOptions) -> None:
 
 def _level(options: ModelOptions) -> str:
     """What chooses the noise level; of code to run and models to fetch only what is typed."""
-    unseen = callers_own(options.model)
+    unseen = is_external(options.model)
     if unseen and options.sigma is None and options.cascade is None:
         return "by the model"
     about = None if unseen else describe(str(options.model))

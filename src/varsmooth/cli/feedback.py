@@ -1,4 +1,4 @@
-"""What a long command says: at once what is wrong or what it will do, at the end what is next."""
+"""Feedback of a long command: first errors or the plan, at the end the result and what to type."""
 
 import os
 import shlex
@@ -9,14 +9,14 @@ from varsmooth._util.typed import as_option
 from varsmooth.data.source import Source, sample
 from varsmooth.errors import printable
 from varsmooth.models.descriptions import describe
-from varsmooth.models.names import callers_own, check_code, is_code
+from varsmooth.models.names import check_code, is_code, is_external
 from varsmooth.types import Device
 
 S = TypeVar("S", bound=Source)
 
 
-def check_here(model: str | None, images: S, trained: bool = False) -> S:
-    """The images that a command takes. They and the model must be there.
+def resolve_images(model: str | None, images: S, trained: bool = False) -> S:
+    """The images of a command, after checking that they and the model exist.
 
     This and `announce` come before torch is imported, which takes seconds.
 
@@ -29,10 +29,10 @@ def check_here(model: str | None, images: S, trained: bool = False) -> S:
 
     if model is not None and is_code(model):
         check_code(model)
-        images = images.filled(sample())
-    elif model is not None and not callers_own(model):
+        images = images.with_defaults(sample())
+    elif model is not None and not is_external(model):
         about = describe(model)
-        images = images.filled(about.source if trained else about.samples)
+        images = images.with_defaults(about.source if trained else about.samples)
     check_source(images)
     return images
 

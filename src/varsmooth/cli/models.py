@@ -59,7 +59,7 @@ def export(name: str, /, *, out: Path, licence: str | None = None) -> None:
         licence: its licence, as the Hub spells it (default: none; mit for a released model)
     """
     check_unused(out)
-    folder = descriptions.own_copy(name, out, "export")
+    folder = descriptions.copy_model(name, out, "export")
     given = licence or ("mit" if is_released(find(name)) else None)
     about = describe(folder)
     shared: Description = fit(Description, _without_folders(asdict(about)))

@@ -62,7 +62,7 @@ LATER = {
 
 
 class WrongUsage(VarsmoothError):
-    """Words on the command line that do not fit, or do not go together."""
+    """Arguments that are invalid, or conflict."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ Verbs = Mapping[str, Verb | Group]
 
 @dataclass(frozen=True)
 class Option:
-    """One word of the command line: a parameter of a verb, or a field of one of its dataclasses."""
+    """An option: a parameter of a verb, or a field of one of its dataclasses."""
 
     name: str
     hint: Any
@@ -96,7 +96,7 @@ class Option:
         return self.name.upper() if self.plain else as_option(self.name)
 
     def value(self, given: Mapping[str, Any]) -> Any:
-        """What was typed, as the type says."""
+        """The text that was typed, read as the type of the option."""
         text = given[self.name]
         if get_origin(self.hint) is dict:
             text = dict(map(_entry, text))
@@ -180,7 +180,7 @@ def _sections(options: Sequence[Option]) -> list[tuple[str, Option]]:
 
 
 def options_of(verb: Any, title: str = "") -> Iterator[Option]:
-    """Every word that a verb understands, or that a dataclass among its parameters stands for."""
+    """The options of a verb: its parameters, with dataclasses among them taken apart."""
     texts = dict(COMMON)
     for base in reversed(getattr(verb, "__mro__", [verb])):
         texts |= _texts(base)
@@ -304,7 +304,7 @@ def as_typed(sentence: str, verbs: Verbs) -> str:
 
     sentence = re.sub(r"=(True|False)\b", lambda match: match[0].lower(), sentence)
     named = re.sub(r"(?<![\w.-])([a-z]\w*)(=| ≥ )(?:'([^']*)')?", option, sentence)
-    named = re.sub(r"^([a-z]\w*)( )(must be|steers)", option, named)
+    named = re.sub(r"^([a-z]\w*)( )(must be|has no effect)", option, named)
     named = re.sub(r"(?<![\w./:-])([a-z]+_\w+)(?![\w./:])()()", option, named)
     named = re.sub(r"\['([^',]*)'\]", r"\1", named)
     return re.sub(r"(--[\w-]+) \(([\d.]+), ([\d.]+)\)", r"\1 \2,\3", named)

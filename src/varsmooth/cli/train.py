@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from varsmooth.cli.feedback import announce, check_here, command, conclude, held_out
+from varsmooth.cli.feedback import announce, command, conclude, held_out, resolve_images
 from varsmooth.errors import check
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import check_code
@@ -92,7 +92,7 @@ def _announce(doing: str, config: AnyConfig, model: str | None) -> None:
     if model is not None and model.endswith(".safetensors"):
         check(Path(model).is_file(), f"there is no file {model}")
         model = None
-    source = check_here(model, config, trained=True)
+    source = resolve_images(model, config, trained=True)
     announce(
         doing,
         config.device,

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varsmooth._util.files import check_unused
-from varsmooth.cli.feedback import announce, check_here, command, conclude
+from varsmooth.cli.feedback import announce, command, conclude, resolve_images
 from varsmooth.errors import check
 from varsmooth.evaluation.options import HeldOut, TuneOptions
 from varsmooth.models.cards import CARD, card, plain
-from varsmooth.models.descriptions import CONFIG, describe, place_of
+from varsmooth.models.descriptions import CONFIG, describe, results_folder
 from varsmooth.rounding import rounded
 from varsmooth.types import Count, Odd, Positive
 
@@ -125,11 +125,11 @@ def measure(
 
 def _announce(doing: str, model: str, images: HeldOut, n: int, suffix: str) -> None:
     """Say what will be done, or what is missing."""
-    source = check_here(model, images, trained=True)
+    source = resolve_images(model, images, trained=True)
     if images.out is not None and not (images.out / CONFIG).exists():
         check_unused(images.out)
     some = f"at most {images.images} of {source.words(images.split)}"
-    announce(doing, images.device, images=some, n=n, out=place_of(model, images.out, suffix))
+    announce(doing, images.device, images=some, n=n, out=results_folder(model, images.out, suffix))
 
 
 def _certify(model: str | Path, images: HeldOut, **options: object) -> str:
@@ -137,6 +137,6 @@ def _certify(model: str | Path, images: HeldOut, **options: object) -> str:
     from varsmooth.data.catalog import left_to_certify
 
     about = describe(model)
-    left = left_to_certify(images.filled(about.source), about.tuned)
+    left = left_to_certify(images.with_defaults(about.source), about.tuned)
     where = {"data": images.data, "root": images.root, **images.preprocessing._asdict()}
     return command("certify", model=model, trust=images.trust, **where, **left, **options)

@@ -67,7 +67,7 @@ class Source(Typed):
     def preprocessing(self) -> Preprocessing:
         return Preprocessing(self.resize, self.center_crop, self.interpolation)
 
-    def filled(self: S, own: "Source") -> S:
+    def with_defaults(self: S, own: "Source") -> S:
         """With the model's own images where none are named; all are scaled as those were."""
         data, root = self.data, self.root
         if data is None:

@@ -24,7 +24,7 @@ from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import Description
 from varsmooth.models.loading import make_selector, smooth, smoothed
-from varsmooth.models.names import callers_own, is_code
+from varsmooth.models.names import is_code, is_external
 from varsmooth.models.networks import build as build_network
 from varsmooth.models.options import SelectorKind
 from varsmooth.models.selection import resolve_selector
@@ -86,7 +86,7 @@ def stored_model(
     if not is_code(named.model) and kind in get_args(SelectorKind):
         named = replace(named, selector=kind)
     check(
-        model is not None or not callers_own(named.model),
+        model is not None or not is_external(named.model),
         f"this run was made with {named.model}, which only you may start or fetch; if you "
         f"trust it, add --model {named.model}",
     )

@@ -319,7 +319,7 @@ class TuneOptions(Typed):
             plain = TuneOptions()
             for name in ("lams", "sigma_ms", "levels", "n_select", "unclipped"):
                 if getattr(self, name) != getattr(plain, name):
-                    raise OptionError(name, "steers a selector, not a cascade; leave it out")
+                    raise OptionError(name, "has no effect on a cascade; leave it out")
 
 
 def recorded(kind: type[Options], config: Mapping[str, Any]) -> Options:

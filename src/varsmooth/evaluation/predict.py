@@ -58,7 +58,7 @@ def predict_photos(
     model: BuiltModel, data: DataOptions, options: PredictOptions, batch_size: int
 ) -> Iterator[tuple[str, Prediction]]:
     """(file name or id, prediction) of every image; nothing is stored."""
-    images = load_images(data.filled(model.own), model)
+    images = load_images(data.with_defaults(model.own), model)
     size = images_per_block(options.n, batch_size)
     device = model.g.device
     for start in range(0, len(images), size):

@@ -175,7 +175,7 @@ class Run:
         return {key_of(row) for row in self.stored()}
 
     def stored(self, files: Iterable[Path] | None = None) -> Iterator[Row]:
-        """Every complete row as it stands, also one that stands twice; of some files, or all."""
+        """Every complete row, duplicates included; of some files, or all."""
         for path in self.files if files is None else files:
             check_regular(path)
             with path.open("rb") as file:

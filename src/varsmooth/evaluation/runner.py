@@ -117,7 +117,7 @@ class Job:
     def load(self, device: torch.device) -> tuple[BuiltModel, DataOptions, ImageDataset]:
         """The model, the options of the images with nothing left open, and the images."""
         built = build(self.model, device)
-        data = self.data.filled(built.own)
+        data = self.data.with_defaults(built.own)
         return built, data, load_images(data, built)
 
     def prepare(

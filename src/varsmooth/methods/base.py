@@ -31,8 +31,8 @@ ABSTAIN_EARLY = 0.15
 """The chance of an answer below which `predict` abstains before n votes. Abstaining is never wrong,
 so it costs answers, not the guarantee; what it saves is in benchmarks/README.md."""
 
-HOPEFUL = float(bounds.normal_quantile(1 - ABSTAIN_EARLY))
-"""Standard deviations by which votes are luckier than all but ABSTAIN_EARLY."""
+ABSTAIN_EARLY_Z = float(bounds.normal_quantile(1 - ABSTAIN_EARLY))
+"""Standard deviations above their prediction that votes exceed with probability ABSTAIN_EARLY."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Options:
         n_select: Samples of h behind its bounds.
         alpha_select: The part of α for the bounds on h; in `predict`, for the deployed median.
         n_max: Most votes at a level, where the votes decide when to stop.
-        band: Cover the deployed `predict`, whose median is empirical; False speaks of the ideal
+        band: Cover the deployed `predict`, whose median is empirical; False holds for the ideal
             median only.
         bound: "cohen" bounds the runner-up by 1 − p_A always, as Cohen et al. do; "best" by its own
             votes where the selection draws say that this gives the larger radius.
@@ -287,9 +287,9 @@ def lead_is_decided(votes: LevelVotes, n: int, a: float) -> bool:
     """Whether a class leads, or votes up to n would show it with a chance below ABSTAIN_EARLY."""
     between = votes.top + votes.runner_up
     total = bounds.predicted_count(between, votes.n, n)
-    lucky = bounds.predicted_count(votes.top, between, total, HOPEFUL)
-    hopeless = bounds.log_e_value(lucky, total, 0.5) < log_goal(votes, a)
-    return leads(votes, a) or bool(hopeless)
+    optimistic = bounds.predicted_count(votes.top, between, total, ABSTAIN_EARLY_Z)
+    futile = bounds.log_e_value(optimistic, total, 0.5) < log_goal(votes, a)
+    return leads(votes, a) or bool(futile)
 
 
 def check_votes_suffice(votes: LevelVotes, n: int, p0: float, a: float) -> None:

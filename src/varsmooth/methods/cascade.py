@@ -23,7 +23,7 @@ from varsmooth.methods.base import (
     with_share,
 )
 from varsmooth.methods.cascade_plan import Plan, can_improve, make_plan
-from varsmooth.sampling import LUCKY, Sampler, Stream
+from varsmooth.sampling import FUTILITY_Z, Sampler, Stream
 from varsmooth.smoothing import Selector
 
 
@@ -188,16 +188,17 @@ def _stage_votes(
 def _threshold_is_decided(votes: LevelVotes, n: int, tau: float, a: float) -> bool:
     """Whether a class reaches the threshold, none does, or more votes would hardly tell.
 
-    They would not if the class that leads does not reach it though lucky, and if those that do
-    not fall below it though unlucky are several, or are all that is left open by now.
+    They hardly would if, under an optimistic prediction, the leading class does not reach it, and
+    if the classes that stay above it under a pessimistic one are several, or all that are still
+    possible.
     """
     possible = _possible(votes.counts, votes.n, tau, a)
     if _reaches(votes, tau, a) or not possible:
         return True
-    lucky = bounds.predicted_count(votes.top, votes.n, n, LUCKY)
-    if bounds.log_e_value(lucky, n, tau) >= log_goal(votes, a):
+    optimistic = bounds.predicted_count(votes.top, votes.n, n, FUTILITY_Z)
+    if bounds.log_e_value(optimistic, n, tau) >= log_goal(votes, a):
         return False
-    stays = _possible(bounds.predicted_count(votes.counts, votes.n, n, -LUCKY), n, tau, a)
+    stays = _possible(bounds.predicted_count(votes.counts, votes.n, n, -FUTILITY_Z), n, tau, a)
     return len(stays) > 1 or stays == possible
 
 

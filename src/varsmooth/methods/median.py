@@ -120,7 +120,7 @@ class Median(Method):
     def covers(self, certified: Ledger, query: Ledger) -> bool:
         """The query must take at least the N_p draws and set aside the α_p that the radius assumes.
 
-        With band=False the radius speaks of the ideal median and covers no query.
+        With band=False the radius holds for the ideal median and covers no query.
         """
         enough = 0 < certified.n_deploy <= query.n_deploy
         return enough and certified.alpha_deploy <= query.alpha_deploy

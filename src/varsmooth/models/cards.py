@@ -75,7 +75,7 @@ def card(name: str, about: Description, released: bool = False, log: bool = True
                 lines += ["", f"### On `{split}`, {metrics['images']} images", ""]
                 voted = "smoothed_accuracy" in metrics
                 lines += accuracy_table(metrics) if voted else _levels(metrics)
-        except (AttributeError, LookupError, TypeError, ValueError) as error:  # a stranger's
+        except (AttributeError, LookupError, TypeError, ValueError) as error:  # untrusted input
             raise VarsmoothError(f"the metrics of {name} cannot be read ({error!r})") from error
         lines += _training(part) if log else []
     licence = "MIT, as varsmooth." if released else "Chosen by whoever shares this model."

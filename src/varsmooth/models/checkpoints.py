@@ -1,4 +1,4 @@
-"""Models on disk: weights beside a readable description, safe to load from strangers.
+"""Models on disk: weights beside a readable description, safe to load from untrusted sources.
 
 A model is a folder with `config.json` and `model.safetensors`. It holds a classifier f, a selector
 network h, or the pair. Loading runs no code from the folder: it builds registered networks by

@@ -1,7 +1,7 @@
 """What a model says about itself: the `config.json` beside its weights, read without torch.
 
-A description may come from a stranger: every entry is held against its type, so that an odd file
-is one sentence and never an error further on.
+A description is untrusted input: every entry is checked against its type, so that a malformed file
+gives one clear error.
 """
 
 import json
@@ -105,8 +105,8 @@ class Description:
         """The one level to smooth f with unless the caller chooses another."""
         return float(self.recommended.get("sigma", self.trained_sigma))
 
-    def strange_levels(self, levels: Iterable[float]) -> list[float]:
-        """Those of the levels that f has not seen in training, nor half or twice of them."""
+    def untrained_levels(self, levels: Iterable[float]) -> list[float]:
+        """The levels that f was not trained for: it may serve from half to twice σ_a."""
         part = self.classifier
         if part is None or not part.training:  # never trained under noise, or not known
             return []
@@ -188,7 +188,7 @@ def rewrite(folder: str | Path, description: Description) -> Description:
     return describe(folder)
 
 
-def place_of(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
+def results_folder(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
     """The folder that may hold new results about a model: `out`, or its own folder.
 
     For a released model without `out` it is NAME-suffix in the working directory.
@@ -197,9 +197,9 @@ def place_of(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
     return out or (Path(f"{source.name}-{suffix}") if is_released(source) else source)
 
 
-def own_copy(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
+def copy_model(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
     """The same folder, with the model copied into it."""
-    source, out = find(name_or_path), place_of(name_or_path, out, suffix)
+    source, out = find(name_or_path), results_folder(name_or_path, out, suffix)
     check(not is_released(out), f"{out} belongs to the package; choose another folder")
     if out.resolve() != source.resolve():
         replace_file(out / WEIGHTS, (source / WEIGHTS).read_bytes())

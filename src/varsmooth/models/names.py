@@ -92,7 +92,7 @@ def maker_of(network: str) -> Any:
     return resolve_name(NETWORKS[network]) if network in NETWORKS else imported(network)
 
 
-def callers_own(model: str | None) -> bool:
+def is_external(model: str | None) -> bool:
     """Whether only the caller may name this model: code to import, or an address to fetch."""
     return is_code(model) or str(model).startswith(PREFIX)
 

@@ -1,7 +1,7 @@
 """Which selector a command means. Decided here alone, without torch.
 
-The command line, `varsmooth.load`, runs, the report and the app all ask `resolve_selector`, and
-print what it answers with `selector_text`.
+The command line, `varsmooth.load`, runs, the report and the app all call `resolve_selector`, and
+print its result with `selector_text`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -92,7 +92,7 @@ def _missing(
         tune = f"varsmooth tune {options.model or 'MODEL'} --goal cascade"
         return f"this model has no tuned cascade; choose one with: {tune}, or {stages}"
     name = next(iter(options.of_selector()), "selector")
-    return f"{name} steers a selector, but this model has none; leave it out"
+    return f"{name} has no effect: this model has no selector; leave it out"
 
 
 def _fixed(description: Description | None, options: ModelOptions) -> SelectorPlan:

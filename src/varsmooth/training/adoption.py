@@ -38,7 +38,7 @@ from varsmooth.smoothing import SmoothedClassifier
 LABELLED = "adopt measures on labelled images: a folder with a sub-folder per class, or an .npz"
 
 TOLERATED = 5.0
-"""Points of accuracy that noise, or training under it, may cost before it is worth a sentence."""
+"""Points of accuracy that noise, or training under it, may cost before the advice mentions it."""
 
 STEPS, BATCH = 500, 128
 """Fine-tuning takes at least this many steps, in batches of about this size."""
@@ -83,15 +83,17 @@ class Trial:
         return round(float(self.metrics["plain_accuracy"]) / 100 * len(self.images))
 
     @property
-    def guesses(self) -> bool:
+    def at_chance(self) -> bool:
         """Whether f may be no better than the commonest class."""
-        return self._may_guess(self.right)
+        return self._may_be_chance(self.right)
 
     @cached_property
     def best(self) -> str:
-        """The level of the largest average radius at which the vote does not guess."""
+        """The level of the largest average radius at which the vote is better than chance."""
         votes, certified = self.metrics["smoothed_accuracy"], self.metrics["certified"]
-        able = [s for s in votes if not self._may_guess(round(votes[s] / 100 * len(self.images)))]
+        able = [
+            s for s in votes if not self._may_be_chance(round(votes[s] / 100 * len(self.images)))
+        ]
         lowest = next(iter(votes))
         return str(max(able or [lowest], key=lambda s: float(certified[s]["average_radius"])))
 
@@ -102,16 +104,16 @@ class Trial:
         return float(self.metrics["plain_accuracy"] - votes[max(votes, key=float)])
 
     @property
-    def suffers(self) -> bool:
-        """Whether that is worth training for."""
+    def loses_accuracy(self) -> bool:
+        """Whether that is more than TOLERATED."""
         return self.loss > TOLERATED
 
     @property
-    def trains(self) -> bool:
-        """Whether to train it first."""
-        return self.plan is not None and (self.guesses or self.suffers)
+    def needs_training(self) -> bool:
+        """Whether training comes before certification."""
+        return self.plan is not None and (self.at_chance or self.loses_accuracy)
 
-    def _may_guess(self, correct: int) -> bool:
+    def _may_be_chance(self, correct: int) -> bool:
         chance = np.bincount(self.images.known_labels).max() / len(self.images)
         return bool(clopper_pearson_lower(correct, len(self.images), 0.05) <= chance)
 
@@ -119,29 +121,29 @@ class Trial:
         """What the measurements mean, in sentences."""
         count, high = len(self.images), max(self.metrics["smoothed_accuracy"], key=float)
         lines = []
-        if self._may_guess(count):  # even if all of them were right
+        if self._may_be_chance(count):  # even if all of them were right
             lines.append(
-                f"right on {self.right} of {count} image{'s' * (count > 1)}, which say nothing "
-                "about it: guesses would do as well; give more held-out images, of every class"
+                f"right on {self.right} of {count} image{'s' * (count > 1)}, too few "
+                "to tell it from chance; give more held-out images, of every class"
             )
-        elif self.guesses:
+        elif self.at_chance:
             lines.append(
                 f"the classifier is not clearly better than chance: right on {self.right} of "
                 f"{count} images; check its weights, its normalisation and the order of its "
                 "classes, or train it"
             )
-        elif self.suffers:
+        elif self.loses_accuracy:
             lines.append(f"noise of σ = {high} costs {self.loss:.0f} points of accuracy")
         else:
-            lines.append(f"the classifier stands noise of σ = {high} well as it is")
-        if self.suffers and self.plan is None:
+            lines.append(f"the classifier tolerates noise of σ = {high} without training")
+        if self.loses_accuracy and self.plan is None:
             lines.append(f"training under noise would help, but {self.images.name} has no train")
-        elif self.plan is not None and self.trains:
+        elif self.plan is not None and self.needs_training:
             lines.append(
                 f"train it for every σ up to {self.plan.sigma:g}, as a cascade needs it: "
                 f"{self.plan.epochs} epochs, about {_time(self.plan.minutes)} in all"
             )
-        if self.batch_norms and self.suffers:
+        if self.batch_norms and self.loses_accuracy:
             lines.append(batch_norm_advice(self.batch_norms))
         if unreachable := self._unreachable():
             lines.append(unreachable)

@@ -215,7 +215,7 @@ def _train_selector(config: SelectorConfig, loggers: tuple[Logger, ...], engine:
     if model.classifier is None:
         raise VarsmoothError(f"{config.classifier} holds no classifier")
     about, classifier = model.description, model.classifier.to(engine.device)
-    config = config.filled(about.source)
+    config = config.with_defaults(about.source)
     if already_trained(config, "selector"):
         return
     sigma_a = about.trained_sigma

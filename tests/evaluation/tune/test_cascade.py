@@ -21,7 +21,7 @@ from varsmooth.evaluation.tune.model import TunedCascade
 from varsmooth.evaluation.tune.table import ConfidentVotes, TableFile, tabulate
 from varsmooth.evaluation.verify import verify_run
 from varsmooth.models.cards import card
-from varsmooth.models.descriptions import describe, own_copy, rewrite
+from varsmooth.models.descriptions import copy_model, describe, rewrite
 from varsmooth.models.options import ModelOptions, TunedStages, read_stages, stages_for
 
 LEVELS = (0.5, 0.25, 0.125)
@@ -240,7 +240,7 @@ def test_a_cascade_is_proposed_where_there_is_one(
     levels: list[tuple[float, ...]], words: list[str], tmp_path: Path
 ) -> None:
     members = tuple(TunedStages(i / 2, s, (0.5,) * len(s)) for i, s in enumerate(levels))
-    folder = own_copy("cifar10-0.25", tmp_path / "f", "tuned")
+    folder = copy_model("cifar10-0.25", tmp_path / "f", "tuned")
     rewrite(folder, dataclasses.replace(describe(folder), cascades=members))
     commands = after_cascade(TunedCascade(members, 0.25, []), folder, HeldOut())
     assert [line.partition("/f ")[2] for line in commands] == words
@@ -338,8 +338,8 @@ def test_nothing_to_choose_from_is_a_sentence(votes: ConfidentVotes) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--goal cascade --lams 0,1", "--lams steers a selector, not a cascade"),
-        ("--goal cascade --levels 3", "--levels steers a selector, not a cascade"),
+        ("--goal cascade --lams 0,1", "--lams has no effect on a cascade"),
+        ("--goal cascade --levels 3", "--levels has no effect on a cascade"),
         ("--goal cascade --split test", "would flatter the results there"),
         ("--split test", "would flatter the results there"),
     ],

@@ -232,10 +232,10 @@ def _read(file: Path, rounded: str) -> list[Row]:
     missing = [column for column in COLUMNS if column not in columns]
     check(not missing, f"{file} has no column {', '.join(missing)}; is it tab-separated?")
     check(len(lines) > 1, f"{file} has no rows")
-    rows, odd = [], (ValueError, InvalidOperation)
+    rows, invalid = [], (ValueError, InvalidOperation)
     for number, line in enumerate(lines[1:], start=2):
         quoted = line if len(line) <= 80 else line[:80] + "…"
-        with wrap_errors(odd, f"line {number} of {file} is not a result: {quoted!r}"):
+        with wrap_errors(invalid, f"line {number} of {file} is not a result: {quoted!r}"):
             rows.append(_row(dict(zip(columns, line.split("\t"), strict=True))))
     printed = [row["radius"] for row in rows]
     radii = lower_ends(printed) if rounded == "nearest" else map(float, printed)

@@ -20,7 +20,7 @@ from varsmooth.evaluation.tune.selector import Tuning, tune
 from varsmooth.evaluation.tune.table import TableFile, tabulate
 from varsmooth.models.cards import has_card, write_card
 from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
-from varsmooth.models.descriptions import Description, describe, find, own_copy, rewrite
+from varsmooth.models.descriptions import Description, copy_model, describe, find, rewrite
 from varsmooth.models.loading import smoothed
 from varsmooth.models.options import ModelOptions, TunedStages
 from varsmooth.noise import scoped_seed
@@ -44,7 +44,7 @@ def tune_selector(
     tuned = _tuned(model, images)
     _, g, data = _load(model, images, ModelOptions(selector="learned"), tuned)
     chosen = tune(g, data, **vars(options), seed=images.seed)
-    source, folder = find(model), own_copy(model, images.out, "tuned")
+    source, folder = find(model), copy_model(model, images.out, "tuned")
     carded = has_card(source, describe(source))  # a page of the user's own is left alone
     names = ("lam", "sigma_m", "clip", "levels")
     recommended = {name: getattr(chosen.best, name) for name in names}
@@ -60,7 +60,7 @@ def tune_cascade(
     """Choose the stages for every λ: the folder of the tuned model, the images, the choice."""
     about, tuned = describe(model), _tuned(model, images)
     _, g, data = _load(model, images, ModelOptions(sigma=about.default_sigma), tuned)
-    folder = own_copy(model, images.out, "tuned")
+    folder = copy_model(model, images.out, "tuned")
     outputs = probe(g, data.batch([0]).images.to(g.device)).classifier
     file = TableFile(folder / "votes.npz", f"{fingerprint(g.classifier)} {outputs}")
     table = tabulate(
@@ -92,7 +92,7 @@ def measure_model(
     if loaded.selector is not None:
         loaded.selector.to(g.device)
     measured = measure(loaded, data, n, n_select, images.seed, levels)
-    folder = own_copy(model, images.out, "measured")
+    folder = copy_model(model, images.out, "measured")
     about = rewrite(folder, measured)
     write_card(folder, about)
     return folder, about
@@ -100,7 +100,7 @@ def measure_model(
 
 def _tuned(model: str, images: HeldOut) -> Tuned:
     """The images to choose settings on."""
-    return tuned_on(images.filled(describe(model).source), images.split, images.images)
+    return tuned_on(images.with_defaults(describe(model).source), images.split, images.images)
 
 
 def _load(
@@ -110,6 +110,6 @@ def _load(
     loaded = load_checkpoint(model, images.trust or ())
     about = loaded.description
     g = smoothed(loaded, options).to(choose_device(images.device))
-    data = load_source(images.filled(about.source), images.split)
+    data = load_source(images.with_defaults(about.source), images.split)
     chosen = data.few(images.images) if tuned is None else tuned_images(tuned, data)
     return loaded, g, fitted(chosen, g, *about.trained_on)

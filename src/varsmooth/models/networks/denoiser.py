@@ -93,7 +93,7 @@ def denoised(
     from varsmooth.models.networks.registry import build
 
     known = [name for name in CLASSIFIERS if name != "denoised"]
-    check(  # a description may come from a stranger: no import path may stand here
+    check(  # a description is untrusted input: no import path here
         classifier in known,
         f"the classifier behind a denoiser must be one of {', '.join(known)}; before a network of "
         "your own, use DenoisedClassifier in Python",

@@ -115,7 +115,7 @@ def halved(y: Tensor) -> Tensor:
 
 
 def _only_votes(y: Tensor) -> bool:
-    """Whether y is on a CPU, where looking at values is free, and nobody asks for gradients."""
+    """Whether y is on a CPU, where reading values is free, and needs no gradients."""
     return y.device.type == "cpu" and not torch.is_grad_enabled()
 
 

@@ -35,7 +35,7 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
         made = maker(**options)
     except VarsmoothError:
         raise
-    except Exception as error:  # options of a stranger's file may be anything
+    except Exception as error:  # options are untrusted input
         given = f" with {options}" if options else ""
         why = f"{type(error).__name__}: {reason(error)}"
         raise VarsmoothError(f"{network} cannot be built{given}: it raised {why}") from error
