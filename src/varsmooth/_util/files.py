@@ -16,11 +16,13 @@ from typing import IO
 from varsmooth.errors import check, wrap_errors
 
 LOCK = ".lock"
+PARTS = f"*.{16 * '[0-9a-f]'}.part"
+"""Names of files that are being written; after a kill, the next `only_writer` removes them."""
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file in one step: after a crash or a power loss it is the old one or the new one."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = _part_of(path)
     with writing_file(path):
         make_folder(path.parent)
         try:
@@ -35,7 +37,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def create_file(path: Path, content: bytes) -> bool:
     """Write a file in one step unless it exists; of several processes one writes, and gets True."""
-    part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+    part = _part_of(path)
     with writing_file(path):
         make_folder(path.parent)
         try:
@@ -53,6 +55,10 @@ def create_file(path: Path, content: bytes) -> bool:
             part.unlink(missing_ok=True)
         sync_folder(path.parent)
     return True
+
+
+def _part_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
 
 
 def append_lines(path: Path, lines: bytes) -> None:
@@ -76,10 +82,13 @@ def append_lines(path: Path, lines: bytes) -> None:
 
 
 def check_unused(folder: Path, *own: str) -> None:
-    """A folder for results holds no files but hidden ones, and those whose name has an `own`."""
+    """A folder for results holds no files but hidden ones, and those whose name has an `own`.
+
+    What a writer that was killed left of a file does not count.
+    """
     check(not folder.is_file(), f"{folder} is a file; name a folder")
-    names = sorted(path.name for path in folder.glob("[!.]*"))
-    others = [name for name in names if not any(word in name for word in own)]
+    names = {path.name for path in folder.glob("[!.]*")} - {p.name for p in folder.glob(PARTS)}
+    others = [name for name in sorted(names) if not any(word in name for word in own)]
     check(
         not others,
         f"{folder} holds other files ({', '.join(others[:3])}); choose a new folder for --out",
@@ -132,6 +141,8 @@ def only_writer(folder: Path, name: str = LOCK) -> Iterator[None]:
                     open(other, "r+b", opener=_nofollow) as theirs,
                 ):
                     _check_free(other, theirs, _locked(theirs))
+            for part in folder.glob(PARTS) if name == LOCK else []:
+                part.unlink(missing_ok=True)
             with writing_file(path):
                 file.truncate(0)
                 file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())

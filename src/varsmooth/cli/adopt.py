@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-from varsmooth._util.files import check_unused
 from varsmooth.cli.feedback import announce, command, conclude, held_out, resolve_images
 from varsmooth.data.source import AS_IS, Preprocessing, Source
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import check
 from varsmooth.models.cards import accuracy_table, plain
+from varsmooth.models.descriptions import check_new_model
 from varsmooth.models.names import check_code
 from varsmooth.types import Count, Device, NonNegative, Positive
 
@@ -56,7 +56,7 @@ def adopt(
     fewest = fewest_votes_to_certify(ALPHA - ALPHA_SELECT)
     check(n >= fewest, f"--n {n} votes certify nothing; at least {fewest} are needed")
     check_code(factory)
-    check_unused(out)
+    check_new_model(out)
     source = resolve_images(factory, Source(data=data, root=root, resize=resize))
     announce(
         f"adopt {factory}",

@@ -4,13 +4,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from varsmooth._util.files import check_unused, replace_file
+from varsmooth._util.files import only_writer, replace_file
 from varsmooth._util.typed import fit
 from varsmooth.cli.feedback import say
 from varsmooth.defaults import MODEL
 from varsmooth.models import descriptions
-from varsmooth.models.cards import CARD, card, overview, plain
-from varsmooth.models.descriptions import Description, describe, find, is_released
+from varsmooth.models.cards import card, overview, plain
+from varsmooth.models.descriptions import (
+    CARD,
+    WEIGHTS,
+    Description,
+    check_new_model,
+    describe,
+    find,
+    is_released,
+)
 
 HEADER = """\
 ---
@@ -58,21 +66,21 @@ def export(name: str, /, *, out: Path, licence: str | None = None) -> None:
         out: the new folder
         licence: its licence, as the Hub spells it (default: none; mit for a released model)
     """
-    check_unused(out)
-    folder = descriptions.copy_model(name, out, "export")
-    given = licence or ("mit" if is_released(find(name)) else None)
-    about = describe(folder)
+    source, about = find(name), describe(name)
+    check_new_model(out)
+    given = licence or ("mit" if is_released(source) else None)
     shared: Description = fit(Description, _without_folders(asdict(about)))
-    if shared != about:
-        descriptions.write(folder, shared)
-    text = card(folder.resolve().name, shared, is_released(find(name)))
+    text = card(out.resolve().name, shared, is_released(source))
     header = HEADER.format(licence="" if given is None else f"license: {given}\n")
-    replace_file(folder / CARD, (header + text).encode())
-    say(f"{folder} holds {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    with only_writer(out):  # the description last: with it the folder is a model
+        replace_file(out / WEIGHTS, (source / WEIGHTS).read_bytes())
+        replace_file(out / CARD, (header + text).encode())
+        descriptions.write(out, shared)
+    say(f"{out} holds {', '.join(sorted(path.name for path in out.iterdir()))}")
     for part in (shared.classifier, shared.selector):
         if part is not None and ":" in part.network:
             say(f"note: loading it needs the code of {part.network}, and --trust {part.network}")
-    say(f"next: hf upload OWNER/{folder.resolve().name} {folder}")
+    say(f"next: hf upload OWNER/{out.resolve().name} {out}")
 
 
 def _without_folders(value: Any) -> Any:

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from varsmooth._util.files import check_unused
+from varsmooth._util.files import only_writer
 from varsmooth.cli.feedback import announce, command, conclude, resolve_images
 from varsmooth.errors import check
 from varsmooth.evaluation.options import HeldOut, TuneOptions
-from varsmooth.models.cards import CARD, card, plain
-from varsmooth.models.descriptions import CONFIG, describe, results_folder
+from varsmooth.models.cards import card, plain
+from varsmooth.models.descriptions import CARD, CONFIG, check_new_model, describe, results_folder
 from varsmooth.rounding import rounded
 from varsmooth.types import Count, Odd, Positive
 
@@ -45,11 +45,13 @@ def tune(model: str, /, *, options: TuneOptions, images: HeldOut) -> None:
     from varsmooth.evaluation.tune.model import tune_cascade, tune_selector
 
     if cascade:
-        folder, data, stages = tune_cascade(model, options, images)
+        with only_writer(results_folder(model, images.out, "tuned")):
+            folder, data, stages = tune_cascade(model, options, images)
         title = f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius"
         lines, commands = stages.summary, after_cascade(stages, folder, images)
     else:
-        folder, data, chosen = tune_selector(model, options, images)
+        with only_writer(results_folder(model, images.out, "tuned")):
+            folder, data, chosen = tune_selector(model, options, images)
         scores = {"clean": "accuracy", "certified": f"accuracy certified at {options.radius:g}"}
         score = scores.get(options.goal, "average certified radius")
         title = f"{score} on {len(data)} images of {data.name} {images.split}"
@@ -117,7 +119,8 @@ def measure(
     _announce(f"measure {model}", model, images, n, "measured")
     from varsmooth.evaluation.tune.model import measure_model
 
-    folder, about = measure_model(model, images, n, n_select, levels)
+    with only_writer(results_folder(model, images.out, "measured")):
+        folder, about = measure_model(model, images, n, n_select, levels)
     shown = plain(card(folder.name, about, log=False))
     written = f"written into {folder / CONFIG} and {folder / CARD}"
     conclude([shown, written], command("models", folder))
@@ -127,7 +130,7 @@ def _announce(doing: str, model: str, images: HeldOut, n: int, suffix: str) -> N
     """Say what will be done, or what is missing."""
     source = resolve_images(model, images, trained=True)
     if images.out is not None and not (images.out / CONFIG).exists():
-        check_unused(images.out)
+        check_new_model(images.out)
     some = f"at most {images.images} of {source.words(images.split)}"
     announce(doing, images.device, images=some, n=n, out=results_folder(model, images.out, suffix))
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from varsmooth._util.files import append_lines, make_folder, replace_file
+from varsmooth._util.files import append_lines, make_folder
 from varsmooth._util.fingerprints import fingerprint
 from varsmooth._util.typed import parse
 from varsmooth._util.untrusted import read_object
@@ -103,7 +103,7 @@ def store_of(folder: str | Path, g: SmoothedClassifier, like: Tensor) -> VoteSto
     place = Path(folder) / f"{name}-{secrets.token_hex(4)}"
     make_folder(place)
     text = json.dumps({"format": FORMAT, "probe": asdict(here)})
-    replace_file(place / PROBE, text.encode())
+    append_lines(place / PROBE, text.encode() + b"\n")
     return VoteStore(place)
 
 

@@ -8,10 +8,17 @@ from typing import Any
 
 from varsmooth._util.files import replace_file
 from varsmooth.errors import VarsmoothError
-from varsmooth.models.descriptions import WEIGHTS, Description, Part, describe, find, is_released
+from varsmooth.models.descriptions import (
+    CARD,
+    WEIGHTS,
+    Description,
+    Part,
+    describe,
+    find,
+    is_released,
+)
 from varsmooth.rounding import rounded
 
-CARD = "README.md"
 RADII = ("0", "0.25", "0.5")
 """Where a card shows certified accuracy."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from varsmooth import __version__
-from varsmooth._util.files import replace_file
+from varsmooth._util.files import check_unused, replace_file
 from varsmooth._util.typed import OptionError, read
 from varsmooth._util.untrusted import check_limit, read_object
 from varsmooth.data.source import Interpolation, Preprocessing, Source, Tuned, sample
@@ -21,7 +21,7 @@ from varsmooth.models.options import KINDS, ModelOptions, TunedStages
 from varsmooth.types import Positive
 
 FORMAT = 1
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 
 @dataclass(frozen=True)
@@ -195,6 +195,12 @@ def results_folder(name_or_path: str | Path, out: Path | None, suffix: str) -> P
     """
     source = find(name_or_path)
     return out or (Path(f"{source.name}-{suffix}") if is_released(source) else source)
+
+
+def check_new_model(out: Path) -> None:
+    """A folder for a new model is empty, or a killed command wrote weights but no description."""
+    begun = (out / WEIGHTS).exists() and not (out / CONFIG).exists()
+    check_unused(out, *((WEIGHTS, CARD) if begun else ()))
 
 
 def copy_model(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from varsmooth._util.files import only_writer
 from varsmooth.bounds import Floats, class_radius, clopper_pearson_lower
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import has_own, tuned_images
@@ -215,7 +216,8 @@ def adopt(
         classifier=Part(factory, metrics={tuned.split: metrics}),
         tuned=tuned,
     )
-    save(out, about, classifier=network.cpu())
+    with only_writer(out):
+        save(out, about, classifier=network.cpu())
     return trial
 
 

@@ -11,7 +11,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from scipy.stats import norm
 
-from varsmooth._util.files import shown, writing_file
+from varsmooth._util.files import only_writer, shown, writing_file
 from varsmooth._util.untrusted import check_regular
 from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import check, wrap_errors
@@ -58,11 +58,6 @@ def beside(folder: Path, end: str) -> Path:
     """The path beside a folder: its name with a suffix."""
     folder = folder.resolve()
     return Path(shown(folder.with_name(folder.name + end)))
-
-
-def check_new(out: Path) -> None:
-    """Refuse to add to an existing run."""
-    check(not (out / HEADER).exists(), f"{out} already holds a run; choose another --out")
 
 
 def _opened(folder: Path) -> tuple[Run, list[Row]]:
@@ -127,7 +122,6 @@ def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
         f"run {name} was imported without evidence, so its radii cannot be recomputed",
     )
     out = out or beside(folder, f"-alpha-{alpha:g}")
-    check_new(out)
     changed = []
     for row in rows:
         again = run.certificate(row).recompute(alpha)
@@ -138,9 +132,7 @@ def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
     sampled = before.get("sampled_alpha", before["alpha"])  # which a replay needs
     config = before | {"alpha": alpha, "sampled_alpha": sampled, "recomputed_from": name}
     header = run.header | {"name": f"{name}, α = {alpha:g}", "config": config}
-    new = Run.create(out, header)
-    new.append(changed)
-    return new
+    return _write_new(out, header, changed)
 
 
 def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
@@ -155,7 +147,6 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
     sigma, alpha, n = options.sigma, options.alpha, options.n
     plain = file.suffix.lower() in (".tsv", ".txt", ".csv")  # sigma_0.25 ends with a number
     out = out or (file.with_suffix("") if plain else file.with_name(f"{file.name}-run"))
-    check_new(out)
     rows = _read(file, options.rounded)
     check(len({row["id"] for row in rows}) == len(rows), f"{file} has an idx twice")
     constant = {"guarantee": options.guarantee or "sound", "samples": n, "selector_samples": None}
@@ -183,8 +174,20 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
         "dataset": images | {"class_names": [str(c) for c in range(classes)]},
         "selector": {"selector": "unknown"} if sigma is None else fixed,
     }
-    run = Run.create(out, header)
-    run.append(rows)
+    return _write_new(out, header, rows)
+
+
+def _write_new(out: Path, header: Mapping[str, Any], rows: Sequence[Row]) -> Run:
+    """A new run with all its rows; one that a killed command left begun is finished."""
+    wanted = {row["id"]: json.loads(json.dumps(row)) for row in rows}
+    with only_writer(out):
+        begun = {row["id"]: row for row in Run.open(out).rows()} if (out / HEADER).exists() else {}
+        check(
+            len(begun) < len(rows) and all(wanted.get(i) == row for i, row in begun.items()),
+            f"{out} already holds a run; choose another --out",
+        )
+        run = Run.create(out, header)
+        run.append(row for row in rows if row["id"] not in begun)
     return run
 
 
