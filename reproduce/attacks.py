@@ -7,7 +7,7 @@ from typing import Any, Literal
 from reproduce.figures import Gaps, Line
 from reproduce.harness import Context, outcomes
 from reproduce.scales import Need, VotingScale, size
-from reproduce.statistics import Differences, paired
+from reproduce.statistics import paired
 from varsmooth.evaluation.options import AttackOptions, DataOptions, ModelOptions, PredictOptions
 from varsmooth.evaluation.report.figures import colours
 from varsmooth.evaluation.report.outcomes import Outcomes
@@ -190,16 +190,6 @@ class Arena:
     baseline: Point
     methods: Mapping[str, Sequence[Point]]
 
-    @property
-    def eps(self) -> float:
-        return self.baseline.eps
-
-    def gaps(self, method: str, column: str) -> list[Differences]:
-        """Each point of a method minus the baseline."""
-        return [
-            paired(point.outcomes, self.baseline.outcomes, column) for point in self.methods[method]
-        ]
-
 
 def arena(
     attacks: Attacks,
@@ -257,12 +247,17 @@ def lines_of(arenas: Sequence[Arena], methods: Sequence[str]) -> list[Line]:
     ]
 
 
-def gaps_of(arenas: Sequence[Arena], method: str, column: str = "correct") -> list[Gaps]:
-    """Each λ of a method minus g at σ_s = σ_a, for each model."""
-    return [
-        Gaps(at.title, [p.value for p in at.methods[method]], at.gaps(method, column), colour)
-        for at, colour in zip(arenas, colours(len(arenas)), strict=True)
-    ]
+def gaps_of(arenas: Sequence[Arena], method: str, rival: str = G) -> list[Gaps]:
+    """Robust accuracy of a method minus that of a rival at the same λ, or of g at σ_s = σ_a."""
+    series = []
+    for at, colour in zip(arenas, colours(len(arenas)), strict=True):
+        mine = at.methods[method]
+        rivals = [at.baseline] * len(mine) if rival == G else at.methods[rival]
+        gaps = [
+            paired(one.outcomes, other.outcomes) for one, other in zip(mine, rivals, strict=True)
+        ]
+        series.append(Gaps(at.title, [one.value for one in mine], gaps, colour))
+    return series
 
 
 def points_table(name: str, caption: str, arenas: Sequence[Arena]) -> Table:
@@ -281,7 +276,7 @@ def points_table(name: str, caption: str, arenas: Sequence[Arena]) -> Table:
             rows.append(
                 [
                     Cell.of(at.title),
-                    Cell(f"{at.eps:g}", at.eps),
+                    Cell(f"{point.eps:g}", point.eps),
                     Cell.of(point.method),
                     Cell.of(point.setting),
                     *(Cell(f"{number:.4f}", number) for number in numbers),

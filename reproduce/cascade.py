@@ -5,7 +5,7 @@ test images every rule is certified from one table of votes, as `certify` would:
 votes per stage from the selection draws, the radius from the votes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from reproduce.figures import Curve, plot_curves
-from reproduce.harness import Context, Experiment, Figure, Result
+from reproduce.figures import Curve, Figure, plot_curves
+from reproduce.harness import Context, Experiment, Result
 from reproduce.scales import Need, Scale, size
 from reproduce.statistics import pooled, radius_gap
 from varsmooth.cascade import Stages
@@ -84,33 +84,23 @@ def votes_of(
 # Certificates from a table of votes
 
 
-@dataclass(frozen=True)
-class Certified:
-    """What a rule certifies on every image, and how many noisy images f was shown on average."""
-
-    certificates: list[Certificate]
-
-    @property
-    def samples(self) -> float:
-        return float(np.mean([c.samples for c in self.certificates]))
+def mean_samples(certificates: Sequence[Certificate]) -> float:
+    """How many noisy images f was shown for an image."""
+    return float(np.mean([c.samples for c in certificates]))
 
 
 def certify_with(
     table: ConfidentVotes, rule: TunedStages, n: int, seed: int, bound: Bound = "best"
-) -> Certified:
+) -> list[Certificate]:
     """Certificates of a cascade with n ≤ table.n votes at the stage that answers."""
     columns = [int(np.argmin(np.abs(np.array(table.levels) - s))) for s in rule.levels]
     gates = [table.confidences.index(c) for c in rule.gates or [0.0] * len(columns)]
     stages = Stages(tuple(float(np.float32(table.levels[j])) for j in columns), rule.thresholds)
     rng, sizes = np.random.default_rng(seed), (table.n, table.n0, n)
-    return Certified(
-        [
-            _certificate(
-                stages, votes[columns, :, gates], drawn[columns, :, gates], sizes, bound, rng
-            )
-            for votes, drawn in zip(table.counts, table.selection, strict=True)
-        ]
-    )
+    return [
+        _certificate(stages, votes[columns, :, gates], drawn[columns, :, gates], sizes, bound, rng)
+        for votes, drawn in zip(table.counts, table.selection, strict=True)
+    ]
 
 
 def _certificate(
@@ -155,11 +145,11 @@ def _drawn(
     return tuple(int(k) for k in every[:-1]), int(every[-1])
 
 
-def at_equal_total(table: ConfidentVotes, rule: TunedStages, seed: int) -> Certified:
+def at_equal_total(table: ConfidentVotes, rule: TunedStages, seed: int) -> list[Certificate]:
     """The cascade with so few votes that f sees no more noisy images than at one σ with N votes."""
     budget, n = N0 + table.n, table.n
-    while (certified := certify_with(table, rule, n, seed)).samples > budget:
-        n = int(0.995 * n * budget / certified.samples)
+    while (samples := mean_samples(certified := certify_with(table, rule, n, seed))) > budget:
+        n = int(0.995 * n * budget / samples)
     return certified
 
 
@@ -199,12 +189,12 @@ def compare(
     def table() -> ConfidentVotes:
         return votes_of(context, scale, "test", scale.images, scale.n, scale.seed)
 
-    def run(name: str, make: Callable[[ConfidentVotes], Certified]) -> Outcomes:
+    def run(name: str, make: Callable[[ConfidentVotes], list[Certificate]]) -> Outcomes:
         drawn: list[float] = []
 
         def made() -> Outcomes:
             certified = make(table())
-            drawn.append(certified.samples)
+            drawn.append(mean_samples(certified))
             return _outcomes(table(), certified, scale)
 
         result = context.run(name, made)
@@ -235,7 +225,9 @@ def named_rules(chosen: dict[str, Any]) -> dict[str, TunedStages]:
     }
 
 
-def _outcomes(table: ConfidentVotes, certified: Certified, scale: CascadeScale) -> Outcomes:
+def _outcomes(
+    table: ConfidentVotes, certificates: list[Certificate], scale: CascadeScale
+) -> Outcomes:
     rows = [
         {
             "id": i,
@@ -245,7 +237,7 @@ def _outcomes(table: ConfidentVotes, certified: Certified, scale: CascadeScale) 
             "sigma": c.sigma,
             "guarantee": "sound",
         }
-        for i, c in enumerate(certified.certificates)
+        for i, c in enumerate(certificates)
     ]
     data = {"name": scale.data, "split": "test", "size": len(rows)}
     header = {"name": "", "verb": "certify", "config": {"alpha": ALPHA}, "dataset": data}

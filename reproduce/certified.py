@@ -9,8 +9,8 @@ import numpy as np
 from reproduce.comparisons import TABLE_2
 from reproduce.comparisons_certified import CertifiedRuns
 from reproduce.exact import CLIP_PERCENTILES
-from reproduce.figures import Curve, plot_certified_gaps, plot_curves
-from reproduce.harness import Context, Experiment, Figure, Result
+from reproduce.figures import Curve, Figure, plot_certified_gaps, plot_curves
+from reproduce.harness import Context, Experiment, Result
 from reproduce.replay import CPU, Certified, CertifyScale, clip_of, sweep
 from reproduce.scales import Need, size
 from varsmooth.evaluation.report.figures import colours

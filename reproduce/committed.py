@@ -245,7 +245,7 @@ def write_result(
 ) -> None:
     """Write everything but the records. about: what was run, see `run_experiment`."""
     small_print = small_print_of(experiment, about)
-    files = draw_figures(list(result.figures))
+    files = draw_figures(result.figures)
     for table in result.tables:
         full = replace(table, caption=f"{table.caption} {small_print}")
         files[f"{table.name}.md"] = full.to_markdown().encode()

@@ -106,20 +106,16 @@ def both(one: Comparison, other: Comparison, signs: tuple[int, int] = (1, -1)) -
 # Fig. 6b, 8 and 9: g at the mean σ_s of what it is compared with, on the same f
 
 
-def matched(method: str, kind: str, column: str = "correct") -> Comparison:
+def matched(method: str, kind: str) -> Comparison:
     """A learned classifier minus g at its mean σ_s, which the facts have."""
 
     def cases(evidence: Committed) -> Cases:
-        found = {}
+        found, end = {}, f"γ = 0.3, {kind} attack"
         for s, lam in product(SIGMAS, LAMS):
-            about = f"σ_a = {s:g}, "
-            name = f"{method}, {about}λ = {lam:g}"
-            if (level := evidence.facts.get(f"mean σ_s of {name}, {kind} attack")) is not None:
-                tail = f"γ = 0.3, {kind} attack"
-                rival = evidence.runs[f"g, {about}σ_s = {level:g}, {tail}"]
-                found[f"{about}λ = {lam:g}"] = paired(
-                    evidence.runs[f"{name}, {tail}"], rival, column
-                )
+            about = f"σ_a = {s:g}, λ = {lam:g}"
+            if level := evidence.facts.get(f"mean σ_s of {method}, {about}, {kind} attack"):
+                mine, rival = f"{method}, {about}, {end}", f"g, σ_a = {s:g}, σ_s = {level:g}, {end}"
+                found[about] = paired(evidence.runs[mine], evidence.runs[rival])
         return found
 
     return cases
@@ -230,11 +226,7 @@ def moved(method: str, kind: str = "strong", budgets: Sequence[float] = (0.3,)) 
 def level_gain(evidence: Committed) -> Cases:
     """σ_s of g_v* in σ_a, at λ = 0.4 minus that at λ = 0."""
     found = {}
-    for s in SIGMAS:
-        low, high = (
-            evidence.runs[f"g_v*, σ_a = {s:g}, λ = {lam}, γ = 0.3, strong attack"]
-            for lam in ("0", "0.4")
-        )
+    for s, (low, high) in _ends_of_lambda(evidence).items():
         gap = paired(high, low, "clean_sigmas")
         found[f"σ_a = {s:g}"] = Differences(gap.ids, gap.values / s)
     return found
@@ -243,14 +235,17 @@ def level_gain(evidence: Committed) -> Cases:
 def kurtosis_fall(evidence: Committed) -> Cases:
     """Excess kurtosis of the noise over all images, g_v* at λ = 0 minus that at λ = 0.4."""
     found = {}
-    for s in SIGMAS:
-        runs = [
-            evidence.runs[f"g_v*, σ_a = {s:g}, λ = {lam}, γ = 0.3, strong attack"]
-            for lam in ("0", "0.4")
-        ]
-        each = [excess_kurtosis(run.clean_sigmas) for run in runs]
-        found[f"σ_a = {s:g}"] = Differences(runs[0].ids.tolist(), each[0] - each[1])
+    for s, (low, high) in _ends_of_lambda(evidence).items():
+        fall = excess_kurtosis(low.clean_sigmas) - excess_kurtosis(high.clean_sigmas)
+        found[f"σ_a = {s:g}"] = Differences(low.ids.tolist(), fall)
     return found
+
+
+def _ends_of_lambda(evidence: Committed) -> dict[float, tuple[Outcomes, Outcomes]]:
+    """g_v* under the strong attack at λ = 0 and at λ = 0.4, for each σ_a."""
+    name = "g_v*, σ_a = {s:g}, λ = {l}, γ = 0.3, strong attack"
+    runs = evidence.runs
+    return {s: (runs[name.format(s=s, l="0")], runs[name.format(s=s, l="0.4")]) for s in SIGMAS}
 
 
 def excess_kurtosis(sigmas: Floats) -> Floats:

@@ -28,7 +28,7 @@ from varsmooth.evaluation.report.statistics import certified_accuracy, share_int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Canvas
 
 Plot = Callable[["Axes"], None]
 GREY = "#777777"
@@ -67,30 +67,35 @@ def tex(text: str) -> str:
     return re.sub(either, typeset, text)
 
 
-def draw(
-    name: str,
-    caption: str,
-    *plots: Plot,
-    columns: int | None = None,
-    height: float = 3.2,
-    width: float = 0.0,
-) -> Picture:
-    """Draw plots `columns` in a row."""
-    from matplotlib.figure import Figure
+@dataclass(frozen=True)
+class Figure:
+    """Plots on axes, `columns` in a row. height: of one row, width: of all, in inches."""
 
-    columns = columns or len(plots)
-    rows = -(-len(plots) // columns)
-    with styled(name, **{"mathtext.fontset": "dejavusans"}):
-        size = (width or max(6.4, 3.3 * columns), height * rows)
-        figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for axes, plot in zip(grid.flat, plots, strict=False):
+    name: str
+    caption: str
+    plots: Sequence[Plot]
+    columns: int | None = None
+    height: float = 3.2
+    width: float = 0.0
+
+
+def draw(figure: Figure) -> Picture:
+    """The figure in the formats that are committed."""
+    from matplotlib.figure import Figure as Canvas
+
+    columns = figure.columns or len(figure.plots)
+    rows = -(-len(figure.plots) // columns)
+    with styled(figure.name, **{"mathtext.fontset": "dejavusans"}):
+        size = (figure.width or max(6.4, 3.3 * columns), figure.height * rows)
+        canvas = Canvas(figsize=size, layout="constrained")
+        grid = canvas.subplots(rows, columns, squeeze=False)
+        for axes, plot in zip(grid.flat, figure.plots, strict=False):
             plot(axes)
-        for axes in grid.flat[len(plots) :]:
+        for axes in grid.flat[len(figure.plots) :]:
             axes.set_axis_off()
         _label_outer_panels(grid)
-        _add_legends(figure, list(grid.flat), columns)
-        return Picture.of(name, caption, figure)
+        _add_legends(canvas, list(grid.flat), columns)
+        return Picture.of(figure.name, figure.caption, canvas)
 
 
 def _label_outer_panels(grid: Any) -> None:
@@ -108,7 +113,7 @@ def _label_outer_panels(grid: Any) -> None:
         clear("")
 
 
-def _add_legends(figure: "Figure", panels: Sequence["Axes"], columns: int) -> None:
+def _add_legends(canvas: "Canvas", panels: Sequence["Axes"], columns: int) -> None:
     """One legend above all panels if it is that of one of them, else one above each panel."""
     free = [axes for axes in panels if axes.get_legend() is None]
     found = [axes.get_legend_handles_labels() for axes in free]
@@ -116,12 +121,12 @@ def _add_legends(figure: "Figure", panels: Sequence["Axes"], columns: int) -> No
     every = {label: handle for labels in own for label, handle in labels.items()}
     if not every:
         return
-    width, height = figure.get_size_inches()
+    width, height = canvas.get_size_inches()
     look: dict[str, Any] = {"fontsize": 9, "columnspacing": 1.2, "handletextpad": 0.5}
     if any(labels.keys() == every.keys() for labels in own):
         look["ncols"], lines = _legend_shape(every, width)
-        figure.set_size_inches(width, height + 0.24 * lines)
-        figure.legend(every.values(), every, loc="outside upper center", **look)
+        canvas.set_size_inches(width, height + 0.24 * lines)
+        canvas.legend(every.values(), every, loc="outside upper center", **look)
         return
     for axes, labels in zip(free, own, strict=True):
         look["ncols"], _ = _legend_shape(labels, width / columns)
@@ -364,7 +369,6 @@ class Gaps:
     x: Sequence[float]
     differences: Sequence[Differences]
     colour: Any = None
-    marker: str = "o"
 
 
 def plot_gaps(
@@ -373,7 +377,6 @@ def plot_gaps(
     xlabel: str,
     ylabel: str,
     title: str = "",
-    ticks: Sequence[float] = (),
 ) -> None:
     """Differences in points with paired 95 % intervals over images, side by side at each x."""
     values = sorted({x for gaps in series for x in gaps.x})
@@ -388,7 +391,7 @@ def plot_gaps(
             np.array(gaps.x) + shift,
             y,
             yerr=np.abs(100 * ends - y),
-            fmt=gaps.marker,
+            fmt="o",
             color=gaps.colour or usual,
             markersize=4.5,
             elinewidth=1.1,
@@ -396,7 +399,7 @@ def plot_gaps(
             label=tex(gaps.label),
         )
     axes.set(xlabel=tex(xlabel), ylabel=tex(ylabel), title=tex(title))
-    axes.set_xticks(ticks or values, [f"{x:g}" for x in ticks or values])
+    axes.set_xticks(values, [f"{x:g}" for x in values])
     axes.set_xlim(values[0] - 0.6 * step, values[-1] + 0.6 * step)
 
 

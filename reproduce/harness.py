@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import Any, Generic, Literal
 
+from reproduce.figures import Figure
 from reproduce.scales import Need, S, pair_needs
 from varsmooth._util.fingerprints import fingerprint
 from varsmooth._util.processes import choose_device
@@ -37,22 +38,7 @@ from varsmooth.models.descriptions import CONFIG, Description, describe, release
 from varsmooth.models.options import Precision
 from varsmooth.training import preset_names
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 ScaleName = Literal["cpu", "paper"]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """Plots on axes, `columns` in a row. height: of one row, width: of all, in inches."""
-
-    name: str
-    caption: str
-    plots: Sequence[Callable[["Axes"], None]]
-    columns: int | None = None
-    height: float = 3.2
-    width: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -238,28 +224,14 @@ class Context:
         missing = [need for need in needs if self.find(need) is None]
         if not missing:
             return ""
-        names = [
-            self._released(need) + (" with its selector" if need.selector else "")
-            for need in missing
-        ]
-        sentence = (
-            f"this needs {', '.join(dict.fromkeys(names))}, which "
-            f"{'is' if len(names) == 1 else 'are'} not {self._where()}; "
-        )
-        if self.variant is not None:
-            have = [name for name in released_names() if variant_of(name) == self.variant]
-            return (
-                f"{sentence}of this variant there is {', '.join(have)}: leave out what is missing "
-                "with --sigmas"
-            )
-        if f"cpu/f-{missing[0].level}" not in preset_names():
-            have = [name for name in preset_names() if name.startswith("cpu/f-")]
-            levels = ", ".join(name.removeprefix("cpu/f-") for name in have)
-            return f"{sentence}there are presets for σ_a = {levels}; choose among these"
+        names = [self._released(need) + " with its selector" * need.selector for need in missing]
+        trained = self.variant is None and f"cpu/f-{missing[0].level}" in preset_names()
         commands = [f"varsmooth train {kind} cpu/{name}" for kind, name in missing[0].presets]
         return (
-            f"{sentence}train by the presets ({', then '.join(commands)}) and name their folder "
-            "with --models runs/cpu, or leave out its σ_a where an option names it"
+            f"{', '.join(dict.fromkeys(names))} missing {self._where()}; "
+            + f"train it ({', then '.join(commands)}) and name its folder with --models, or "
+            * trained
+            + "leave out its σ_a with --sigmas"
         )
 
     def _released(self, need: Need) -> str:

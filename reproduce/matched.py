@@ -16,8 +16,8 @@ from reproduce.attacks import (
     Run,
 )
 from reproduce.comparisons import TABLE_2
-from reproduce.figures import Gaps, plot_gaps
-from reproduce.harness import Context, Experiment, Figure, Result
+from reproduce.figures import Figure, Gaps, plot_gaps
+from reproduce.harness import Context, Experiment, Result
 from reproduce.scales import Need, pair_needs, size
 from reproduce.statistics import Differences, paired, pooled
 from varsmooth.evaluation.report.figures import colours

@@ -1,11 +1,10 @@
 """The page of each result: what it shows, the command, its figures, tables, and every case."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from reproduce.figures import draw
-from reproduce.harness import Figure
+from reproduce.figures import Figure, draw
 from reproduce.statistics import pooled
 from reproduce.verdicts import MEASURES, Measure, rows_of
 
@@ -85,17 +84,8 @@ DRAWN = "198ad3e"
 """The commit that drew their figures last."""
 
 
-def draw_figures(figures: list[Figure]) -> dict[str, bytes]:
+def draw_figures(figures: Iterable[Figure]) -> dict[str, bytes]:
     """PNG and SVG of each figure, by file name."""
-    files: dict[str, bytes] = {}
-    for figure in figures:
-        picture = draw(
-            figure.name,
-            figure.caption,
-            *figure.plots,
-            columns=figure.columns,
-            height=figure.height,
-            width=figure.width,
-        )
-        files |= {f"{figure.name}.png": picture.png, f"{figure.name}.svg": picture.svg.encode()}
-    return files
+    pictures = [draw(figure) for figure in figures]
+    files = {f"{picture.name}.png": picture.png for picture in pictures}
+    return files | {f"{picture.name}.svg": picture.svg.encode() for picture in pictures}

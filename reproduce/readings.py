@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from reproduce.comparisons import beside_mean
-from reproduce.figures import Gaps, plot_gaps
-from reproduce.harness import Context, Experiment, Figure, Result
+from reproduce.figures import Figure, Gaps, plot_gaps
+from reproduce.harness import Context, Experiment, Result
 from reproduce.scales import Need, Scale, size
 from reproduce.statistics import Differences, pooled
 from varsmooth._util.progress import Progress

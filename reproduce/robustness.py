@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from reproduce.attacks import (
     CLIPPED,
@@ -24,13 +23,11 @@ from reproduce.attacks import (
 from reproduce.certified import clip_table
 from reproduce.comparisons import TABLE_2
 from reproduce.exact import CLIP_PERCENTILES
-from reproduce.figures import Gaps, plot_gaps, plot_plane
-from reproduce.harness import Context, Experiment, Figure, Result
+from reproduce.figures import Figure, plot_gaps, plot_plane
+from reproduce.harness import Context, Experiment, Result
 from reproduce.replay import CPU as CERTIFY_CPU
 from reproduce.replay import CertifyScale, clip_of
 from reproduce.scales import Need, pair_needs, size
-from reproduce.statistics import paired
-from varsmooth.evaluation.report.figures import colours
 
 
 def two_views(name: str, caption: str, arenas: Sequence[Arena], method: str) -> Figure:
@@ -119,7 +116,7 @@ def strong_attack(context: Context, scale: StrongScale) -> Result:
     gains = [
         partial(
             plot_gaps,
-            series=[dual_gain(at, colour) for at, colour in coloured(arenas)],
+            series=gaps_of(arenas, G_V_STAR, G_V),
             xlabel="λ",
             ylabel="g_v* minus g_v (points)",
         )
@@ -139,17 +136,6 @@ def strong_attack(context: Context, scale: StrongScale) -> Result:
     arenas = [at for each in by_budget.values() for at in each]
     table = points_table("strong-attack", "g_v, g_v* and g under the strong attack.", arenas)
     return Result([figure], [table], [context.selectors_of_g_v(pair_needs(scale))])
-
-
-def coloured(arenas: Sequence[Arena]) -> list[tuple[Arena, Any]]:
-    return list(zip(arenas, colours(len(arenas)), strict=True))
-
-
-def dual_gain(at: Arena, colour: Any) -> Gaps:
-    """Robust accuracy of g_v* minus that of g_v, at each λ."""
-    pairs = list(zip(at.methods[G_V_STAR], at.methods[G_V], strict=True))
-    gaps = [paired(one.outcomes, other.outcomes) for one, other in pairs]
-    return Gaps(at.title, [one.value for one, _ in pairs], gaps, colour)
 
 
 STRONG_ATTACK = Experiment(
@@ -203,7 +189,7 @@ def clipping(context: Context, scale: ClippingScale) -> Result:
     base = two_views("clipping", "", arenas, G_V_STAR)
     changed = partial(
         plot_gaps,
-        series=[clip_gain(at, colour) for at, colour in coloured(arenas)],
+        series=gaps_of(arenas, CLIPPED, G_V_STAR),
         xlabel="λ",
         ylabel="clipped minus not clipped (points)",
     )
@@ -222,13 +208,6 @@ def clipping(context: Context, scale: ClippingScale) -> Result:
     low, high = CLIP_PERCENTILES
     note = f"clip: percentiles {low} and {high} of σ_s on held-out images, for each λ"
     return Result([figure], tables, [note])
-
-
-def clip_gain(at: Arena, colour: Any) -> Gaps:
-    """Robust accuracy of g_v* clipped minus not clipped, at each λ."""
-    pairs = list(zip(at.methods[CLIPPED], at.methods[G_V_STAR], strict=True))
-    gaps = [paired(one.outcomes, other.outcomes) for one, other in pairs]
-    return Gaps(at.title, [one.value for one, _ in pairs], gaps, colour)
 
 
 CLIPPING = Experiment(

@@ -9,13 +9,14 @@ import numpy as np
 
 from reproduce.exact import SHIFTS
 from reproduce.figures import (
+    Figure,
     Gaps,
     plot_gaps,
     plot_lines,
     plot_percentile_bounds,
     plot_selector_bounds,
 )
-from reproduce.harness import Context, Experiment, Figure, Result
+from reproduce.harness import Context, Experiment, Result
 from reproduce.replay import CPU, Certified, CertifyScale, raw_samples
 from reproduce.scales import Need, Scale, VotingScale, pair_needs, size
 from reproduce.statistics import paired

@@ -21,8 +21,8 @@ from reproduce.attacks import (
     points_table,
 )
 from reproduce.comparisons import MIDDLE
-from reproduce.figures import Gaps, Line, plot_gaps, plot_plane
-from reproduce.harness import Context, Experiment, Figure, Result
+from reproduce.figures import Figure, Gaps, Line, plot_gaps, plot_plane
+from reproduce.harness import Context, Experiment, Result
 from reproduce.scales import Need, pair_needs, size
 from reproduce.statistics import paired
 

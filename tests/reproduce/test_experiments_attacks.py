@@ -39,8 +39,7 @@ from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
 
 TINY = (
-    "--images 8 --steps 2 --samples 2 --n-median-attack 3 --selector-samples 1 --n 15 --n-median 5 "
-    "--choice 4"
+    "--images 8 --steps 2 --samples 2 --n-median-attack 3 --selector-samples 1 --n 15 --n-median 5"
 )
 FIXED = f"{TINY} --lams 0,0.4 --few-lams 0.2 --every-lam 0.25 --multiples 1,2"
 """Sizes that take seconds."""
@@ -416,7 +415,7 @@ def test_excess_kurtosis_of_a_mixture() -> None:
 def test_one_level_may_have_more_images(name: str, tmp_path: Path, experiment: Laboratory) -> None:
     words = FIXED.replace("--images 8", "--images 4")
     found = experiment(f"{name} {words} --sigmas 0.25,0.5 --closer 2", tmp_path)
-    runs = [line["run"] for line in found.lines if "val" not in line["run"]]
+    runs = [line["run"] for line in found.lines]
     counts = {run: runs.count(run) for run in runs}
     assert {count for run, count in counts.items() if "σ_a = 0.25" in run} == {8}
     assert {count for run, count in counts.items() if "σ_a = 0.5" in run} == {4}
