@@ -181,12 +181,12 @@ def save_run(
         labels = [None] * len(ids) if images.labels is None else images.labels.tolist()
     labels = [None] * len(ids) if labels is None else labels
     check(len(labels) == len(ids), f"there are {len(ids)} certificates but {len(labels)} labels")
-    settings = _call(certificates)
+    options = _options(g, certificates)
     where = data or _named(images)
     header = {
         "verb": "certify",
         "name": folder.resolve().name,
-        "config": _model_options(g, model) | where_entries(where) | settings,
+        "config": _model_options(g, model) | where_entries(where) | options,
         "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
         "environment": environment(g.device),
         "dataset": _dataset(images, where, certificates),
@@ -194,7 +194,7 @@ def save_run(
         **identity(g, None if images is None else images.shape),
     }
     run = Run.create(folder, header)
-    n0 = int(settings["n0"])
+    n0 = int(options["n0"])
     run.append(
         certificate_row(g.selector, None if label is None else int(label), one, n0)
         for one, label in zip(certificates, labels, strict=True)
@@ -239,7 +239,7 @@ def _named(images: ImageDataset | None) -> DataOptions | None:
     return DataOptions(data=images.name, split=images.split, subset=subset)
 
 
-def _call(certificates: Certificates) -> dict[str, Any]:
+def _options(g: SmoothedClassifier, certificates: Certificates) -> dict[str, Any]:
     """The options of the call that made these certificates, as far as the evidence shows."""
     first = certificates[0]
     method, ledger = METHODS[first.method], first.ledger
@@ -258,7 +258,7 @@ def _call(certificates: Certificates) -> dict[str, Any]:
         alpha=ledger.alpha,
         seed=first.seed,
         n0=_selection_draws(certificates),
-        band=ledger.n_deploy > 0 or method.name != "median",
+        band=ledger.n_deploy == method.deployed_draws(g.selector),
         method=method.kinds[0],
         **values,
     )

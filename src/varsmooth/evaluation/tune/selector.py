@@ -98,11 +98,7 @@ def tune(
     options = TuneOptions(goal=goal, radius=radius, **settings)
     lams, levels = options.lams, options.levels
     n_select, batch_size = options.n_select, options.batch_size
-    learned = g.selector
-    if not isinstance(learned, LearnedSelector):
-        raise VarsmoothError(
-            "tune needs a classifier with a learned selector; load the pair with selector='learned'"
-        )
+    learned = _learned(g)
     check(len(lams) > 0 and levels >= 2, "tune needs at least one lam and two levels")
     sigma_a, seed = learned.sigma_a, scoped_seed(seed, "tune")
     ladder = Grid.make(levels, (sigma_a / 4, 2 * sigma_a)).levels
@@ -172,8 +168,7 @@ def sample_selector(
     bar: Progress | None = None,
 ) -> bounds.Floats:
     """n raw samples of h(x+ε) for every image, ascending: (N, n), h being the selector of g."""
-    learned = g.selector
-    assert isinstance(learned, LearnedSelector)
+    learned = _learned(g)
     before, learned.lam, raw = learned.lam, lam, []
     try:
         with evaluation_mode(g), torch.no_grad():
@@ -186,6 +181,14 @@ def sample_selector(
         learned.lam = before
     samples: bounds.Floats = torch.cat(raw).cpu().double().sort(dim=1).values.numpy()
     return samples
+
+
+def _learned(g: SmoothedClassifier) -> LearnedSelector:
+    if not isinstance(g.selector, LearnedSelector):
+        raise VarsmoothError(
+            "tune needs a classifier with a learned selector; load the pair with selector='learned'"
+        )
+    return g.selector
 
 
 def score_setting(
