@@ -29,7 +29,7 @@ def test_a_number_in_quotes_is_shown_in_quotes() -> None:
 
 
 def test_a_fixed_level_has_no_certificate_of_the_paper() -> None:
-    with pytest.raises(VarsmoothError, match="no paper one; certify it without a method"):
+    with pytest.raises(VarsmoothError, match="no paper one; call certify, or leave out --method"):
         certify_as_paper(G, X, distance=0.1)
 
 

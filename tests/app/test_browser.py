@@ -433,19 +433,22 @@ def test_a_model_without_a_selector_turns_sigma(browser: Any, tmp_path: Path) ->
 # The report
 
 
-def test_on_a_phone_a_report_shows_whole_figures(
+def test_on_a_phone_a_report_scrolls_figures_and_tables(
     browser: Any, folder: Path, tmp_path: Path
 ) -> None:
+    """They keep a legible size, inside boxes that show a shadow where they go on."""
     assert run(f"report {folder / 'run'} --out {tmp_path}") == 0
     tab = browser.new_page(viewport=PHONE)
     tab.goto((tmp_path / "report.html").as_uri())
     assert tab.evaluate("() => document.documentElement.scrollWidth") <= 400
-    figures = tab.eval_on_selector_all(
-        "figure > img",
-        "all => all.map(f => f.getBoundingClientRect()).map(b => [b.x, b.right])",
+    boxes = tab.eval_on_selector_all(
+        "figure > .scroll",
+        "all => all.map(f => [f.getBoundingClientRect().right, f.scrollWidth > f.clientWidth])",
     )
-    assert len(figures) >= 1
-    assert all(0 <= left < right <= 400 for left, right in figures)
+    assert len(boxes) >= 2
+    assert all(right <= 400 for right, _ in boxes)
+    assert any(scrolls for _, scrolls in boxes)
+    assert tab.locator("figure > .scroll > img").first.bounding_box()["width"] >= 500
     tab.locator(".controls select").nth(0).select_option("wrong")
     assert tab.locator(".card:visible").count() == tab.locator(".card.wrong").count()
     tab.close()

@@ -98,7 +98,7 @@ def test_a_run_knows_its_image_files(here: Path, capsys: pytest.CaptureFixture[s
         Image.fromarray(np.full((8, 8, 3), value, np.uint8)).save(path, compress_level=0)
     own = "certify --model own_nets:seeded --sigma 0.1 --data photos --resize 16 --center-crop 8"
     assert run(f"{own}{QUICK} --subset ::5 --out runs/own") == 0
-    assert "1 files or folders beside the images are not read: dark/notes.txt" in (
+    assert "not read, beside the images: 1 file or folder: dark/notes.txt" in (
         capsys.readouterr().err
     )
     record = Run.open("runs/own")

@@ -146,7 +146,6 @@ def only_writer(folder: Path, name: str = LOCK) -> Iterator[None]:
             with writing_file(path):
                 file.truncate(0)
                 file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
-                file.flush()
             yield
         finally:
             path.unlink(missing_ok=True)
@@ -181,7 +180,8 @@ def _lock_file(path: Path) -> tuple[IO[bytes], bool]:
     for left in itertools.count(20, -1):
         try:
             make_folder(path.parent)
-            file = open(path, "a+b", opener=_nofollow)  # noqa: SIM115
+            # Unbuffered: on a full disk, closing would try to write the buffer once more.
+            file = open(path, "a+b", buffering=0, opener=_nofollow)  # noqa: SIM115
         except FileNotFoundError:  # a writer that was refused removed the empty folder just now
             if left == 0:  # or the folder cannot be created
                 raise

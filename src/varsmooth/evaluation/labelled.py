@@ -171,6 +171,11 @@ def save_run(
     folder = Path(folder)
     check(not (folder / HEADER).exists(), f"{folder} already holds a run; choose another folder")
     check(len(certificates) > 0, "there are no certificates to save")
+    check(
+        data is None or isinstance(data, DataOptions),
+        "data must be DataOptions, which say where the images are; the images themselves are "
+        "save_run(folder, certificates, g, images)",
+    )
     ids = [one.id for one in certificates]
     if images is not None:
         check(

@@ -29,7 +29,8 @@ def method_for(selector: Selector, kind: Kind = "sound") -> Method:
     own = predicting_method(selector)
     check(
         isinstance(own, Conditional),
-        f"{own.subject} has a sound certificate and no {kind} one; certify it without a method",
+        f"{own.subject} has a sound certificate and no {kind} one; "
+        "call certify, or leave out --method",
     )
     raise VarsmoothError(
         "an attacker who perturbs the image also moves an unprotected selector's noise level, "

@@ -12,6 +12,7 @@ from varsmooth.cascade import CascadeSelector, Stages
 from varsmooth.defaults import ABSTAIN
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods.base import (
+    ABSTAIN_EARLY_Z,
     Answer,
     Method,
     Options,
@@ -23,7 +24,7 @@ from varsmooth.methods.base import (
     with_share,
 )
 from varsmooth.methods.cascade_plan import Plan, can_improve, make_plan
-from varsmooth.sampling import FUTILITY_Z, Sampler, Stream
+from varsmooth.sampling import Sampler, Stream
 from varsmooth.smoothing import Selector
 
 
@@ -195,10 +196,10 @@ def _threshold_is_decided(votes: LevelVotes, n: int, tau: float, a: float) -> bo
     possible = _possible(votes.counts, votes.n, tau, a)
     if _reaches(votes, tau, a) or not possible:
         return True
-    optimistic = bounds.predicted_count(votes.top, votes.n, n, FUTILITY_Z)
+    optimistic = bounds.predicted_count(votes.top, votes.n, n, ABSTAIN_EARLY_Z)
     if bounds.log_e_value(optimistic, n, tau) >= log_goal(votes, a):
         return False
-    stays = _possible(bounds.predicted_count(votes.counts, votes.n, n, -FUTILITY_Z), n, tau, a)
+    stays = _possible(bounds.predicted_count(votes.counts, votes.n, n, -ABSTAIN_EARLY_Z), n, tau, a)
     return len(stays) > 1 or stays == possible
 
 

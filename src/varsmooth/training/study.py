@@ -143,7 +143,8 @@ class Study:
         return folders
 
     def _place(self, verb: str, name: str) -> RunOptions:
-        folder = f"{verb}-" + "".join(c if c.isalnum() or c in ".-" else "-" for c in name)
+        words = name.replace("*", "-star")
+        folder = f"{verb}-" + "".join(c if c.isalnum() or c in ".-" else "-" for c in words)
         out = self.options.out / "runs" / folder.replace("λ", "lam").replace("σ", "sigma")
         return RunOptions(out=out, name=name, device=self.options.device)
 

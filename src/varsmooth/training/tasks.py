@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from varsmooth._util.processes import Engine, launch, writing_to
 from varsmooth.data import ImageDataset, load_source
+from varsmooth.data.dataset import skipped_text
 from varsmooth.data.fitting import fitted
 from varsmooth.data.source import Tuned
 from varsmooth.errors import VarsmoothError, check, wrap_errors
@@ -152,6 +153,8 @@ def _train_classifier(
         return
     data = load_source(config, config.train_split)
     held_out = load_source(config, config.held_out_split)
+    if data.skipped:
+        print(f"note: {skipped_text(data.skipped)}", file=sys.stderr)
     implied: dict[str, Any] = {"conditional": True} if config.universal else {}
     if config.frozen is not None:  # its outputs keep their meaning
         behind = load_checkpoint(config.frozen, config.trust)

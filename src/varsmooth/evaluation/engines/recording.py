@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 
 from varsmooth._util.progress import Progress
 from varsmooth.data import ImageDataset
@@ -77,8 +78,13 @@ def _notes(setup: Setup, images: ImageDataset) -> None:
     if names and outputs != len(names):
         note = f"the model has {outputs} outputs, {images.name} has {len(names)} classes"
         print(f"note: {note}; a vote for any other output counts as wrong", file=sys.stderr)
-    if images.skipped:
-        print(f"note: {skipped_text(images.skipped)}", file=sys.stderr)
+    _note_once(images.name, images.split, tuple(images.skipped))
+
+
+@cache  # the runs of a study have the same images
+def _note_once(name: str, split: str, skipped: tuple[str, ...]) -> None:
+    if skipped:
+        print(f"note: {skipped_text(skipped)}", file=sys.stderr)
 
 
 def _resuming_notes(setup: Setup, resumed: bool, here: bool) -> None:

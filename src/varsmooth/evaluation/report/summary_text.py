@@ -22,6 +22,7 @@ from varsmooth.evaluation.report.statistics import (
 )
 from varsmooth.evaluation.report.summaries import baseline_of, radius_difference, round_radii
 from varsmooth.evaluation.report.tables import Cell
+from varsmooth.models.selection import selector_text
 from varsmooth.rounding import percent, rounded
 
 MEANINGS = {
@@ -145,8 +146,8 @@ def attacked(runs: Sequence[Outcomes]) -> list[str]:
     """Accuracy under each attack at its largest budget."""
     at = [run.select(run.eps == run.budgets()[-1]) for run in runs]
     return [
-        f"{run.name}: right on {_share(run.correct)} of {len(run)} images under an attack with ℓ₂ "
-        f"budget {run.budgets()[0]:g}, and on {_share(run.clean_correct)} without it"
+        f"{_with_sigma(run)}: right on {_share(run.correct)} of {len(run)} images under an attack "
+        f"with ℓ₂ budget {run.budgets()[0]:g}, and on {_share(run.clean_correct)} without it"
         for run in at
     ]
 
@@ -154,10 +155,15 @@ def attacked(runs: Sequence[Outcomes]) -> list[str]:
 def predicted(runs: Sequence[Outcomes]) -> list[str]:
     """How often each run is right."""
     return [
-        f"{run.name}: right on {_share(run.correct)} of {len(run)} images; "
+        f"{_with_sigma(run)}: right on {_share(run.correct)} of {len(run)} images; "
         f"abstains on {_share(run.abstained, up=True)}"
         for run in runs
     ]
+
+
+def _with_sigma(run: Outcomes) -> str:
+    """A run, and what chose the σ that was attacked or predicted with."""
+    return f"{run.name} (σ {selector_text(run.header['selector'])})"
 
 
 def what_holds(runs: Sequence[Outcomes]) -> list[str]:
