@@ -100,6 +100,9 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
     images = _images(run, result, built)
     if result.problems:
         return result  # another model or other images: nothing else would mean anything
+    repeats, missing = options.replay or options.resample, "; ".join(result.unchecked)
+    if repeats and (built is None or images is None):  # said before images are decoded
+        raise VarsmoothError(f"replay and resample need the model and the images: {missing}")
     rows = _complete(run, result, images)
     labels = None
     if images is not None:
@@ -111,10 +114,7 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
             wrong = audit_row(run, row, labels, classes)
             result.problems += [f"image {row['id']}: {text}" for text in wrong]
             progress.add(1)
-    if not result.problems and (options.replay or options.resample):
-        if built is None or images is None:
-            missing = "; ".join(result.unchecked)
-            raise VarsmoothError(f"replay and resample need the model and the images: {missing}")
+    if repeats and not result.problems and built is not None and images is not None:
         _repeat(run, result, built, images, rows, options)
     return result
 
