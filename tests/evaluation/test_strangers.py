@@ -80,7 +80,14 @@ def test_the_trust_of_a_run_is_not_ours(stranger: Path, command: str) -> None:
     assert not Path("started").exists()
 
 
-def test_code_may_be_named_on_the_command_line(stranger: Path) -> None:
+def test_code_may_be_named_on_the_command_line(
+    stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     claim(stranger, model="evil:make", n_median=None)
+    capsys.readouterr()
+    assert run("verify run --replay 1") == 1
+    said = capsys.readouterr().err
+    assert "need the model and the images: the model" in said
+    assert "check" not in said, "said before anything takes time"
     assert run("verify run --model evil:make") == 0
     assert Path("started").exists()
