@@ -9,7 +9,7 @@ import sys
 from ray.cluster_utils import Cluster
 
 if __name__ == "__main__":
-    head = {"num_cpus": 1, "include_dashboard": False, "ray_client_server_port": 25001}
+    head = {"num_cpus": 0, "include_dashboard": False, "ray_client_server_port": 25001}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     print(cluster.address, flush=True)
