@@ -219,8 +219,8 @@ def identity(g: SmoothedClassifier, shape: tuple[int, int, int] | None) -> dict[
 
 
 NO_PROBE = (
-    "settings of the model outside its weights (the run is of an older varsmooth, which stored no "
-    "outputs of the model)"
+    "settings of the model outside its weights (the run stored no outputs of the model: it was "
+    "saved without images, or by an older varsmooth)"
 )
 
 

@@ -186,6 +186,7 @@ def _images(run: Run, result: Verification, built: BuiltModel | None) -> ImageDa
     header = run.header
     try:
         data = recorded(DataOptions, header["config"])
+        check(data.data is not None, "the run does not say where they are")
         images = load_images(data, built, tuple(header["dataset"]["class_names"]))
     except (VarsmoothError, OSError) as error:
         result.unchecked.append(f"the images ({error})")
