@@ -5,6 +5,7 @@ nothing can, stands in docs/guides/run-a-data-set.md.
 """
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Tally
 from tests.small_models import QUICK, edit_header, run, write_pair
 from varsmooth.certificates import Certificate
 from varsmooth.evaluation.records import Row, Run
@@ -225,3 +227,53 @@ def test_another_model_under_the_name_of_the_run(honest: Path, tmp_path: Path) -
     other = write_pair(tmp_path / "other", seed=5)
     forged = edit_header(shutil.copytree(honest, tmp_path / "run"), config={"model": str(other)})
     assert run(f"verify {forged}") == 1
+
+
+def test_a_run_that_hides_what_its_model_was_trained_on(model: Path, tmp_path: Path) -> None:
+    trained = shutil.copytree(model, tmp_path / "model")
+    about = json.loads((trained / "config.json").read_text()) | {"dataset": "cifar10-sample"}
+    about["classifier"]["training"] = {"train_split": "test"}
+    (trained / "config.json").write_text(json.dumps(about))
+    certify = f"certify {QUICK} --data cifar10-sample --subset 0:2 --model {trained} --out"
+    assert run(f"{certify} {tmp_path}/run") == 0
+    assert run(f"verify {tmp_path}/run") == 0
+    assert run("verify", edit_header(tmp_path / "run", seen_in_training=...)) == 3
+    assert run("verify", edit_header(tmp_path / "run", seen_in_training=0)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+def test_any_row_whose_votes_changed(honest: Path, tmp_path: Path, tally: Tally) -> None:
+    """A few votes of one row go elsewhere, or selector samples do: a replay sees every one."""
+    tally("forged rows with right checksums", FORGED)
+    for number in range(FORGED):
+        dice = random.Random(number)
+        chosen = dice.choice(Run.open(honest).rows())["id"]
+
+        def change(opened: Run, row: Row, dice: random.Random = dice, chosen: int = chosen) -> None:
+            if row["id"] == chosen:
+                put(row, forged(opened.certificate(row), dice))
+
+        copy = rewrite(honest, tmp_path / str(number), change)
+        assert verify_run(copy, replay="all").problems, (number, chosen)
+
+
+FORGED = 60
+
+
+def forged(one: Certificate, dice: random.Random) -> Certificate:
+    """Other evidence of the same form."""
+    if dice.random() < 0.3:
+        assert one.selector is not None
+        samples = list(one.selector.samples)
+        samples[dice.randrange(len(samples))] *= dice.choice([0.9, 1.1])
+        return replace(one, selector=replace(one.selector, samples=tuple(sorted(samples))))
+    levels = list(one.votes)
+    place = dice.randrange(len(levels))
+    counts = list(levels[place].counts)
+    taken = dice.choice([c for c, n in enumerate(counts) if n > 0])
+    given = dice.choice([c for c in range(len(counts)) if c != taken])
+    moved = dice.randint(1, counts[taken])
+    counts[taken], counts[given] = counts[taken] - moved, counts[given] + moved
+    levels[place] = replace(levels[place], counts=tuple(counts))
+    return replace(one, votes=tuple(levels))

@@ -1,6 +1,7 @@
 """Two models that answer differently never have one identity; one model always has one."""
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.conftest import Tally
 from tests.small_models import run
 from varsmooth import CascadeSelector, FixedSelector, MedianSelector, SmoothedClassifier
 from varsmooth._util.fingerprints import fingerprint, matches
@@ -190,6 +192,43 @@ def test_every_model_is_itself_in_another_process() -> None:
     for name, there in json.loads(done.stdout).items():
         here = {"verb": "certify", "config": {}, **identity(PAIRS[name][0], SHAPE)}
         assert different_options(here, here | there) == []
+
+
+CHANGED = 200
+
+
+def with_weight(value: float) -> nn.Module:
+    f = network()
+    next(f.parameters()).data[0, 0, 0, 0] = value
+    return f
+
+
+ALTERED: dict[str, Callable[[float], SmoothedClassifier]] = {
+    "mean": lambda v: fixed(NormalisedClassifier(network(), (v, v, v), ONE)),
+    "std": lambda v: fixed(NormalisedClassifier(network(), ZERO, (v, v, v))),
+    "temperature": lambda v: fixed(Hidden(temperature=v)),
+    "shift": lambda v: fixed(Hidden(shift=torch.full((3, 1, 1), v))),
+    "closure": lambda v: fixed(Calling(shifting(v))),
+    "weight": lambda v: fixed(with_weight(v)),
+    "gate": lambda v: gated(at_least(v)),
+    "level": lambda v: SmoothedClassifier(network(), FixedSelector(v)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+def test_any_change_is_another_model(tally: Tally) -> None:
+    """Changes of a hundredth and more, somewhere in the model."""
+    tally("models with one change", CHANGED)
+    for number in range(CHANGED):
+        dice = random.Random(number)
+        make, value = ALTERED[dice.choice(sorted(ALTERED))], dice.uniform(0.15, 0.3)
+        one, other = (
+            json.loads(json.dumps({"verb": "certify", "config": {}, **identity(g, SHAPE)}))
+            for g in (make(value), make(value * (1 + 10 ** dice.uniform(-2, 0))))
+        )
+        assert different_options(one, one) == []
+        assert different_options(one, other), number
 
 
 def test_rounding_is_no_other_model_and_a_small_change_is() -> None:

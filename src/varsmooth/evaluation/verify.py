@@ -198,8 +198,10 @@ def _images(run: Run, result: Verification, built: BuiltModel | None) -> ImageDa
     if built is not None and not result.problems:
         model = recorded(ModelOptions, header["config"])
         for name, count in seen_before(images, data, built.about, model).items():
-            if header.get(name, count) != count:
-                known = SEEN[name].format(f"{count} of these images")
+            known = SEEN[name].format(f"{count} of these images")
+            if name not in header and count > 0:
+                result.unchecked.append(f"whether the run says that {known} (it has no entry)")
+            elif header.get(name, count) != count:
                 result.problems.append(f"{known}, not on {header[name]}")
     return images
 
