@@ -1,0 +1,67 @@
+"""What a reader needs to tell curves apart: names that cover none of them, legends, symbols."""
+
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from reproduce.figures import Figure, Line, _add_legends, draw, plot_plane, tex
+from varsmooth.evaluation.report.outcomes import Outcomes
+
+
+def run(clean: int, robust: int) -> Outcomes:
+    """An attack on 100 images, of which so many are right before it and under it."""
+    rows = [
+        {"id": i, "label": 1, "clean_prediction": int(i < clean), "prediction": int(i < robust)}
+        for i in range(100)
+    ]
+    return Outcomes.of({"name": "", "verb": "attack", "config": {}, "dataset": {}}, rows)
+
+
+def test_names_of_models_cover_no_line() -> None:
+    """The second model lies where the name of the first would stand by default."""
+    points = {"σ_a = 0.25": [(60, 50), (65, 52)], "σ_a = 0.5": [(55, 46), (62, 48), (70, 46)]}
+    lines = [Line("g", [run(*p) for p in points[m]], model=m) for m in points]
+    canvas = Canvas()
+    axes = canvas.subplots()
+    plot_plane(axes, lines)
+    canvas.draw_without_rendering()
+    assert len(axes.texts) == 2
+    share = np.linspace(0, 1, 50)[:, None]
+    for text in axes.texts:
+        box = text.get_window_extent()
+        for each in points.values():
+            for a, b in pairwise(each):
+                along = axes.transData.transform((1 - share) * a + share * b)
+                assert not any(box.contains(*pixel) for pixel in along)
+
+
+@pytest.mark.parametrize(("labels", "together"), [("ab ab", True), ("ab a", True), ("ab c", False)])
+def test_panels_share_a_legend_if_it_is_that_of_one(labels: str, together: bool) -> None:
+    canvas = Canvas()
+    panels = list(canvas.subplots(1, 2))
+    for axes, own in zip(panels, labels.split(), strict=True):
+        for label in own:
+            axes.plot([0, 1], [0, 1], label=label)
+    _add_legends(canvas, panels, 2)
+    assert len(canvas.legends) == together
+    assert all((axes.get_legend() is None) == together for axes in panels)
+
+
+def test_neighbours_are_labelled_once() -> None:
+    seen: list[Axes] = []
+
+    def plot(axes: Axes, xlabel: str) -> None:
+        axes.set(xlabel=xlabel, ylabel="y")
+        seen.append(axes)
+
+    draw(Figure("one", "", [partial(plot, xlabel=x) for x in ("a", "b", "a", "c")], columns=2))
+    assert [axes.get_ylabel() for axes in seen] == ["y", "", "y", ""]
+    assert [axes.get_xlabel() for axes in seen] == ["", "b", "a", "c"]
+
+
+def test_symbols_are_typeset() -> None:
+    assert tex("draws of h's median of g_v*") == "draws of $h$'s median of $g_v^*$"
