@@ -1,5 +1,6 @@
 """Selectors and the one smoothed classifier: contracts, gradients, independence of batching."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -9,19 +10,23 @@ from torch import Tensor, nn
 
 from tests.oracles import Linear, LinearSelector, WrongAbove, point
 from varsmooth import (
+    CascadeSelector,
     FixedSelector,
     LearnedSelector,
     MedianSelector,
     NoiseSelector,
     Options,
     certify,
+    certify_at,
+    certify_until,
     predict,
+    smoothing,
 )
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.networks.layers import StandardisedConv2d
 from varsmooth.noise import NoiseStream
 from varsmooth.selectors import Grid
-from varsmooth.smoothing import SmoothedClassifier
+from varsmooth.smoothing import Selector, SmoothedClassifier
 
 
 class TinySelector(nn.Module):
@@ -300,3 +305,15 @@ def test_threads_share_a_classifier_and_leave_it_as_it_was(x: Tensor, mode: str)
         assert list(pool.map(call, seeds)) == expected
     assert [part.training for part in network.modules()] == modes
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize("call", [certify, certify_at, certify_until, predict])
+@pytest.mark.parametrize("selector", [FixedSelector(0.25), CascadeSelector([0.5, 0.25, 0.1])])
+def test_images_are_validated_once_in_a_call(
+    call: Callable[..., object], selector: Selector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[int] = []
+    monkeypatch.setattr(smoothing, "check_images", lambda x: checked.append(len(x)))
+    radius = {"radius": [0.0, 0.1]} if call is certify_at else {}
+    call(SmoothedClassifier(Linear(), selector), point(0.6, 0.5), seed=1, **radius)
+    assert checked == [1]

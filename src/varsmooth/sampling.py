@@ -158,15 +158,9 @@ class Sampler:
         The gate of a cascade adds a last column, the votes that it turned into "pass".
         """
         x = self.x[list(rows)]
-        return self.g.votes(
-            x,
-            n,
-            sigma=torch.tensor(levels, dtype=x.dtype, device=x.device),
-            noise=self.noise.rows(rows),
-            purpose=purpose,
-            start=start,
-            batch_size=self.batch_size,
-        )
+        sigma = torch.tensor(levels, dtype=x.dtype, device=x.device)
+        noise = self.noise.rows(rows)
+        return self.g.count_votes(x, n, sigma, noise, purpose, start, self.batch_size)
 
     def vote_until(
         self,

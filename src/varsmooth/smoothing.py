@@ -184,9 +184,23 @@ class SmoothedClassifier(nn.Module):
             "other draws would be counted twice",
         )
         noise = noise or self.noise(len(x))
-        with evaluation_mode(self), torch.no_grad():
-            if sigma is None:
+        if sigma is None:
+            with evaluation_mode(self), torch.no_grad():
                 sigma = self.selector(x, noise, batch_size)
+        return self.count_votes(x, n, sigma, noise, purpose, start, batch_size)
+
+    def count_votes(
+        self,
+        x: Tensor,
+        n: int,
+        sigma: Tensor,
+        noise: NoiseStream,
+        purpose: str = "votes",
+        start: int = 0,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        """`votes` of images and options that were checked before."""
+        with evaluation_mode(self), torch.no_grad():
             sigma, counts = check_levels(sigma).to(x), torch.empty(0)
             unclear = torch.zeros((), dtype=torch.bool, device=x.device)  # read once, not per batch
             for rows, epsilon in noise.batches(x, purpose, n, batch_size, start):

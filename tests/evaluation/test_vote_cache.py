@@ -1,6 +1,7 @@
 """The vote store: f works once, and nothing else changes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -87,11 +88,11 @@ def test_votes_are_never_mistaken_for_others(tmp_path: Path) -> None:
         {"purpose": "predict"},
     ):
         before = f.seen.images
-        wanted = {"sigma": sigma, "noise": noise, **change}
-        found = g.votes(IMAGES, 50, **wanted)
+        wanted: dict[str, Any] = {"sigma": sigma, "noise": noise, **change}
+        cached = g.votes(IMAGES, 50, **wanted)
         assert f.seen.images == before + 200, f"{change} was taken from the store"
-        plain = SmoothedClassifier(f, FixedSelector(0.25)).votes(IMAGES, 50, **wanted)  # type: ignore[arg-type]
-        assert torch.equal(found, plain)
+        plain = SmoothedClassifier(f, FixedSelector(0.25)).votes(IMAGES, 50, **wanted)
+        assert torch.equal(cached, plain)
         f.seen.images = before + 200
     before = f.seen.images
     g.votes(IMAGES * 0.99, 50, sigma=sigma, noise=noise)

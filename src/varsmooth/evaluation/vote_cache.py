@@ -12,7 +12,7 @@ import secrets
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -130,12 +130,20 @@ class CachedSmoothedClassifier(SmoothedClassifier):
         self.folder = folder
         self.stores: dict[tuple[int, ...], VoteStore] = {}  # by the shape of the images
 
-    def votes(self, x: Tensor, n: int, **draws: Any) -> Tensor:
+    def count_votes(
+        self,
+        x: Tensor,
+        n: int,
+        sigma: Tensor,
+        noise: NoiseStream,
+        purpose: str = "votes",
+        start: int = 0,
+        batch_size: int | None = None,
+    ) -> Tensor:
         """The counts of `SmoothedClassifier`, from the store where it has them."""
-        sigma, noise = draws.get("sigma"), draws.get("noise")
-        purpose, start = draws.get("purpose", "votes"), draws.get("start", 0)
-        if sigma is None or noise is None or noise.scope or purpose not in PURPOSES:
-            return super().votes(x, n, **draws)
+        draws = (purpose, start, batch_size)
+        if noise.scope or purpose not in PURPOSES:
+            return super().count_votes(x, n, sigma, noise, *draws)
         drawn = f"{purpose} from {start}" if start else purpose
         keys = self._keys(x, n - start, sigma, noise, drawn)
         store = self.stores.get(shape := tuple(x.shape[1:]))
@@ -143,8 +151,8 @@ class CachedSmoothedClassifier(SmoothedClassifier):
             store = self.stores[shape] = store_of(self.folder, self, x)
         missing = [row for row, key in enumerate(keys) if key not in store.counts]
         if missing:
-            rest = draws | {"sigma": sigma[missing], "noise": noise.rows(missing)}
-            counts = super().votes(x[missing], n, **rest)
+            levels, streams = sigma[missing], noise.rows(missing)
+            counts = super().count_votes(x[missing], n, levels, streams, *draws)
             drawn_now = zip(missing, counts.tolist(), strict=True)
             store.add({keys[row]: tuple(count) for row, count in drawn_now})
         return torch.tensor([store.counts[key] for key in keys], device=x.device)
