@@ -48,7 +48,8 @@ TUNING_SEED = 12345
 class CascadeScale(Scale):
     """One f for every noise level; test images, and the held-out images that choose the rules."""
 
-    sigmas: tuple[float, ...] = size("σ_a′", (1.0,), stated=False)
+    unused = ("sigmas",)
+    model: str = size("model, cifar10-…", "universal-1.00", stated=False)
     images: int = size("test images", 1000, stated=False)
     n: int = size("votes N", 1000, stated=False)
     levels: tuple[float, ...] = size(
@@ -63,7 +64,7 @@ class CascadeScale(Scale):
     @property
     def need(self) -> Need:
         """The model of f."""
-        return Need.universal(self.sigmas[0])
+        return Need(self.model)
 
 
 def votes_of(

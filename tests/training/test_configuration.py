@@ -27,7 +27,7 @@ STRONG = ("cpu/strong", "cpu/strong-consistency", "cpu/strong-long")
 WIDE = ("cpu/h-0.25-wide", "cpu/hv-0.25-wide")
 """Selectors whose σ spreads over the clip ranges of the paper's Table 2."""
 
-OTHERS = ("cpu/h-strong", "cpu/h-0.25-long", *WIDE, "cpu/f-clean", "cpu/denoiser")
+OTHERS = ("cpu/h-strong", "cpu/h-0.25-long", *WIDE, "cpu/f-clean", "cpu/denoiser", "cpu/small")
 
 
 def test_there_is_a_preset_for_every_model_of_the_paper() -> None:
