@@ -23,7 +23,7 @@ def run(clean: int, robust: int) -> Outcomes:
 
 def test_names_of_models_cover_no_line() -> None:
     """The second model lies where the name of the first would stand by default."""
-    points = {"σ_a = 0.25": [(60, 50), (65, 52)], "σ_a = 0.5": [(55, 46), (62, 48), (70, 46)]}
+    points = {"σ_a = 0.25": [(60, 50), (65, 52)], "σ_a = 0.5": [(50, 49), (75, 50), (75, 40)]}
     lines = [Line("g", [run(*p) for p in points[m]], model=m) for m in points]
     canvas = Canvas()
     axes = canvas.subplots()
