@@ -108,15 +108,17 @@ def test_a_radius_does_not_depend_on_the_names_of_the_classes(order: tuple[int, 
 
 
 def test_an_earlier_stage_that_may_answer_otherwise_leaves_nothing() -> None:
-    found = derived(Stages((1.0, 0.5), (0.5, 0.5)), [votes(1.0, 300, 600), votes(0.5, 990, 10)])
-    assert (found.prediction, found.radius) == (ABSTAIN, 0.0)
+    certificate = derived(
+        Stages((1.0, 0.5), (0.5, 0.5)), [votes(1.0, 300, 600), votes(0.5, 990, 10)]
+    )
+    assert (certificate.prediction, certificate.radius) == (ABSTAIN, 0.0)
 
 
 def test_passes_count_as_votes_for_nobody() -> None:
     gated = LevelVotes(1.0, 0, (600, 0, 0), passes=400)
     assert gated.n == 1000
-    found = derived(Stages((1.0,), (0.5,)), [gated])
-    assert found.radius == pytest.approx(float(bounds.class_radius(600, 1000, 1.0, 1e-3)))
+    certificate = derived(Stages((1.0,), (0.5,)), [gated])
+    assert certificate.radius == pytest.approx(float(bounds.class_radius(600, 1000, 1.0, 1e-3)))
 
 
 SHARES = {1.0: (0.55, 0.3, 0.15), 0.5: (0.8, 0.15, 0.05), 0.25: (0.97, 0.02, 0.01)}
@@ -124,21 +126,21 @@ SHARES = {1.0: (0.55, 0.3, 0.15), 0.5: (0.8, 0.15, 0.05), 0.25: (0.97, 0.02, 0.0
 
 def test_certify_finds_class_stage_and_radius() -> None:
     g = cascade(SHARES, [0.5, 0.5, 0.5])
-    (found,) = certify(g, point(0.5), n=20_000, seed=1, options=Options(n0=2000))
+    (certificate,) = certify(g, point(0.5), n=20_000, seed=1, options=Options(n0=2000))
     truth = true_radius(SHARES, [0.5, 0.5, 0.5])  # attained by the last stage
     assert truth == pytest.approx(0.125 * (norm.ppf(0.97) - norm.ppf(0.02)))
-    assert (found.prediction, found.sigma, found.method) == (0, 0.25, "cascade")
-    assert 0.96 * truth < found.radius < truth
-    assert [level.sigma for level in found.votes] == [1.0, 0.5, 0.25]
-    assert [level.n for level in found.votes][-1] == 20_000
-    assert found.samples == 3 * 2000 + sum(level.n for level in found.votes)
+    assert (certificate.prediction, certificate.sigma, certificate.method) == (0, 0.25, "cascade")
+    assert 0.96 * truth < certificate.radius < truth
+    assert [level.sigma for level in certificate.votes] == [1.0, 0.5, 0.25]
+    assert [level.n for level in certificate.votes][-1] == 20_000
+    assert certificate.samples == 3 * 2000 + sum(level.n for level in certificate.votes)
 
 
 def test_stages_after_the_deciding_one_are_not_visited() -> None:
     sure = {1.0: (0.999, 0.001, 0.0), 0.5: (0.999, 0.001, 0.0)}
-    (found,) = certify(cascade(sure, [0.5, 0.5]), point(0.5), seed=1)
-    assert [level.sigma for level in found.votes] == [1.0]
-    assert found.samples == 100 + 1000  # not even by selection draws
+    (certificate,) = certify(cascade(sure, [0.5, 0.5]), point(0.5), seed=1)
+    assert [level.sigma for level in certificate.votes] == [1.0]
+    assert certificate.samples == 100 + 1000  # not even by selection draws
 
 
 def test_with_thresholds_of_one_half_the_first_stage_alone_gives_cohens_radius() -> None:
@@ -151,8 +153,8 @@ def test_with_thresholds_of_one_half_the_first_stage_alone_gives_cohens_radius()
 
 def test_ordinary_classifiers_and_lattice_noise() -> None:
     selector = CascadeSelector([0.5, 0.25])
-    (found,) = certify(SmoothedClassifier(Linear(), selector), point(0.9, 0.5), seed=2)
-    assert 0.25 < found.radius < 0.4  # a linear classifier has the radius .4 at every level
+    (certificate,) = certify(SmoothedClassifier(Linear(), selector), point(0.9, 0.5), seed=2)
+    assert 0.25 < certificate.radius < 0.4  # a linear classifier has the radius .4 at every level
     g = SmoothedClassifier(Linear(), selector, lattice=True)
     (exact,) = certify(g, (point(0.9, 0.5) * 255).round() / 255, seed=2)
     assert 0.25 < exact.radius < 0.41
@@ -270,9 +272,9 @@ def test_the_first_stage_that_reaches_its_threshold_answers(
     sigma: float,
     alpha: float | None,
 ) -> None:
-    (found,) = predict(cascade(shares, taus), point(0.5), n=2000, alpha=alpha, seed=5)
-    assert (found.prediction, found.sigma) == (answer, sigma)
-    assert alpha is None or found.samples < 2500  # decided votes stop
+    (prediction,) = predict(cascade(shares, taus), point(0.5), n=2000, alpha=alpha, seed=5)
+    assert (prediction.prediction, prediction.sigma) == (answer, sigma)
+    assert alpha is None or prediction.samples < 2500  # decided votes stop
 
 
 @pytest.mark.parametrize(
@@ -290,9 +292,9 @@ def test_after_an_undecided_stage_only_the_class_left_open_is_answered(
     shares: dict[float, tuple[float, float, float]], answer: int, sigma: float
 ) -> None:
     g = cascade(shares, [0.5] * len(shares))
-    (found,) = predict(g, point(0.5), n=1000, seed=5)
-    assert (found.prediction, found.sigma) == (answer, sigma)
-    assert found.samples <= 1000 * (list(shares).index(sigma) + 1)
+    (prediction,) = predict(g, point(0.5), n=1000, seed=5)
+    assert (prediction.prediction, prediction.sigma) == (answer, sigma)
+    assert prediction.samples <= 1000 * (list(shares).index(sigma) + 1)
 
 
 def test_the_plain_rule_passes_on_without_a_majority() -> None:
@@ -304,11 +306,11 @@ def test_the_plain_rule_passes_on_without_a_majority() -> None:
 def test_each_image_of_a_batch_walks_its_own_way() -> None:
     g = cascade({1.0: (0.9, 0.1, 0.0), 0.5: (0.1, 0.9, 0.0)}, [0.8, 0.5])
     x = torch.cat([point(0.5), point(0.0), point(0.5)])  # the middle one sees less of class 0
-    found = predict(g, x, n=1000, seed=5)
-    assert found.sigma.tolist() == [1.0, pytest.approx(0.5), 1.0]
+    predictions = predict(g, x, n=1000, seed=5)
+    assert predictions.sigma.tolist() == [1.0, pytest.approx(0.5), 1.0]
     for i in range(3):
         (alone,) = predict(g, x[i : i + 1], n=1000, seed=5, ids=[i])
-        assert alone == found[i]
+        assert alone == predictions[i]
 
 
 # --- certify_at ----------------------------------------------------------------------------
@@ -352,11 +354,11 @@ def test_the_gate_turns_unsure_votes_into_passes() -> None:
     before = plain.votes(x, 1000, sigma=torch.tensor([0.5]), noise=plain.noise(1, 0))
     after = gated.votes(x, 1000, sigma=torch.tensor([0.5]), noise=gated.noise(1, 0))
     assert after.tolist() == [[int(before[0, 0]), 0, int(before[0, 1])]]
-    (found,) = certify(gated, x, seed=0)
+    (certificate,) = certify(gated, x, seed=0)
     (same,) = certify(plain, x, seed=0)
-    assert found.votes[0].passes > 0
-    assert found.votes[0].top == same.votes[0].top  # P(f = 0 and stay) is P(f = 0) here
-    assert found.radius > 5 * same.radius > 0  # for the others pass, and nobody runs up
+    assert certificate.votes[0].passes > 0
+    assert certificate.votes[0].top == same.votes[0].top  # P(f = 0 and stay) is P(f = 0) here
+    assert certificate.radius > 5 * same.radius > 0  # for the others pass, and nobody runs up
     levels = SmoothedClassifier(Sure(), CascadeSelector([0.5], gates=[0.95]))
     assert certify(levels, x, seed=0)[0].votes[0].passes == 1000
     first = CascadeSelector([0.5, 0.25], gates=[0, 0.95])
@@ -487,9 +489,9 @@ def test_certified_radii_are_too_large_at_most_as_often_as_alpha(
 ) -> None:
     truth, g = true_radius(shares, [0.5, 0.5]), cascade(shares, [0.5, 0.5])
     x = point(0.5, copies=COPIES)
-    found = certify(g, x, n=100, alpha=0.1, seed=4, options=Options(n0=30))
-    truths = np.array([truth if c.prediction == 0 else 0.0 for c in found])
-    false = int((found.radius.numpy() > truths).sum())
+    certificates = certify(g, x, n=100, alpha=0.1, seed=4, options=Options(n0=30))
+    truths = np.array([truth if c.prediction == 0 else 0.0 for c in certificates])
+    false = int((certificates.radius.numpy() > truths).sum())
     false_rate_is_at_most(false, COPIES, 0.1)
     assert false > 0.01 * COPIES  # or the test would have no power
 
@@ -498,8 +500,10 @@ def test_certify_at_is_false_at_most_as_often_as_alpha() -> None:
     shares = {1.0: (0.45, 0.35, 0.2), 0.5: (0.9, 0.08, 0.02)}
     truth, g = true_radius(shares, [0.5, 0.5]), cascade(shares, [0.5, 0.5])
     x = point(0.5, copies=COPIES)
-    found = certify_at(g, x, 1.0001 * truth, alpha=0.1, seed=4, options=Options(n0=30, n_max=400))
-    false = sum(found.certified)
+    decisions = certify_at(
+        g, x, 1.0001 * truth, alpha=0.1, seed=4, options=Options(n0=30, n_max=400)
+    )
+    false = sum(decisions.certified)
     false_rate_is_at_most(false, COPIES, 0.1)
     assert false > 0.005 * COPIES
 
@@ -508,8 +512,8 @@ def test_the_deployed_rule_errs_at_most_as_often_as_alpha_inside_the_radius() ->
     shares = {1.0: (0.45, 0.35, 0.2), 0.5: (0.9, 0.08, 0.02)}
     truth, g = true_radius(shares, [0.5, 0.5]), cascade(shares, [0.5, 0.5])
     x = point(0.5 - 0.999 * truth, copies=COPIES)  # where class 1 nearly reaches τ at stage 1
-    found = predict(g, x, n=200, alpha=0.3, seed=4)
-    wrong = int(((found.prediction != 0) & (found.prediction != ABSTAIN)).sum())
+    predictions = predict(g, x, n=200, alpha=0.3, seed=4)
+    wrong = int(((predictions.prediction != 0) & (predictions.prediction != ABSTAIN)).sum())
     false_rate_is_at_most(wrong, COPIES, 0.3)
     assert wrong > 0.002 * COPIES
 
@@ -517,7 +521,7 @@ def test_the_deployed_rule_errs_at_most_as_often_as_alpha_inside_the_radius() ->
 def test_a_stage_that_is_passed_on_wrongly_errs_at_most_as_often_as_its_share_of_alpha() -> None:
     """p_1(A) = ½ = τ_1, so that A answers; stage 2, where B is clear, must not be believed."""
     g = cascade({1.0: (0.5, 0.3, 0.2), 0.5: (0.02, 0.98, 0.0)}, [0.5, 0.5])
-    found = predict(g, point(0.5, copies=COPIES), n=200, alpha=0.3, seed=4)
-    wrong = int((found.prediction == 1).sum())
+    predictions = predict(g, point(0.5, copies=COPIES), n=200, alpha=0.3, seed=4)
+    wrong = int((predictions.prediction == 1).sum())
     false_rate_is_at_most(wrong, COPIES, 0.3 / 3)
     assert wrong > 0.002 * COPIES

@@ -186,24 +186,24 @@ def test_a_plain_majority_stops_when_it_is_decided(n: int) -> None:
     """The answer is that of all n votes, ties included, though few are cast."""
     g = fixed(Linear(), 0.25)
     x = torch.cat([point(0.5, 0.5, copies=300), point(0.9, 0.5)])
-    found = predict(g, x, n=n, alpha=None, seed=1)
+    predictions = predict(g, x, n=n, alpha=None, seed=1)
     every = g.votes(x, n, noise=g.noise(len(x), seed=1), purpose="predict")
-    assert found.prediction.tolist() == every.argmax(dim=1).tolist()
-    assert bool((found.counts <= every).all())
-    assert [one.samples for one in found] == found.counts.sum(dim=1).tolist()
+    assert predictions.prediction.tolist() == every.argmax(dim=1).tolist()
+    assert bool((predictions.counts <= every).all())
+    assert [one.samples for one in predictions] == predictions.counts.sum(dim=1).tolist()
     assert n == 1 or bool((every[:, 0] == every[:, 1]).any())  # a tie is among them
     if n == 200:
-        assert found[300].samples < 64
-        assert max(one.samples for one in found) == 200
+        assert predictions[300].samples < 64
+        assert max(one.samples for one in predictions) == 200
 
 
 def test_a_majority_that_stops_early_is_that_of_all_votes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is least sure, at p = ½, it errs no more often than it may, but it does err."""
     monkeypatch.setattr(sampling, "EARLY_STOP_ERROR", 0.3)
     g, x = fixed(Linear(), 0.25), point(0.5, 0.5, copies=2000)
-    found = predict(g, x, n=1000, alpha=None, seed=1)
+    predictions = predict(g, x, n=1000, alpha=None, seed=1)
     every = g.votes(x, 1000, noise=g.noise(len(x), seed=1), purpose="predict")
-    wrong = int((found.prediction != every.argmax(dim=1)).sum())
+    wrong = int((predictions.prediction != every.argmax(dim=1)).sum())
     assert binom.cdf(wrong, 2000, 0.3) < 1 - 1e-6
     assert wrong > 20
 
@@ -300,9 +300,9 @@ def test_a_sample_on_a_threshold_counts_for_the_level_it_snaps_to() -> None:
 
 def test_a_split_vote_abstains_on_a_grid_too() -> None:
     """max(D̂_j, R̂_j) is never negative; a radius of 0 certifies nothing."""
-    found = certify(dual(Linear()), point(0.5, 0.5, copies=10), seed=1)
-    assert found.prediction.tolist() == [ABSTAIN] * 10
-    assert found.radius.tolist() == [0.0] * 10
+    certificates = certify(dual(Linear()), point(0.5, 0.5, copies=10), seed=1)
+    assert certificates.prediction.tolist() == [ABSTAIN] * 10
+    assert certificates.radius.tolist() == [0.0] * 10
 
 
 def test_dual_radius_is_tight() -> None:
@@ -310,24 +310,24 @@ def test_dual_radius_is_tight() -> None:
     g = dual(WrongAbove(0.6))
     radii = [3.0 * s for s in np.geomspace(0.12, 1.0, LEVELS)[:6]] + [-np.inf] * 2
     truth = true_dual_radius(radii)
-    found = certify(
+    certificate = certify(
         g, point(0.5, 0.5), n=2000, seed=2, options=Options(n_select=40_001, band=False)
     )[0]
-    assert found.guarantee == "sound"
-    assert 0.9 * truth < found.radius <= truth
+    assert certificate.guarantee == "sound"
+    assert 0.9 * truth < certificate.radius <= truth
     # The band of the deployed median costs σ_m·z_e where the entry distance decides.
     banded = certify(g, point(0.5, 0.5), n=2000, seed=2, options=Options(n_select=40_001))[0]
     z_e = bounds.median_band(1001, 1e-5)
-    assert banded.radius == pytest.approx(found.radius - 0.25 * z_e, abs=1e-12)
+    assert banded.radius == pytest.approx(certificate.radius - 0.25 * z_e, abs=1e-12)
     assert banded.ledger == Ledger(1e-3, 1e-3 - 1e-5, 1e-5, 1e-5, 1001)
 
 
 def test_dual_radius_limited_by_the_classifier() -> None:
     truth = 0.2  # margin of the linear classifier, at every level
-    found = certify(
+    certificate = certify(
         dual(Linear()), point(0.7, 0.5), n=40_000, seed=2, options=Options(n_select=1001)
     )[0]
-    assert 0.9 * truth < found.radius <= truth
+    assert 0.9 * truth < certificate.radius <= truth
 
 
 def test_unvisited_levels_cannot_matter() -> None:
@@ -370,9 +370,11 @@ def test_levels_outside_the_clip_do_not_hide_the_level_that_is_used() -> None:
         LinearSelector(0.2, 0.05), 0.25, n=11, clip=(0.3, 0.5), levels=[0.1, 0.2, 0.4, 0.8]
     )
     g = SmoothedClassifier(SureAtLowNoise(), selector)
-    found = certify(g, point(0.53, 0.5, copies=10), n=1000, seed=1)
-    assert (found.radius < 0.03).all()
-    assert {v.sigma for c in found for v in c.votes} == {predict(g, point(0.53, 0.5))[0].sigma}
+    certificates = certify(g, point(0.53, 0.5, copies=10), n=1000, seed=1)
+    assert (certificates.radius < 0.03).all()
+    assert {v.sigma for c in certificates for v in c.votes} == {
+        predict(g, point(0.53, 0.5))[0].sigma
+    }
 
 
 def test_the_selectors_noise_is_recorded_as_applied() -> None:
@@ -447,17 +449,17 @@ def test_paper_method_without_a_bound_certifies_nothing() -> None:
     assert (beyond.prediction, beyond.radius, beyond.votes) == (ABSTAIN, 0.0, ())
     clipped = MedianSelector(LinearSelector(0.40, 0.01), 0.25, clip=(0.3, 0.5))
     g = SmoothedClassifier(Linear(), clipped)
-    found = certify_as_paper(g, point(1.0, 0.5), distance=0.7, seed=3)[0]
-    assert [v.sigma for v in found.votes] == pytest.approx([0.3, found.sigma, 0.5])
-    assert 0.35 < found.radius < 0.5
+    certificate = certify_as_paper(g, point(1.0, 0.5), distance=0.7, seed=3)[0]
+    assert [v.sigma for v in certificate.votes] == pytest.approx([0.3, certificate.sigma, 0.5])
+    assert 0.35 < certificate.radius < 0.5
 
 
 def test_paper_method_uses_the_grids_ends_where_no_bound_exists() -> None:
     selector = MedianSelector(LinearSelector(0.40, 0.01), 0.25, levels=[0.3, 0.4, 0.5])
     g = SmoothedClassifier(Linear(), selector)
-    found = certify_as_paper(g, point(1.0, 0.5), distance=0.7, seed=3)[0]
-    assert [v.sigma for v in found.votes] == pytest.approx([0.3, 0.4, 0.5])
-    assert found.radius > 0.35
+    certificate = certify_as_paper(g, point(1.0, 0.5), distance=0.7, seed=3)[0]
+    assert [v.sigma for v in certificate.votes] == pytest.approx([0.3, 0.4, 0.5])
+    assert certificate.radius > 0.35
 
 
 def test_paper_method_at_distance_zero_keeps_its_answer() -> None:
@@ -566,9 +568,9 @@ def test_the_chance_to_certify_against_the_beta_binomial() -> None:
     n, n_max, top = 320, 2000, np.arange(220, 300)
     needed = np.full_like(top, 1620)
     exact = betabinom.sf(needed - top - 1, n_max - n, top + 0.5, n - top + 0.5)
-    found = success_chance(needed, n_max, top, n)
-    assert np.abs(found - exact).max() < 0.02
-    assert ((found < 1e-3) == (exact < 1e-3)).mean() > 0.95
+    chance = success_chance(needed, n_max, top, n)
+    assert np.abs(chance - exact).max() < 0.02
+    assert ((chance < 1e-3) == (exact < 1e-3)).mean() > 0.95
     assert success_chance(np.array([96]), 100, np.array([40]), 48) == [0.0]  # not with all of 52
 
 

@@ -104,10 +104,10 @@ class Scene:
         fit(f, x, y, CLIP)
         fit(h, x, best_levels(self.smooth(f, h), x, y), (SIGMA_M, SIGMA_M))
         self.g, self.attacked = self.smooth(f, h), self.smooth(f, h, n=11)
-        found = certify(self.g, x[::6], n=1000, seed=2)
-        chosen = [i for i, c in enumerate(found) if c.prediction == y[::6][i]][:IMAGES]
+        certificates = certify(self.g, x[::6], n=1000, seed=2)
+        chosen = [i for i, c in enumerate(certificates) if c.prediction == y[::6][i]][:IMAGES]
         self.x, self.y = x[::6][chosen], y[::6][chosen]
-        self.certificates = Certificates(tuple(found[i] for i in chosen))
+        self.certificates = Certificates(tuple(certificates[i] for i in chosen))
 
     @staticmethod
     def smooth(f: nn.Module, h: nn.Module, n: int = 1001) -> SmoothedClassifier:

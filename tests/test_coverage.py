@@ -117,14 +117,14 @@ def smoothed(shares: Sequence[float]) -> tuple[SmoothedClassifier, float]:
 def by_the_margin(shares: Sequence[float], copies: int) -> int:
     """The radius of A too large, or another class than A certified."""
     (g, truth), x = smoothed(shares), point(0.5, 0.5, copies=copies)
-    found = certify(g, x, n=150, alpha=0.1, seed=11, options=Options(n0=20))
-    return int(((found.radius > truth) | (found.prediction > 0)).sum())
+    certificates = certify(g, x, n=150, alpha=0.1, seed=11, options=Options(n0=20))
+    return int(((certificates.radius > truth) | (certificates.prediction > 0)).sum())
 
 
 def until_by_the_margin(shares: Sequence[float], copies: int) -> int:
     (g, truth), x = smoothed(shares), point(0.5, 0.5, copies=copies)
-    found = certify_until(g, x, 0.2, alpha=0.1, seed=12, options=Options(n0=20, n_max=400))
-    return int(((found.radius > truth) | (found.prediction > 0)).sum())
+    certificates = certify_until(g, x, 0.2, alpha=0.1, seed=12, options=Options(n0=20, n_max=400))
+    return int(((certificates.radius > truth) | (certificates.prediction > 0)).sum())
 
 
 def at_by_the_margin(shares: Sequence[float], copies: int) -> int:
@@ -139,8 +139,8 @@ def at_by_the_margin(shares: Sequence[float], copies: int) -> int:
 def answered_by_the_margin(copies: int) -> int:
     """Two classes at a tie, the rest below: either answer may be called wrong."""
     g, _ = smoothed([0.3, 0.3, 0.2, 0.2])
-    found = predict(g, point(0.5, 0.5, copies=copies), n=150, alpha=0.1, seed=14)
-    return int((found.prediction != ABSTAIN).sum())
+    predictions = predict(g, point(0.5, 0.5, copies=copies), n=150, alpha=0.1, seed=14)
+    return int((predictions.prediction != ABSTAIN).sum())
 
 
 def by_the_selector(copies: int) -> int:

@@ -26,44 +26,48 @@ def protected() -> SmoothedClassifier:
 def test_certificates_print_as_a_short_table() -> None:
     """1001 samples of the selector stand behind each image; none of them is printed."""
     x = torch.cat([point(0.8, 0.5), point(0.5001, 0.5)])
-    found = certify(protected(), x, n=1000, seed=0, options=Options(n_select=1001))
-    head, first, second = str(found).splitlines()
+    certificates = certify(protected(), x, n=1000, seed=0, options=Options(n_select=1001))
+    head, first, second = str(certificates).splitlines()
     assert head.split() == ["id", "prediction", "sigma", "radius", "guarantee"]
     assert first.split()[:2] == ["0", "0"]
-    assert 0 <= found[0].radius - float(first.split()[3]) < 1e-4  # rounded down
+    assert 0 <= certificates[0].radius - float(first.split()[3]) < 1e-4  # rounded down
     assert second.split()[1] == "-1"
-    assert len(repr(found[0])) < 300
-    assert repr(found) == str(found)
+    assert len(repr(certificates[0])) < 300
+    assert repr(certificates) == str(certificates)
 
 
 def test_a_level_is_shown_as_it_was_set() -> None:
-    found = predict(SmoothedClassifier(Linear(), FixedSelector(0.12)), point(0.8, 0.5), seed=0)
-    assert str(found).split()[-1] == "0.1200"  # not 0.1199, which is 0.12 rounded down
+    predictions = predict(
+        SmoothedClassifier(Linear(), FixedSelector(0.12)), point(0.8, 0.5), seed=0
+    )
+    assert str(predictions).split()[-1] == "0.1200"  # not 0.1199, which is 0.12 rounded down
 
 
 def test_a_decision_shows_the_radius_that_was_asked_where_it_is_certified() -> None:
     g = SmoothedClassifier(Linear(), FixedSelector(0.25))
-    found = certify_at(
+    decisions = certify_at(
         g, torch.cat([point(0.9, 0.5), point(0.5, 0.5)]), 0.3, seed=0, options=Options(n_max=1000)
     )
-    _, yes, no = (line.split() for line in str(found).splitlines())
+    _, yes, no = (line.split() for line in str(decisions).splitlines())
     assert yes == ["0", "0", "0.2500", "0.3000", "certified"]  # not 0.2999, the float rounded down
     assert no == ["1", "-1", "0.2500", "0.0000", "futile"]
-    assert found.radius.tolist() == [0.3, 0.0]
+    assert decisions.radius.tolist() == [0.3, 0.0]
 
 
 def test_a_notebook_shows_the_same_table() -> None:
-    found = predict(SmoothedClassifier(Linear(), FixedSelector(0.25)), point(0.8, 0.5), seed=0)
-    html = found._repr_html_()
-    assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == str(found).split()
+    predictions = predict(
+        SmoothedClassifier(Linear(), FixedSelector(0.25)), point(0.8, 0.5), seed=0
+    )
+    html = predictions._repr_html_()
+    assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == str(predictions).split()
 
 
 def test_a_long_batch_is_cut() -> None:
     g = SmoothedClassifier(Linear(), FixedSelector(0.25))
-    found = predict(g, torch.cat([point(0.8, 0.5)] * (SHOWN + 1)), seed=0)
-    assert len(str(found).splitlines()) == 1 + SHOWN + 1
-    assert f"{SHOWN + 1} images in all" in str(found)
-    assert f"{SHOWN + 1} images in all" in found._repr_html_()
+    predictions = predict(g, torch.cat([point(0.8, 0.5)] * (SHOWN + 1)), seed=0)
+    assert len(str(predictions).splitlines()) == 1 + SHOWN + 1
+    assert f"{SHOWN + 1} images in all" in str(predictions)
+    assert f"{SHOWN + 1} images in all" in predictions._repr_html_()
 
 
 @pytest.mark.parametrize("verb", [certify, predict])

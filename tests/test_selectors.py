@@ -142,18 +142,18 @@ def test_results_do_not_depend_on_batching_or_order(
 def test_evidence_survives_json_and_gives_the_radius_again(
     g: SmoothedClassifier, x: Tensor
 ) -> None:
-    found = certified(g, x)
+    certificates = certified(g, x)
     if isinstance(g.selector, MedianSelector):
-        found += certify_as_paper(g, x, distance=0.01, **arguments(**FEW))
-    assert max(certificate.radius for certificate in found) > 0
-    for certificate in found:
+        certificates += certify_as_paper(g, x, distance=0.01, **arguments(**FEW))
+    assert max(certificate.radius for certificate in certificates) > 0
+    for certificate in certificates:
         stored = read_certificate(json.loads(json.dumps(certificate.to_dict())))
         assert stored == certificate
         assert stored.recompute(1e-3) == certificate
         assert stored.recompute(1e-2).radius >= certificate.radius
         assert stored.recompute(1e-4).radius <= certificate.radius
     with pytest.raises(FrozenInstanceError):
-        found[0].radius = 1.0  # type: ignore[misc]
+        certificates[0].radius = 1.0  # type: ignore[misc]
 
 
 def test_training_mode_changes_nothing_and_the_model_is_left_as_it_was(

@@ -42,10 +42,10 @@ def test_the_bound_is_where_the_e_process_stops_rejecting(k: int, n: int, a: flo
 
 
 def test_the_bound_of_no_success_is_zero_and_arrays_are_welcome() -> None:
-    found = bounds.anytime_lower([[0, 5], [7, 10]], 10, 1e-3)
-    assert found.shape == (2, 2)
-    assert found[0, 0] == 0
-    assert (np.diff(found.ravel()) > 0).all()
+    bound = bounds.anytime_lower([[0, 5], [7, 10]], 10, 1e-3)
+    assert bound.shape == (2, 2)
+    assert bound[0, 0] == 0
+    assert (np.diff(bound.ravel()) > 0).all()
     assert bounds.anytime_lower(10, 10, 0.9) == pytest.approx(
         float(bounds.anytime_lower(10, 10, 1 / np.e)), abs=1e-12
     )  # above 1/e there is no proof, so that no more is claimed
@@ -182,15 +182,15 @@ def test_a_sequential_certificate_follows_from_its_evidence(kind: str) -> None:
 
 def test_a_radius_stops_near_what_all_the_votes_would_give() -> None:
     g, x, n_max = fixed(), mixed()[3:9], 8000
-    found = certify_until(g, x, 0.1, seed=2, options=Options(n_max=n_max))
+    certificates = certify_until(g, x, 0.1, seed=2, options=Options(n_max=n_max))
     full = certify(g, x, n=n_max, seed=2)
     anytime = [
         float(bounds.class_radius(c.votes[0].top, n_max, 0.25, 1e-3, anytime=True)) for c in full
     ]
-    ratio = found.radius.numpy() / np.array(anytime)
+    ratio = certificates.radius.numpy() / np.array(anytime)
     assert (ratio > 0.85).all()  # the prediction is not the future, but near it
     assert np.mean(ratio) > 0.9
-    assert np.mean([one.samples for one in found]) < n_max / 2
+    assert np.mean([one.samples for one in certificates]) < n_max / 2
     hopeless = certify_until(
         g, point(0.5, 0.5, copies=10), 0.1, seed=2, options=Options(n_max=n_max)
     )
@@ -334,8 +334,8 @@ def test_stopped_radii_are_too_large_at_most_as_often_as_alpha(
     g, truth = tossed(kind)
     at = [0.9 * truth, 1.05 * truth] if listed else [0.0]
     x = point(0.5, 0.5, copies=copies)
-    found = certify_until(g, x, 0.05, at=at, seed=1, **arguments(n_max=1000, **OPTIONS))
-    _count_false(found, truth, at_least=0.002)
+    certificates = certify_until(g, x, 0.05, at=at, seed=1, **arguments(n_max=1000, **OPTIONS))
+    _count_false(certificates, truth, at_least=0.002)
 
 
 def _count_false(found: Certificates, truth: float, at_least: float) -> None:

@@ -96,9 +96,9 @@ def test_adopt_measures_saves_and_says_what_is_next(
     photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("adopt zoo_of_nets:make --data photos --out mine --n 50 --levels 0.1,0.5") == 0
-    said = capsys.readouterr()
-    assert "images at most 100 of photos val, val a fixed fifth of each class" in said.err
-    text = said.out
+    captured = capsys.readouterr()
+    assert "images at most 100 of photos val, val a fixed fifth of each class" in captured.err
+    text = captured.out
     assert "6 images of photos val" in text
     assert "Accuracy of f without noise: 100 %." in text
     assert (
@@ -145,8 +145,8 @@ def test_a_level_of_guesses_is_not_recommended(
 ) -> None:
     words = "adopt zoo_of_nets:Dazzled --data photos --n 50 --levels 0.1,0.5 --out mine"
     assert run(words) == 0
-    said = capsys.readouterr().out.splitlines()
-    radii = next(line for line in said if "average radius" in line).split()[-2:]
+    output = capsys.readouterr().out.splitlines()
+    radii = next(line for line in output if "average radius" in line).split()[-2:]
     assert float(radii[0]) < float(radii[1])  # one class for every image, and far away from others
     assert describe("mine").sigma_a == 0.1
 
@@ -157,9 +157,11 @@ def test_every_command_that_follows_agrees_with_the_others(
     """Noise of 0.5 costs Dazzled half of its accuracy, so it is trained under noise first."""
     words = "adopt zoo_of_nets:Dazzled --data photos --n 50 --levels 0.5 --out mine"
     assert run(words) == 0
-    said = capsys.readouterr().out
-    assert "train it for every σ up to 0.5, as a cascade needs it: 200 epochs, about 1 min" in said
-    train, certify, report, tune = proposed(said)
+    output = capsys.readouterr().out
+    assert (
+        "train it for every σ up to 0.5, as a cascade needs it: 200 epochs, about 1 min" in output
+    )
+    train, certify, report, tune = proposed(output)
     assert "--sigma 0.5 --universal true --epochs 200 --learning-rate 0.001" in train
     assert run(f"{train} --n 20") == 0
     trained = capsys.readouterr()
@@ -189,11 +191,11 @@ def test_what_cannot_be_trained_on_is_adopted_whole(
         path.unlink()
     words = "adopt zoo_of_nets:bare --data photos --split test --n 20 --levels 0.1 --out mine"
     assert run(words) == 0
-    said = capsys.readouterr()
-    assert "note: a bare transformers model is not given the normalised images" in said.err
-    assert "a fixed fifth" not in said.err
-    assert "train classifier" not in said.out
-    assert "of 1 image, too few to tell it from chance" in said.out
+    captured = capsys.readouterr()
+    assert "note: a bare transformers model is not given the normalised images" in captured.err
+    assert "a fixed fifth" not in captured.err
+    assert "train classifier" not in captured.out
+    assert "of 1 image, too few to tell it from chance" in captured.out
     assert describe("mine").class_names == ("bright",)
 
 

@@ -25,10 +25,12 @@ def test_a_report_ends_with_its_conclusion_and_what_to_type_next(
 ) -> None:
     assert run("report import-tsv cohen.tsv --sigma 1 --out again") == 0
     assert run(proposed(capsys.readouterr().out)[-1]) == 0
-    said = capsys.readouterr()
-    assert said.err.startswith("report on again: out report/again\n")
-    assert said.out.startswith("again: 33.3 % of 3 images certified as their true class, average")
-    (export,) = proposed(said.out)
+    captured = capsys.readouterr()
+    assert captured.err.startswith("report on again: out report/again\n")
+    assert captured.out.startswith(
+        "again: 33.3 % of 3 images certified as their true class, average"
+    )
+    (export,) = proposed(captured.out)
     assert run(export) == 0
     assert capsys.readouterr().out == "wrote again.csv\n"
     assert run(export) == 0

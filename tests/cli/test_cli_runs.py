@@ -235,10 +235,10 @@ def test_progress_and_result_round_alike(here: Path, capsys: pytest.CaptureFixtu
         (here / "named" / path).parent.mkdir(parents=True, exist_ok=True)
         (here / "named" / f"{path}.png").hardlink_to(here / "photos" / f"{Path(path).name}.png")
     assert run("certify --model own_models:smoothed --data named --n 50 --out x") == 0
-    said = capsys.readouterr()
-    assert "certify: 3/3 images" in said.err
-    assert "r ≥ 0: 66.6 %, 150 samples per image" in said.err
-    assert "certified accuracy 66.6 %" in said.out
+    captured = capsys.readouterr()
+    assert "certify: 3/3 images" in captured.err
+    assert "r ≥ 0: 66.6 %, 150 samples per image" in captured.err
+    assert "certified accuracy 66.6 %" in captured.out
 
 
 def test_images_that_the_model_was_trained_on_are_noticed(
@@ -253,8 +253,8 @@ def test_images_that_the_model_was_trained_on_are_noticed(
             Image.fromarray(pixels).save(here / "pets" / name / f"{i}.png")
     options = "--sigma 0.25 --epochs 1 --batch-size 8 --network-options.widths 4,4,4,4 --n 16"
     assert run(f"train classifier --data pets --out model {options}") == 0
-    said = capsys.readouterr()
-    assert "accuracy (%) on 4 held-out images" in said.out
+    captured = capsys.readouterr()
+    assert "accuracy (%) on 4 held-out images" in captured.out
     quick = "--model model --n 60 --alpha 0.05 --data"
     warning = "warning: the model was trained on 16 of these 20 images"
     assert run(f"certify {quick} pets --out runs/all") == 0
@@ -283,11 +283,12 @@ def test_photographs_and_a_model_of_ones_own(
         run("predict photos/night.png photos/day.png --model own_models:Bright --sigma 0.1 --n 50")
         == 0
     )
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     assert (
-        "predict photos/night.png test and 1 more with own_models:Bright: σ 0.1, n 50" in said.err
+        "predict photos/night.png test and 1 more with own_models:Bright: σ 0.1, n 50"
+        in captured.err
     )
-    night, day = said.out.splitlines()
+    night, day = captured.out.splitlines()
     assert night == "photos/night.png  dark  σ 0.1  16 of 16 votes"
     assert day.startswith("photos/day.png  bright")
     grey = np.full((6, 9, 3), 128, np.uint8)
@@ -325,8 +326,8 @@ def test_models_are_listed_and_described(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("models") == 0
-    said = capsys.readouterr().out
-    listed, following = said.splitlines(), proposed(said)
+    output = capsys.readouterr().out
+    listed, following = output.splitlines(), proposed(output)
     assert run(following[0]) == 0
     assert following[1] == "demo"
     capsys.readouterr()

@@ -77,9 +77,9 @@ def interrupted(
         patch.chdir(disk)
         capsys.readouterr()
         code = run(words)
-        said = capsys.readouterr().err
-        done = code == 1 and any(words in said for words in USED)  # it had reached its end
-        assert code == 0 or done, said
+        output = capsys.readouterr().err
+        done = code == 1 and any(words in output for words in USED)  # it had reached its end
+        assert code == 0 or done, output
         left = content(disk / "out")
         assert not [file for file in left if file.endswith(".part") or file == LOCK] or done
         if "report" in words:

@@ -62,17 +62,17 @@ def test_every_verb_can_be_typed_as_the_one_before_says(
     assert "--resize 32" in capsys.readouterr().err
     assert run("data info photos --resize 8") == 0
     assert run(f"{TRAIN} --data photos --resize 8") == 0
-    said = capsys.readouterr()
-    assert "val a fixed fifth of each class, because photos has no val" in said.err
-    assert "an epoch has 16 images: one batch" in said.err
-    assert "crop 4, flip" in said.err
-    certify, cascade, selector = proposed(said.out)
+    captured = capsys.readouterr()
+    assert "val a fixed fifth of each class, because photos has no val" in captured.err
+    assert "an epoch has 16 images: one batch" in captured.err
+    assert "crop 4, flip" in captured.err
+    certify, cascade, selector = proposed(captured.out)
     assert "--trust own_nets:tiny" in selector
     assert run(certify + QUICK) == 0
     verify = proposed(capsys.readouterr().out)[1]
     assert run(f"{verify} --replay 1") == 0
     assert Run.open("runs/mine-certified").header["dataset"]["size"] == 4
-    assert "not split" not in capsys.readouterr().err  # said once, by train
+    assert "not split" not in capsys.readouterr().err  # reported once, by train
     assert run(f"{certify}{QUICK}") == 0
     assert "resuming: 4 of 4 images are there" in capsys.readouterr().err
     assert run(f"{cascade} --n 60") == 0
@@ -82,8 +82,8 @@ def test_every_verb_can_be_typed_as_the_one_before_says(
     assert run(cascade.replace("runs/", "") + QUICK) == 0
     assert cascade.endswith(("runs/mine-cascade", "runs/mine-fixed"))  # one stage is one σ
     assert Run.open(cascade.rpartition("/")[2]).header["seen_in_tuning"] == 0
-    found = describe("mine")
-    assert (found.dataset, found.resize) == (str(here / "photos"), 8)
+    description = describe("mine")
+    assert (description.dataset, description.resize) == (str(here / "photos"), 8)
     (here / "photos").rename(here / "moved")
     capsys.readouterr()
     assert run(f"{certify.replace('runs/', '')}2{QUICK}") == 1
@@ -302,17 +302,17 @@ def test_results_do_not_go_into_a_folder_of_other_things(
 def test_odd_images_are_one_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Image.new("L", (32, 32)).save("grey.png")
     assert run("predict grey.png --model cifar10-0.25") == 1
-    said = capsys.readouterr().err
-    assert "trained on colour images, but those of grey.png are grey" in said
+    output = capsys.readouterr().err
+    assert "trained on colour images, but those of grey.png are grey" in output
     (here / "photos" / "dark").rename(here / "one")
     assert run(f"{TRAIN} --data photos --resize 8") == 1
     assert "photos has one class; a classifier" in capsys.readouterr().err
     for name in ("a b.png", "c.png"):
         (here / "photos" / "bright" / name).write_bytes(b"no image")
     assert run("data info photos --resize 8") == 1
-    said = capsys.readouterr().err
-    assert "a b.png cannot be read as an image" in said
-    assert "; repair or remove it (and 1 more: photos/bright/c.png)" in said
+    output = capsys.readouterr().err
+    assert "a b.png cannot be read as an image" in output
+    assert "; repair or remove it (and 1 more: photos/bright/c.png)" in output
 
 
 def test_a_model_that_brings_its_scaling_is_adopted_with_it(
@@ -321,8 +321,8 @@ def test_a_model_that_brings_its_scaling_is_adopted_with_it(
     assert run("adopt own_nets:scaled --data photos --images 4 --n 20 --out adopted") == 0
     about = describe("adopted")
     assert (about.resize, about.center_crop, about.interpolation) == (16, 8, "bilinear")
-    said = capsys.readouterr().out
-    assert ", resize=16, center_crop=8, interpolation='bilinear')" in said
+    output = capsys.readouterr().out
+    assert ", resize=16, center_crop=8, interpolation='bilinear')" in output
     certify = "certify --model adopted --trust own_nets:scaled --out runs/adopted-certified"
     assert run(f"{certify} --split val{QUICK}") == 0
     config = Run.open("runs/adopted-certified").header["config"]

@@ -26,10 +26,12 @@ def test_fixed_votes_are_counted_and_nothing_is_written(
     words = f"certify --model {model.model} --sigma 0.25 --n 100 --n0 20 --alpha 0.05 "
     words += f"--subset 0:30 --batch-size 64 --out {tmp_path}/run"
     assert run(f"{words} --estimate true") == 0
-    said = capsys.readouterr().out
-    assert "30 images to certify, 120 samples of f per image: 3,600 forward passes" in said
-    assert re.search(r"one process like this: \d+ s\n8 such processes, each on its own: \d+", said)
-    assert re.search(r"memory of a process: [\d,]+ MB", said)
+    output = capsys.readouterr().out
+    assert "30 images to certify, 120 samples of f per image: 3,600 forward passes" in output
+    assert re.search(
+        r"one process like this: \d+ s\n8 such processes, each on its own: \d+", output
+    )
+    assert re.search(r"memory of a process: [\d,]+ MB", output)
     assert not (tmp_path / "run").exists()
     assert run(f"{words} --shard 1/2") == 0
     capsys.readouterr()

@@ -306,9 +306,9 @@ def test_a_run_without_a_probe_is_readable_and_says_so(
     rows.write_bytes(b"".join(rows.read_bytes().splitlines(keepends=True)[:4]))
     capsys.readouterr()
     assert run(f"{certify} --subset 0:12 --out {tmp_path}/run") == 0
-    said = capsys.readouterr().err
-    assert "outside its weights" in said
-    assert f"started with torch 1.0, this is {torch.__version__}" in said
+    output = capsys.readouterr().err
+    assert "outside its weights" in output
+    assert f"started with torch 1.0, this is {torch.__version__}" in output
     lines = [json.loads(line) for line in rows.read_bytes().splitlines()]
     made = [line.get("environment", {}).get("torch") for line in lines]
     assert made == [None] * 4 + [torch.__version__] * 8

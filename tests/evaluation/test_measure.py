@@ -127,17 +127,17 @@ def test_measure_writes_description_and_card(
     before = (folder / "model.safetensors").read_bytes()
     options = ["--split", "test", "--images", "12", "--n", "16", "--n-select", "3"]
     assert main(["measure", str(folder), *options]) == 0
-    told = capsys.readouterr().out
-    assert "Accuracy of f without noise" in told
-    assert "Selector h" in told, "what was measured of h is shown too"
-    assert "epoch" not in told
-    found = describe(folder)
-    assert found.classifier is not None
-    assert found.selector is not None
-    assert found.classifier.metrics.keys() == {"val", "test"}, "other splits are kept"
-    accuracy = found.classifier.metrics["test"]["smoothed_accuracy"]
+    output = capsys.readouterr().out
+    assert "Accuracy of f without noise" in output
+    assert "Selector h" in output, "what was measured of h is shown too"
+    assert "epoch" not in output
+    description = describe(folder)
+    assert description.classifier is not None
+    assert description.selector is not None
+    assert description.classifier.metrics.keys() == {"val", "test"}, "other splits are kept"
+    accuracy = description.classifier.metrics["test"]["smoothed_accuracy"]
     assert [float(level) for level in accuracy] == measured_levels(0.25, universal=False)
-    assert len(found.selector.metrics["test"]["sigma"]) == 10
+    assert len(description.selector.metrics["test"]["sigma"]) == 10
     assert (folder / "model.safetensors").read_bytes() == before
     load_checkpoint(folder)  # the fingerprints still fit
     text = (folder / "README.md").read_text()
@@ -145,8 +145,8 @@ def test_measure_writes_description_and_card(
         assert level in text
         assert f"{value:g}" in text
     assert "| epoch | loss |" in text
-    assert text == card("pair", found)
-    certified = found.classifier.metrics["test"]["certified"]
+    assert text == card("pair", description)
+    certified = description.classifier.metrics["test"]["certified"]
     assert certified.keys() == accuracy.keys()
     assert all(certified[level]["0"] <= accuracy[level] for level in accuracy)
     line = next(line for line in overview([str(folder)]) if str(folder) in line).split()
@@ -199,10 +199,10 @@ def test_one_level_more_keeps_the_rest_of_the_card() -> None:
         0.25,
         classifier=Part("conv4", metrics={"val": OTHER | {"certified": {"0.5": {"0": 3.0}}}}),
     )
-    found = measure(Checkpoint(about, Bright(), None), images(), votes=50, levels=(0.1,))
-    assert found.classifier is not None
-    told = found.classifier.metrics["val"]
+    measured = measure(Checkpoint(about, Bright(), None), images(), votes=50, levels=(0.1,))
+    assert measured.classifier is not None
+    told = measured.classifier.metrics["val"]
     assert told["smoothed_accuracy"] == OTHER["smoothed_accuracy"]
     assert told["certified"]["0.5"] == {"0": 3.0}
     assert (told["certified"]["0.1"]["images"], told["certified"]["0.1"]["votes"]) == (40, 50)
-    assert "| σ | 0.1 | 0.25 | 0.5 |" in card("toy", found)
+    assert "| σ | 0.1 | 0.25 | 0.5 |" in card("toy", measured)

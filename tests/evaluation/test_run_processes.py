@@ -132,9 +132,9 @@ def test_a_missing_extra_is_named_in_the_words_of_the_command(
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightning_fabric", None)
     assert run(f"{WORDS} two --devices 2") == 1
-    said = capsys.readouterr().err
-    assert "pip install lightning-fabric" in said
-    assert "training" not in said
+    output = capsys.readouterr().err
+    assert "pip install lightning-fabric" in output
+    assert "training" not in output
 
 
 @pytest.mark.slow
@@ -159,6 +159,6 @@ def test_a_mistake_is_told_before_any_process_starts(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(f"{WORDS} two --devices 2 --subset 5000:") == 1
-    told = capsys.readouterr().err.splitlines()
-    assert [line for line in told if line.startswith("varsmooth:")] == told[1:]
-    assert len(told) == 2  # what it is going to do, and what is wrong
+    output = capsys.readouterr().err.splitlines()
+    assert [line for line in output if line.startswith("varsmooth:")] == output[1:]
+    assert len(output) == 2  # what it is going to do, and what is wrong

@@ -53,13 +53,13 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def knobs(model: Path, **wishes: Any) -> SmoothedClassifier:
-    return load(model, n_median=21, **wishes)
+def deployed(model: Path, **options: Any) -> SmoothedClassifier:
+    return load(model, n_median=21, **options)
 
 
 def test_rows_are_what_certify_says(certified: Path, model: Path) -> None:
     images = load_dataset("cifar10-sample")[3:1000:115]
-    g = knobs(model)
+    g = deployed(model)
     batch = images.batch(slice(None))
     settings = {"n": 60, "n0": 20, "n_select": 61, "alpha": 0.05, "alpha_select": 0.01}
     truth = certify(g, batch.images, ids=batch.ids, seed=0, **arguments(**settings))
@@ -175,7 +175,7 @@ def test_predictions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     seed = record.header["config"]["seed"]
     assert isinstance(seed, int)
     batch = load_dataset("cifar10-sample")[0:3].batch(slice(None))
-    truth = predict(knobs(model), batch.images, n=100, seed=seed, ids=batch.ids)
+    truth = predict(deployed(model), batch.images, n=100, seed=seed, ids=batch.ids)
     assert [row["counts"] for row in record.rows()] == [list(answer.counts) for answer in truth]
     assert [row["prediction"] for row in record.rows()] == truth.prediction.tolist()
     before = table(tmp_path / "run")
@@ -243,7 +243,7 @@ def test_attacks(model: Path, tmp_path: Path) -> None:
         for path in (tmp_path / "strong" / "images").glob(f"eps-{eps:g}-*.npz")
         for i, x in zip(np.load(path)["ids"], np.load(path)["images"], strict=True)
     }
-    g, seed = knobs(model), scoped_seed(0, "x test")
+    g, seed = deployed(model), scoped_seed(0, "x test")
     for row in rows:
         x, found = batch.images[row["id"]], kept[row["id"], row["eps"]]
         distance = float((found.double() - x.double()).norm())
@@ -375,29 +375,31 @@ def test_options_survive_the_header(certified: Path, model: Path) -> None:
     named, data = recorded(ModelOptions, config), recorded(DataOptions, config)
     assert named == ModelOptions(str(model), n_median=21)
     assert data == DataOptions(data="cifar10-sample", subset="3:1000:115")
-    wish = ModelOptions(str(model), clip=(0.2, 0.3), levels=[0.2, 0.25], n_median=11)
-    assert build(wish).g.selector.describe()["clip"] == [0.2, 0.3]
+    options = ModelOptions(str(model), clip=(0.2, 0.3), levels=[0.2, 0.25], n_median=11)
+    assert build(options).g.selector.describe()["clip"] == [0.2, 0.3]
     assert build(ModelOptions(str(model))).g.selector.describe() == load(model).selector.describe()
 
 
 def test_the_weak_attack_tells_a_conditional_f_the_clean_level() -> None:
-    told = []
+    levels = []
 
     class Conditional(nn.Module):
         conditional = True
 
         def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
-            told.append(sigma)
+            levels.append(sigma)
             score = x.flatten(1).sum(dim=1)
             return torch.stack([score, -score], dim=1)
 
     g = SmoothedClassifier(Conditional(), FixedSelector(0.5))
     x, sigma = torch.full((2, 1, 4, 4), 0.5), torch.tensor([0.1, 0.2], dtype=torch.float64)
     settings = AttackOptions(kind="weak", steps=3)
-    found = find_adversarial(g, x, torch.tensor([0, 1]), 0.8, settings, torch.arange(2), sigma)
-    assert all(torch.equal(level, sigma.float()) for level in told)
+    adversarial = find_adversarial(
+        g, x, torch.tensor([0, 1]), 0.8, settings, torch.arange(2), sigma
+    )
+    assert all(torch.equal(level, sigma.float()) for level in levels)
     expected = x + torch.tensor([-0.2, 0.2]).view(2, 1, 1, 1)  # straight along ±(1,…,1), norm 0.8
-    assert torch.allclose(found, expected, atol=1e-6)
+    assert torch.allclose(adversarial, expected, atol=1e-6)
 
 
 def test_images_that_the_model_cannot_read(
@@ -431,12 +433,12 @@ class Counting(nn.Module):
 
 
 class Drawn(FixedSelector):
-    """A selector that counts how often it is asked."""
+    """A selector that counts its calls."""
 
-    asked = 0
+    calls = 0
 
     def forward(self, *args: Any, **options: Any) -> torch.Tensor:
-        self.asked += 1
+        self.calls += 1
         return super().forward(*args, **options)
 
 
@@ -447,7 +449,7 @@ def test_an_attack_averages_over_draws_of_an_unprotected_selector(draws: int) ->
     settings = AttackOptions(eps=0.5, steps=3, samples=8, selector_samples=draws, seed=0)
     g, y = SmoothedClassifier(f, selector), torch.tensor([0, 1])
     find_adversarial(g, x, y, 0.5, settings, torch.arange(2), torch.full((2,), 0.25))
-    assert selector.asked == 4 * draws  # three steps and the last point
+    assert selector.calls == 4 * draws  # three steps and the last point
     assert sum(f.seen) == 4 * 8 * 2  # as many noisy copies, divided among the draws
 
 
@@ -481,11 +483,11 @@ def test_an_interruption_says_what_is_saved(
     """A block that votes together is recorded whole; the images of half a block are done again."""
     original, calls = api.certify_at, list[int]()
 
-    def certify_at(*given: Any, **asked: Any) -> Any:
+    def certify_at(*args: Any, **kwargs: Any) -> Any:
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return original(*given, **asked)
+        return original(*args, **kwargs)
 
     monkeypatch.setattr(certify_module, "certify_at", certify_at)
     monkeypatch.setattr(certify_module, "BLOCK_SIZE", 4)

@@ -68,9 +68,9 @@ def test_the_samples_shown_are_the_mean_of_the_whole_run(
 
 
 def test_verify_derives_the_rows_again(curve: Path) -> None:
-    found = verify_run(curve, replay="all", resample=2, seed=9)
-    assert found.problems == []
-    assert (found.rows, found.replayed, found.resampled) == (9, 9, 2)
+    verification = verify_run(curve, replay="all", resample=2, seed=9)
+    assert verification.problems == []
+    assert (verification.rows, verification.replayed, verification.resampled) == (9, 9, 2)
 
 
 @pytest.mark.parametrize("what", ["radius", "votes", "ledger", "n_max"])
@@ -100,11 +100,11 @@ def test_an_interrupted_run_continues_to_the_same_rows(
     rows.write_bytes(b"".join(lines[:5]))
     capsys.readouterr()
     assert run(AT, model, "--out", tmp_path) == 0
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     assert table(tmp_path) == table(curve)
-    assert "9 of 9 images" in said.out
-    assert all(f"certified accuracy at r = {r:g}: " in said.out for r in RADII)
-    assert "; r ≥ 0: " in said.err  # the curve so far
+    assert "9 of 9 images" in captured.out
+    assert all(f"certified accuracy at r = {r:g}: " in captured.out for r in RADII)
+    assert "; r ≥ 0: " in captured.err  # the curve so far
 
 
 def test_the_log_says_how_many_images_are_undecided(
@@ -112,10 +112,12 @@ def test_the_log_says_how_many_images_are_undecided(
 ) -> None:
     monkeypatch.setattr(progress, "SECONDS", 0.0)
     assert run(AT, model, "--out", tmp_path) == 0
-    said = capsys.readouterr().err
-    assert "certify: 0/9 images" in said
-    assert "0 more decided, 4 undecided" in said
-    assert "4 more decided, 0 undecided, r ≥ 0: " in said  # the second block, and the curve so far
+    output = capsys.readouterr().err
+    assert "certify: 0/9 images" in output
+    assert "0 more decided, 4 undecided" in output
+    assert (
+        "4 more decided, 0 undecided, r ≥ 0: " in output
+    )  # the second block, and the curve so far
 
 
 def test_votes_are_drawn_once_with_a_cache(curve: Path, model: Path, tmp_path: Path) -> None:

@@ -86,8 +86,8 @@ def test_code_may_be_named_on_the_command_line(
     claim(stranger, model="evil:make", n_median=None)
     capsys.readouterr()
     assert run("verify run --replay 1") == 1
-    said = capsys.readouterr().err
-    assert "need the model and the images: the model" in said
-    assert "check" not in said, "said before anything takes time"
+    output = capsys.readouterr().err
+    assert "need the model and the images: the model" in output
+    assert "check" not in output, "the plan comes before anything that takes time"
     assert run("verify run --model evil:make") == 0
     assert Path("started").exists()

@@ -104,9 +104,9 @@ def test_votes_are_never_mistaken_for_others(tmp_path: Path) -> None:
 def test_other_weights_have_other_votes(tmp_path: Path) -> None:
     certified(CachedSmoothedClassifier(dual(Counting()), tmp_path))
     other = Counting(-1.0)
-    found = certified(CachedSmoothedClassifier(dual(other), tmp_path))
+    certificates = certified(CachedSmoothedClassifier(dual(other), tmp_path))
     assert other.seen.images > 0
-    assert found.items == certified(dual(other)).items
+    assert certificates.items == certified(dual(other)).items
 
 
 def test_a_torn_line_costs_one_count_and_nothing_else(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_options_that_leave_no_trace_in_the_weights_have_other_votes(tmp_path: P
     one, other = Counting(), Counting()
     other.sign = -1
     certified(CachedSmoothedClassifier(dual(one), tmp_path))
-    found = certified(CachedSmoothedClassifier(dual(other), tmp_path))
-    assert found.items == certified(dual(other)).items != certified(dual(one)).items
+    certificates = certified(CachedSmoothedClassifier(dual(other), tmp_path))
+    assert certificates.items == certified(dual(other)).items != certified(dual(one)).items
 
 
 def test_gated_votes_are_kept_apart(tmp_path: Path) -> None:

@@ -34,18 +34,18 @@ def test_certified_accuracy_is_that_of_the_records(name: str, experiment: str) -
         rows = list(csv.DictReader(file))
     certified = about.classifier.metrics["test"]["certified"]
     assert f"{about.default_sigma:g}" in certified
-    for level, told in certified.items():
+    for level, stated in certified.items():
         run = f"g, σ_a = {about.sigma_a:g}, σ_s = {float(level):.3g}"
         fixed = f"σ = {level}" if experiment == "cascade" else f"σ = {level}, N = 1000"
         run = run if experiment == "certified" else fixed
         mine = [row for row in rows if row["run"] == run]
         right = np.array([row["prediction"] == row["label"] for row in mine])
         reach = np.where(right, [float(row["radius"]) for row in mine], 0)
-        assert told["images"] == len(mine) > 0
-        assert -1e-9 < reach.mean() - told["average_radius"] < 1e-4, "rounded down"
+        assert stated["images"] == len(mine) > 0
+        assert -1e-9 < reach.mean() - stated["average_radius"] < 1e-4, "rounded down"
         for r in RADII:
             share = 100 * ((reach > 0) & (reach >= float(r))).mean()
-            assert -1e-9 < share - told[r] < 0.1, "rounded down"
+            assert -1e-9 < share - stated[r] < 0.1, "rounded down"
 
 
 def test_the_overview_shows_it() -> None:

@@ -196,9 +196,9 @@ def test_denoised_classifier_shows_the_classifier_what_the_denoiser_makes_of_eac
     f = DenoisedClassifier(Shrink(), Brightness())
     assert f.conditional
     torch.testing.assert_close(f(z, sigma), z.mean(dim=(2, 3)) / (1 + sigma)[:, None])
-    told = Conv4(widths=(8, 8, 8, 8), conditional=True).eval()
-    clean = told(Shrink()(z, sigma), torch.zeros(4))
-    torch.testing.assert_close(DenoisedClassifier(Shrink(), told)(z, sigma), clean)
+    conditional = Conv4(widths=(8, 8, 8, 8), conditional=True).eval()
+    clean = conditional(Shrink()(z, sigma), torch.zeros(4))
+    torch.testing.assert_close(DenoisedClassifier(Shrink(), conditional)(z, sigma), clean)
 
 
 def test_a_denoiser_begins_near_the_best_linear_estimate_and_leaves_clean_images_alone() -> None:

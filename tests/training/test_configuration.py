@@ -143,7 +143,9 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     small += " --batch-size 50 --held-out-images 5 --n 16 --network-options.norm batch --flip false"
     words = ["train", "classifier", "cpu/f-0.25", "--out", str(tmp_path), *small.split()]
     assert main(words) == 0
-    said = capsys.readouterr()
-    assert said.err.startswith("train a classifier at σ = 0.25: data cifar10-sample test, epochs 1")
-    assert f"next: varsmooth certify --model {tmp_path}" in said.out
-    assert f"train selector --classifier {tmp_path} --flip false" in said.out
+    captured = capsys.readouterr()
+    assert captured.err.startswith(
+        "train a classifier at σ = 0.25: data cifar10-sample test, epochs 1"
+    )
+    assert f"next: varsmooth certify --model {tmp_path}" in captured.out
+    assert f"train selector --classifier {tmp_path} --flip false" in captured.out

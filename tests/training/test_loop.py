@@ -491,9 +491,9 @@ def test_diverging_loss_and_small_batches_are_explained(
             )
         )
     train_classifier(classifier_config(tmp_path / "few", images_per_epoch=20, epochs=1))
-    said = capsys.readouterr().err
-    assert "an epoch has 20 images: one batch" in said
-    assert "training steps in all: 1, which may be too few" in said
+    output = capsys.readouterr().err
+    assert "an epoch has 20 images: one batch" in output
+    assert "training steps in all: 1, which may be too few" in output
 
 
 def test_an_ordinary_network_is_trained_over_the_range(tmp_path: Path) -> None:

@@ -78,11 +78,11 @@ def test_offline_scores_are_those_of_certify(g: SmoothedClassifier, data: ImageD
     protected = SmoothedClassifier(g.classifier, MedianSelector(learned, 0.25, levels=levels))
     images, labels, ids = data.batch(slice(None))
     assert labels is not None
-    found = certify(
+    certificates = certify(
         protected, images, n=200, seed=3, ids=ids, options=Options(n0=300, n_select=301)
     )
-    right = found.prediction == labels
-    radii = torch.where(right, found.radius, 0)
+    right = certificates.prediction == labels
+    radii = torch.where(right, certificates.radius, 0)
     offline = score_setting(table, raw, 0.25, (0, 1, 2), "radius", 0.0)
     assert offline == pytest.approx(float(radii.mean()), rel=1e-9)
     offline = score_setting(table, raw, 0.25, (0, 1, 2), "certified", 0.1)
@@ -92,17 +92,17 @@ def test_offline_scores_are_those_of_certify(g: SmoothedClassifier, data: ImageD
 
 def test_the_best_setting_wins(g: SmoothedClassifier, data: ImageDataset) -> None:
     options = {"lams": (0.0, 0.5), "sigma_ms": (0.25,), "levels": 4, "n": 200}
-    found = tune(g, data, "radius", unclipped=0, **options)  # type: ignore[arg-type]
-    assert found.best.lam in (0.0, 0.5)
-    assert found.best.clip == (found.best.levels[0], found.best.levels[-1])
+    tuning = tune(g, data, "radius", unclipped=0, **options)  # type: ignore[arg-type]
+    assert tuning.best.lam in (0.0, 0.5)
+    assert tuning.best.clip == (tuning.best.levels[0], tuning.best.levels[-1])
     table = tabulate_votes(g, data, np.geomspace(0.0625, 0.5, 4).tolist(), 200, seed=0)
     learned = g.selector
     assert isinstance(learned, LearnedSelector)
     for lam in (0.0, 0.5):
         raw = sample_selector(g, data, lam, 0.25, 301, seed=0)
         for columns in [(0, 1), (0, 1, 2), (0, 1, 2, 3), (1, 2), (1, 2, 3), (2, 3), (0, 2), (1, 3)]:
-            assert score_setting(table, raw, 0.25, columns, "radius", 0) <= found.best.score + 1e-6
-    assert found.fixed_score > 0
+            assert score_setting(table, raw, 0.25, columns, "radius", 0) <= tuning.best.score + 1e-6
+    assert tuning.fixed_score > 0
 
 
 def test_goals_are_different(g: SmoothedClassifier, data: ImageDataset) -> None:
@@ -116,12 +116,12 @@ def test_goals_are_different(g: SmoothedClassifier, data: ImageDataset) -> None:
 def test_the_selector_chooses_and_not_the_clip(g: SmoothedClassifier, data: ImageDataset) -> None:
     learned = g.selector
     assert isinstance(learned, LearnedSelector)
-    found = tune(g, data, "radius", lams=(0.0, 0.5), sigma_ms=(0.25,), levels=6, n=100)
-    raw = sample_selector(g, data, found.best.lam, 0.25, 301, seed=0)
-    low, high = found.best.levels[0], found.best.levels[-1]
+    tuning = tune(g, data, "radius", lams=(0.0, 0.5), sigma_ms=(0.25,), levels=6, n=100)
+    raw = sample_selector(g, data, tuning.best.lam, 0.25, 301, seed=0)
+    low, high = tuning.best.levels[0], tuning.best.levels[-1]
     assert ((low <= raw[:, 150]) & (raw[:, 150] <= high)).mean() >= 0.9
     free = tune(g, data, "radius", lams=(0.0, 0.5), sigma_ms=(0.25,), levels=6, n=100, unclipped=0)
-    assert free.best.score >= found.best.score
+    assert free.best.score >= tuning.best.score
     far = SmoothedClassifier(Bright(), LearnedSelector(Far(), 0.25, 0.0))
     with pytest.raises(VarsmoothError, match=r"no grid between 0\.0625 and 0\.5"):
         tune(far, data, "radius", lams=(0.0,), sigma_ms=(0.25,), levels=4, n=50)
