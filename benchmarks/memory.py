@@ -14,7 +14,7 @@ from benchmarks.peers import Art, art_is_installed
 from varsmooth import FixedSelector, Options, SmoothedClassifier, certify
 
 FULL = (
-    ("ours", 4_000, 128),  # the heap takes a few dozen passes to settle
+    ("ours", 4_000, 128),  # the heap takes a few dozen passes to stabilise
     ("ours", 16_000, 128),
     ("ours", 32_000, 128),
     ("ours", 4_000, 32),

@@ -261,7 +261,7 @@ def pair_at(context: Context, scale: CleanScale, sigma_a: float, lam: float) -> 
     """g_v at one λ, and g at its mean σ_s.
 
     Their noise is the same, and so are their votes where the levels agree: what differs is the
-    level, not luck.
+    level, not chance.
     """
     need, title = Need.fixed(sigma_a, selector=True), f"g_v, σ_a = {sigma_a:g}, λ = {lam:g}"
     learned = predicted(context, scale, title, lambda: context.g_v_options(need, lam))

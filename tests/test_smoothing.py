@@ -184,7 +184,7 @@ def test_votes_go_on_where_they_stopped() -> None:
             g.votes(x, 200, noise=noise, start=start)
 
 
-def test_learned_selector_turns_with_its_knobs(x: Tensor) -> None:
+def test_learned_selector_follows_its_options(x: Tensor) -> None:
     selector = LearnedSelector(TinySelector(), 0.25, 0.0)
     noise = SmoothedClassifier(Linear(), selector).noise(6, seed=1)
     low = selector(x, noise)

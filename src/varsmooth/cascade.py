@@ -164,7 +164,7 @@ class SoftmaxGate(nn.Module):
 
 
 def describe_gate(gate: Gate | None) -> Any:
-    """A gate as JSON values: θ of each stage, or the name of a function; None is no gate."""
+    """A gate as JSON values: θ of each stage, or the name of a function; None without a gate."""
     if gate is None:
         return None
     if isinstance(gate, SoftmaxGate):

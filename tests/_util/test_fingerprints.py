@@ -68,7 +68,7 @@ def test_weights_change_the_identity_and_use_does_not() -> None:
     assert fingerprint(module) != before
 
 
-def test_knobs_of_a_selector_are_not_its_identity() -> None:
+def test_options_of_a_selector_are_not_its_identity() -> None:
     network = AttentionSelector()
     selectors = [
         MedianSelector(LearnedSelector(network, 0.25, lam), sigma_m, 21)

@@ -87,7 +87,7 @@ def test_work_is_bounded(backend: Backend, changes: dict[str, Any], word: str) -
 
 def test_a_typed_number_of_draws_becomes_odd(backend: Backend) -> None:
     about = backend.about(backend.first_model)
-    assert PageOptions.read(body(backend, n_select=100)["knobs"], about).n_select == 101
+    assert PageOptions.read(body(backend, n_select=100)["options"], about).n_select == 101
 
 
 def test_missing_options_take_the_recommended_values(backend: Backend) -> None:
@@ -530,7 +530,7 @@ def test_a_run_is_browsed(verb: str, backend: Backend, pair: Path, tmp_path: Pat
 
 
 def test_texts_of_a_run_are_text(certified: Path, tmp_path: Path, backend: Backend) -> None:
-    """Class names, the data set's name and the verbs of a stranger's run folder."""
+    """Class names, the data set's name and the verbs of an untrusted run folder."""
     folder = tmp_path / "evil"
     folder.mkdir()
     for path in certified.iterdir():

@@ -52,7 +52,7 @@ def picture(size: int = 32) -> bytes:
 def test_no_path_of_the_server_is_read_as_an_upload(
     client: TestClient, backend: Backend, tmp_path: Path, path: str
 ) -> None:
-    """/dev/zero would hang the server, a picture on its disk would be shown to a stranger."""
+    """/dev/zero would hang the server, a picture on its disk would be shown to anybody."""
     secret = tmp_path / "secret.png"
     secret.write_bytes(picture())
     path = path.replace("SECRET", str(secret))
@@ -100,9 +100,10 @@ def test_large_bodies_are_refused(client: TestClient, url: str, limit: int) -> N
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"knobs": {}}', b"\xff", b'{"a": NaN}']
+    "content",
+    [b"", b"[]", b"null", b"{", b"[" * 99_999, b'{"options": {}}', b"\xff", b'{"a": NaN}'],
 )
-def test_what_is_no_question_gets_a_sentence(client: TestClient, content: bytes) -> None:
+def test_an_invalid_request_gets_a_sentence(client: TestClient, content: bytes) -> None:
     answer = client.post("/look", content=content, headers={"content-type": "application/json"})
     assert last(answer)["error"].endswith(".")
 

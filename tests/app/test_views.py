@@ -1,4 +1,4 @@
-"""Runs of strangers on the page: shown, or one sentence."""
+"""Untrusted runs on the page: shown, or one sentence."""
 
 import contextlib
 import random

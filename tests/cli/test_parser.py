@@ -120,7 +120,7 @@ def test_examples_work_as_printed(
         ("train --sigma 0.5", "--sigma comes after a verb: classifier, selector, presets"),
         ("train selector --n 50", "there is no option --n; see varsmooth train selector --help"),
         ("--verison", "there is no option --verison; did you mean --version?"),
-        ("data list more", "there is no place for the word more"),
+        ("data list more", "unexpected argument more"),
         ("certify cifar10-0.25 --out x", "did you mean --model cifar10-0.25?"),
         ("certify --out x", "choose a model with --model"),
         ("certify --model m", "--out must be given"),

@@ -1,4 +1,4 @@
-"""Folders that strangers call runs: every reader ends in one sentence or an answer, and soon."""
+"""Hostile folders as runs: every reader ends soon, with an answer or one sentence."""
 
 import contextlib
 import json

@@ -153,7 +153,7 @@ class Backend:
         assert isinstance(image, Mapping)
         picture = decoded(str(image["picture"])) if "picture" in image else None
         chosen = self.image(name, picture, 0 if picture else image.get("sample"))
-        options = PageOptions.read(body.get("knobs"), model.about)
+        options = PageOptions.read(body.get("options"), model.about)
         return ImageRequest(model, chosen, options, whole("seed", body.get("seed", 0), 2**31))
 
     def _image(self, name: str, picture: bytes | None, sample: Any) -> ImageDataset:
@@ -225,7 +225,7 @@ class Backend:
         """σ and radius of each of several images, for every smoothed classifier."""
         name = str(body.get("model"))
         model, images = self.model(name), self.many(name)
-        options = PageOptions.read(body.get("knobs"), model.about)
+        options = PageOptions.read(body.get("options"), model.about)
         with watching(job, model, len(images) * work.most_to_certify(model, options)):
             ways = {
                 way: self.certificates(way, model, images, model.read_by(way, options), 0)

@@ -247,7 +247,7 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
             raise WrongUsage(f"there is no option {word}{near}")
         free = [name for name in ("model", "data") if name in spelled and name not in given]
         near = f"did you mean {spelled[free[0]]} {word}?" if free else ""
-        raise WrongUsage(f"there is no place for the word {word}; {near or f'see {prog} --help'}")
+        raise WrongUsage(f"unexpected argument {word}; {near or f'see {prog} --help'}")
     try:
         return _bound(verb, given)
     except OptionError as error:

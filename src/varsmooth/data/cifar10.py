@@ -121,7 +121,7 @@ def read_batch(folder: Path, name: str) -> Records:
     missing = f"{path} is missing; delete {folder} and run: varsmooth data fetch cifar10"
     with wrap_errors(FileNotFoundError, missing):
         content: Any = np.fromfile(path, dtype=np.uint8) if binary else load_plain_pickle(path)
-    with suppress(KeyError, TypeError, ValueError, OverflowError):  # this is no batch at all
+    with suppress(KeyError, TypeError, ValueError, OverflowError):  # not a batch
         if binary:
             records = content.reshape(-1, 3073)
         else:

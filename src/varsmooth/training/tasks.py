@@ -39,7 +39,7 @@ from varsmooth.training.loop import Logger, fit
 from varsmooth.training.passing import add_pass, drop_pass
 from varsmooth.training.state import already_trained, finished, seeded
 
-SUFFIX = ".safetensors"  # of a file of plain weights, which is no model
+SUFFIX = ".safetensors"  # of a file of plain weights, not a model
 
 
 class ClassifierTask:

@@ -51,7 +51,7 @@ def fixed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def attack(tmp_path: Path) -> Path:
-    """Image 1 is wrong without attack and, by luck, right under it."""
+    """Image 1 is wrong without attack and, by chance, right under it."""
     rows = [attacked(0, 0, 0.25, 0, 0), attacked(1, 1, 0.25, 0, 1)]
     rows += [attacked(0, 0, 0.5, 0, 1), attacked(1, 1, 0.5, 0, 0)]
     return write(tmp_path / "attack", rows, verb="attack", size=2)

@@ -126,7 +126,7 @@ def test_the_search_finds_what_brute_force_finds() -> None:
 
 
 def chance(images: int, seed: int) -> ConfidentVotes:
-    """Votes that say nothing about the labels: whatever looks better than another rule is luck."""
+    """Votes that know nothing of the labels: rules differ by chance alone."""
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet((0.5, 0.5, 0.5), (images, 3))  # (N, L, classes)
 

@@ -18,7 +18,7 @@ function options() {
 }
 
 function requestBody(more = {}) {
-  return { model: find("#model").value, ...state, knobs: options(), ...more };
+  return { model: find("#model").value, ...state, options: options(), ...more };
 }
 
 function cancel(name) {

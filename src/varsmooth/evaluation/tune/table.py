@@ -29,7 +29,7 @@ from varsmooth.methods.cascade_plan import (
 from varsmooth.smoothing import RETURNED_NAN, SmoothedClassifier, evaluation_mode
 
 CONFIDENCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
-"""Confidences from which a vote may count; 0 is no gate."""
+"""Confidences from which a vote may count; 0 counts every vote."""
 
 SAVE_EVERY = 30.0
 """Seconds between two states of a growing table."""

@@ -84,7 +84,7 @@ class AttentionSelector(nn.Module):
 class ReadsClassifier(nn.Module):
     """A selector network that looks at the classifier's own output.
 
-    The classifier is attached, not owned: it is no part of this module's parameters, state or
+    The classifier is attached, not owned: it is not part of this module's parameters, state or
     mode, so checkpoints hold it once and training h cannot change it.
     """
 

@@ -1,4 +1,4 @@
-"""Runs of strangers: what they name is never started."""
+"""Untrusted runs: what they name is never started."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ class Network(Conv4):
 
 
 @pytest.fixture
-def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def untrusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run whose header names code, in a folder that has this code."""
     monkeypatch.chdir(tmp_path)
     sys.modules.pop("evil", None)
@@ -46,7 +46,7 @@ def claim(folder: Path, **config: object) -> None:
 
 @pytest.mark.parametrize("split", [[], {}, 3, "../..", None])
 def test_a_model_may_claim_to_be_trained_on_any_split(
-    split: object, stranger: Path, capsys: pytest.CaptureFixture[str]
+    split: object, untrusted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pixels = np.zeros((2, 32, 32, 3), np.uint8)
     np.savez("mine.npz", images=pixels, labels=np.array([0, 1]))
@@ -62,8 +62,8 @@ def test_a_model_may_claim_to_be_trained_on_any_split(
 @pytest.mark.parametrize(
     "command", ["verify run", "attack --steps 2 --n 20 --out search --against run"]
 )
-def test_code_that_a_run_names_is_never_started(stranger: Path, command: str) -> None:
-    claim(stranger, model="evil:make", n_median=None)
+def test_code_that_a_run_names_is_never_started(untrusted: Path, command: str) -> None:
+    claim(untrusted, model="evil:make", n_median=None)
     run(command)
     assert not Path("started").exists()
 
@@ -71,19 +71,19 @@ def test_code_that_a_run_names_is_never_started(stranger: Path, command: str) ->
 @pytest.mark.parametrize(
     "command", ["verify run", "attack --steps 2 --n 20 --out search --against run"]
 )
-def test_the_trust_of_a_run_is_not_ours(stranger: Path, command: str) -> None:
+def test_the_trust_of_a_run_is_not_ours(untrusted: Path, command: str) -> None:
     config = Path("model/config.json")
     text = config.read_text().replace('"network": "conv4"', '"network": "evil:Network"')
     config.write_text(text)
-    claim(stranger, trust="evil:Network")
+    claim(untrusted, trust="evil:Network")
     run(command)
     assert not Path("started").exists()
 
 
 def test_code_may_be_named_on_the_command_line(
-    stranger: Path, capsys: pytest.CaptureFixture[str]
+    untrusted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    claim(stranger, model="evil:make", n_median=None)
+    claim(untrusted, model="evil:make", n_median=None)
     capsys.readouterr()
     assert run("verify run --replay 1") == 1
     output = capsys.readouterr().err
