@@ -24,6 +24,7 @@ from varsmooth import (
 )
 from varsmooth.certificates import Certificates
 from varsmooth.evaluation.records import read_certificate
+from varsmooth.noise import NoiseStream
 from varsmooth.smoothing import Selector
 
 RADII = (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -256,10 +257,19 @@ class Coins(SmoothedClassifier):
         super().__init__(Linear(), selector)
         self.shares, self.random = shares, np.random.default_rng(0)
 
-    def votes(self, x: Tensor, n: int, **draws: Any) -> Tensor:
+    def count_votes(
+        self,
+        x: Tensor,
+        n: int,
+        sigma: Tensor,
+        noise: NoiseStream,
+        purpose: str = "votes",
+        start: int = 0,
+        batch_size: int | None = None,
+    ) -> Tensor:
         shares = {float(np.float32(level)): share for level, share in self.shares.items()}
-        rows = [shares[level] for level in draws["sigma"].tolist()]
-        return torch.from_numpy(self.random.multinomial(n - draws["start"], rows))
+        rows = [shares[level] for level in sigma.tolist()]
+        return torch.from_numpy(self.random.multinomial(n - start, rows))
 
 
 FIXED_P = float(norm.cdf(0.2 / 0.25))  # R = .2

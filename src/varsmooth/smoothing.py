@@ -199,7 +199,7 @@ class SmoothedClassifier(nn.Module):
         start: int = 0,
         batch_size: int | None = None,
     ) -> Tensor:
-        """`votes` of images and options that were checked before."""
+        """`votes` of images that were checked; a subclass that votes otherwise overrides this."""
         with evaluation_mode(self), torch.no_grad():
             sigma, counts = check_levels(sigma).to(x), torch.empty(0)
             unclear = torch.zeros((), dtype=torch.bool, device=x.device)  # read once, not per batch

@@ -135,7 +135,7 @@ def stages_text(
 
 @dataclass(frozen=True)
 class TunedStages:
-    """A cascade that `varsmooth tune` chose, to use from this λ on; without gates every vote counts."""
+    """A cascade that `varsmooth tune` chose, to use from this λ on; () gates count every vote."""
 
     lam: Share
     levels: tuple[Positive, ...]
