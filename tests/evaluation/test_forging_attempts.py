@@ -237,3 +237,14 @@ def test_an_attempt_is_seen(name: str, here: Path, tmp_path: Path) -> None:
 def test_the_honest_runs_pass(here: Path) -> None:
     for name in RUNS:
         assert verify_run(here / name, replay="all").problems == [], name
+
+
+def test_counts_that_are_a_little_higher_everywhere(here: Path, tmp_path: Path) -> None:
+    """No image alone shows it, and all of them together do."""
+    honest = tmp_path / "honest"
+    command = f"certify {RUNS['fixed']} --subset 3:1000:30 --model {here}/pair --out {honest}"
+    assert run(command) == 0
+    assert verify_run(honest, resample=34, seed=3).problems == []
+    forged = each(votes(raised(5)), honest, tmp_path / "run")
+    (problem,) = verify_run(forged, resample=34, seed=3).problems
+    assert "34 images are together larger than with fresh noise" in problem

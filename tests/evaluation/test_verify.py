@@ -418,7 +418,8 @@ def test_a_run_from_elsewhere_may_differ_a_little_and_no_more(
 
 
 @pytest.mark.parametrize(
-    "more", ["--cascade 0.5,0.25", "--cascade 0.5,0.25 --at 0,0.1 --n-max 200", ""]
+    "more",
+    ["--cascade 0.5,0.25", "--cascade 0.5,0.25 --at 0,0.1 --n-max 200", "--sigma 0.25", ""],
 )
 def test_an_honest_recompute_replays(model: Path, tmp_path: Path, more: str) -> None:
     quick = "--n0 20 --alpha 0.05 --alpha-select 0.01" if "--at" in more else QUICK

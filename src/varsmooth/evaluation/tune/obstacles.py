@@ -6,6 +6,7 @@ from varsmooth.bounds import average_certified_radius, class_radius
 from varsmooth.defaults import ALPHA
 from varsmooth.evaluation.tune.cascade import Rule
 from varsmooth.evaluation.tune.table import ConfidentVotes
+from varsmooth.rounding import rounded
 
 ACCURACY_LOSS = 0.05
 """How much less accurate f may be under less noise than σ before that is the reason."""
@@ -36,12 +37,12 @@ def why_one_level(best: Rule, table: ConfidentVotes) -> str:
     if most < RADIUS_GAIN * one:
         return (
             f"no cascade helps because the images agree on σ = {sigma:g}: with each at its own "
-            f"best level the average radius would be {most:.3f} instead of {one:.3f}"
+            f"best level the average radius would be {rounded(most)} instead of {rounded(one)}"
         )
     louder = [j for j, level in enumerate(table.levels) if level > sigma]
     where = f" ({right[louder].min():.0%} right at σ = {max(table.levels):g})" if louder else ""
     return (
-        f"no cascade helps although each image at its own best level would have {most:.3f} instead "
-        f"of {one:.3f}: at larger σ f misclassifies too many images{where} to decide "
+        f"no cascade helps although each image at its own best level would have {rounded(most)} "
+        f"instead of {rounded(one)}: at larger σ f misclassifies too many images{where} to decide "
         f"first; a more accurate f or more votes than --n {table.n} may change that"
     )
