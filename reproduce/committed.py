@@ -6,7 +6,7 @@ records and facts alone, so it can be made again without sampling.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -233,7 +233,7 @@ def result_of(experiment: Experiment[Any], folder: Path, config: Config) -> Resu
 def scale_of(experiment: Experiment[Any], config: Config) -> Scale:
     """The sizes of a committed result."""
     scale: Scale = experiment.scales[config["scale"]]
-    known = {entry.name for entry in fields(scale)}
+    known = {entry.name for entry in sizes_in_use(scale)}
     sizes: dict[str, Any] = {
         key: _plain(value) for key, value in config["sizes"].items() if key in known
     }
