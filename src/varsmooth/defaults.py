@@ -28,5 +28,5 @@ ALPHA_SELECT = 1e-5
 BATCH_SIZE = 128
 """Noisy images per forward pass; changes no draw."""
 
-MODEL = "cifar10-universal-1.00"
+MODEL = "cifar10-small"
 """The released model that the demo and the page begin with."""

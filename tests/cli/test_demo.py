@@ -47,17 +47,17 @@ def test_demo_shows_every_verb(pair: Path, capsys: pytest.CaptureFixture[str]) -
     assert len(list((out / "votes").glob("*/*.jsonl"))) >= 1
 
 
-def test_demo_of_a_released_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_of_the_released_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path / "demo"), "--images", "2"]) == 0
     shown, announced = capsys.readouterr()
-    assert "2 images with cifar10-universal-1.00" in announced
-    for stage in ("predict", "certify cascade, λ = 1", "certify g_v*, sound", "attack"):
+    assert "2 images with cifar10-small" in announced
+    for stage in ("predict", "certify cascade, λ = 1", "certify cascade, λ = 0.4", "attack"):
         assert f"\n{stage}: 2/2 images" in announced
     assert "the best single σ (fixed σ = " in shown
-    assert re.search(r"fixed σ = 0.5 +sound +2 .* 1100\n", shown)
-    assert "g_v*, sound" in shown
+    for sigma in ("0.5", "0.125"):
+        assert re.search(rf"fixed σ = {sigma} +sound +2 .* 1100\n", shown)
     assert "cascade, λ = 1" in shown
-    assert "--model cifar10-universal-1.00 --lam 0.5" in shown
+    assert "--model cifar10-small --lam 0.2" in shown
 
 
 def test_demo_of_a_classifier_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

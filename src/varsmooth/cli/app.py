@@ -30,7 +30,7 @@ def app(
       varsmooth app --run runs/first
 
     Args:
-        model: a released name or a model folder to begin with (default: cifar10-universal-1.00)
+        model: a released name or a model folder to begin with (default: cifar10-small)
         run: the folder of a run to open
         data: where the sample images come from: a name from `varsmooth data list`, or a path
             (default: the data set of the model)

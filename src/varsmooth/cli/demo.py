@@ -19,7 +19,8 @@ from varsmooth.types import Count
 if TYPE_CHECKING:
     from varsmooth.evaluation.report import Outcomes
 
-EPS = 0.5
+EPS, LAM = 0.5, 0.4
+"""The budget of the attack, and λ of the second cascade: in between."""
 
 
 def demo(
@@ -71,7 +72,7 @@ def demo(
     attacked = attack_dataset(base, few, attack, run)
     runs = open_runs([run.folder for run in [*certified, attacked, predicted]])
     page = write_report(runs, out / "report")
-    other = "--lam 0.5" if about.cascades else "--sigma 0.5"
+    other = "--lam 0.2" if about.cascades else "--sigma 0.5"
     conclude(
         [
             *aligned([HEAD, *(line for run in runs for line in _lines(run))]),
@@ -90,14 +91,18 @@ def demo(
 def _ways(
     model: options.ModelOptions, about: Description, votes: Path
 ) -> Iterator[tuple[str, str, options.ModelOptions, options.CertifyOptions]]:
-    """The cascade, one fixed level, and the paper's selector: sound, and by its three levels.
+    """The cascade at two λ, fixed levels, and the paper's selector: sound, and by three levels.
 
     They share their votes, so that each way after the first costs little.
     """
     certify_options, sigma = options.CertifyOptions(vote_cache=votes), about.sigma_of_selector
+    fixed = {"fixed": sigma}
     if about.cascades:
         yield "cascade", "cascade, λ = 1", model, certify_options
-    yield "fixed", f"fixed σ = {sigma:g}", replace(model, sigma=sigma), certify_options
+        yield "turned", f"cascade, λ = {LAM:g}", replace(model, lam=LAM), certify_options
+        fixed["smallest"] = min(level for stages in about.cascades for level in stages.levels)
+    for name, level in fixed.items():
+        yield name, f"fixed σ = {level:g}", replace(model, sigma=level), certify_options
     if about.selector is not None:
         paper = replace(certify_options, method="paper", distance=0.25)
         median = replace(model, selector="median")
