@@ -29,6 +29,13 @@ class Centred(nn.Module):
         return x - x.mean(dim=0)
 
 
+class MasksAClass(nn.Module):
+    """The first class never wins."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return torch.cat([torch.full_like(logits[:, :1], -1e9), logits[:, 1:]], dim=1)
+
+
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
@@ -42,8 +49,9 @@ def test_a_classifier_that_is_no_function_of_the_image_is_refused(
     layer: nn.Module, message: str
 ) -> None:
     for selector in (FixedSelector(0.25), CascadeSelector([0.5, 0.25])):
-        with pytest.raises(VarsmoothError, match=message):
-            certify(SmoothedClassifier(network(layer), selector), X, n=50, alpha=0.05)
+        for f in (network(layer), nn.Sequential(network(layer), MasksAClass())):
+            with pytest.raises(VarsmoothError, match=message):
+                certify(SmoothedClassifier(f, selector), X, n=50, alpha=0.05)
 
 
 def test_a_selector_or_gate_that_looks_across_the_batch_is_refused() -> None:

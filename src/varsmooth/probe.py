@@ -26,6 +26,13 @@ TOLERANCE, HALF_TOLERANCE = 1e-3, 2e-2
 """How far two runs of one model may differ, as a share of the outputs' size, in float32 and in half
 precision: threads, batch sizes, processors and versions of torch round differently."""
 
+ROUNDING = 2.0**-20
+"""The share of a number that float32 arithmetic may move, however little the numbers vary."""
+
+SPREADS = 10
+"""Outputs count as no larger than so many times what they vary over the images: a class masked with
+-10⁹, or an offset of all, hides no change of the others."""
+
 FINITE = 1e30
 """Stands for infinity in what is stored."""
 
@@ -40,7 +47,8 @@ class Probe:
         shape: (channels, height, width) of the images.
         half: The parts whose outputs are all bfloat16 or float16 numbers.
         classifier: Logits of f (8, classes), or projections of them (8, COLUMNS).
-        selector: Raw levels of h (8, 1); empty without h.
+        selector: Raw levels of h (8, 1), beside them those that a selector of the user's own class
+            chooses; empty without h.
         gate: Scores of the gate (8, 8), each image with eight made-up logits; empty without a gate.
     """
 
@@ -62,7 +70,8 @@ class Probe:
 
     def _same(self, other: "Probe", name: str) -> bool:
         half = name in self.half
-        close = _close(getattr(self, name), getattr(other, name), half)
+        rows = getattr(self, name)
+        close = _close(rows, getattr(other, name), half, _spread(rows))
         return close and half == (name in other.half)
 
 
@@ -77,9 +86,9 @@ def probe(g: SmoothedClassifier, like: Tensor) -> Probe:
         for rows in ([6, 1, 4], [0]):
             again = _outputs(g, z, sigma, rows)
             for name, whole in outputs.items():
-                if not _agree(whole[rows], again[name]):
+                if not _agree(whole, again[name], rows):
                     repeated = _outputs(g, z, sigma, range(len(z)))[name]
-                    raise VarsmoothError(_refusal(name, _agree(whole, repeated)))
+                    raise VarsmoothError(_refusal(name, _agree(whole, repeated, range(len(z)))))
     _CHECKED.setdefault(g.classifier, WeakSet()).add(g.selector)
     shape = (like.shape[1], like.shape[2], like.shape[3])
     half = tuple(name for name, values in outputs.items() if _is_half(values))
@@ -140,7 +149,11 @@ def _outputs(
     outputs = {"classifier": logits}
     respond: Callable[[Tensor], Tensor] | None = getattr(g.selector, "respond", None)
     if respond is not None:
-        outputs["selector"] = respond(z)[:, None]
+        columns = [respond(z)]
+        if not type(g.selector).__module__.startswith("varsmooth."):  # its choice may be its own
+            stream = NoiseStream(0, tuple(rows), g.lattice, ("probe",))
+            columns.append(g.selector.with_draws(21)(z, stream))
+        outputs["selector"] = torch.stack(columns, dim=1)
     if g.gate is not None:
         levels = torch.tensor(g.selector.possible_levels).to(z)
         scores = []
@@ -169,7 +182,11 @@ def _projected(logits: Tensor) -> Tensor:
         return logits
     generator = keyed_generator("cpu", 0, "projection")
     matrix = torch.randn(classes, COLUMNS, generator=generator, dtype=torch.float64)
-    projected: Tensor = _finite(logits).cpu() @ matrix / classes**0.5
+    values = _finite(logits).cpu()
+    ranges = values.amax(dim=0) - values.amin(dim=0)
+    if (most := 1000 * float(ranges.max())) > 0:  # a masked class must not drown the others
+        values = torch.where(ranges > 0, values, values.clamp(-most, most))
+    projected: Tensor = values @ matrix / classes**0.5
     return projected
 
 
@@ -188,22 +205,34 @@ def _rows(values: Tensor) -> Rows:
     return tuple(tuple(float(f"{v:.7g}") for v in row) for row in _finite(values).tolist())
 
 
-def _agree(one: Tensor, other: Tensor) -> bool:
-    return _close(_rows(one), _rows(other), _is_half(one))
+def _agree(whole: Tensor, again: Tensor, places: Sequence[int]) -> bool:
+    """Whether some of the outputs are the same when they are computed again."""
+    rows = _rows(whole)
+    one = tuple(rows[place] for place in places)
+    return _close(one, _rows(again), _is_half(whole), _spread(rows))
 
 
-def _close(one: Rows, other: Rows, half: bool) -> bool:
+def _spread(rows: Rows) -> float:
+    """The most that a finite number varies over the images."""
+    columns = (
+        [v for v in column if abs(v) < FINITE] or [0.0] for column in zip(*rows, strict=True)
+    )
+    return max((max(column) - min(column) for column in columns), default=0.0)
+
+
+def _close(one: Rows, other: Rows, half: bool, spread: float) -> bool:
     """Whether no two numbers differ by more than the tolerance.
 
-    Its unit is the largest number of the row, or the median of these if that is larger.
+    Its unit is the largest number of the row, or the median of these if that is larger; at most
+    SPREADS times the spread, and the rounding of the number itself.
     """
     if [len(row) for row in one] != [len(row) for row in other]:
         return False
-    tolerance = HALF_TOLERANCE if half else TOLERANCE
+    tolerance, rounding = (HALF_TOLERANCE,) * 2 if half else (TOLERANCE, ROUNDING)
     sizes = [max((abs(v) for v in row if abs(v) < FINITE), default=0.0) for row in one]
     typical = sorted(sizes)[len(sizes) // 2] if sizes else 0.0
     return all(
-        abs(a - b) <= tolerance * max(size, typical)
+        abs(a - b) <= tolerance * min(max(size, typical), SPREADS * spread) + rounding * abs(a)
         for size, *rows in zip(sizes, one, other, strict=True)
         for a, b in zip(*rows, strict=True)
     )

@@ -23,7 +23,9 @@ from varsmooth.evaluation.headers import different_options, header_file
 from varsmooth.evaluation.runner import identity
 from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 from varsmooth.models.adapters import NormalisedClassifier
+from varsmooth.noise import NoiseStream
 from varsmooth.probe import TOLERANCE, probe
+from varsmooth.selectors import NoiseSelector
 
 SHAPE = (3, 32, 32)
 
@@ -73,6 +75,50 @@ class Calling(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.network(self.function(x))
         return logits
+
+
+class Masked(nn.Module):
+    """A classifier with scores that dwarf those of its other classes."""
+
+    def __init__(self, shift: float, mask: float = 0.0, offset: float = 0.0) -> None:
+        super().__init__()
+        self.network, self.mask, self.offset = network(), mask, offset
+        self.settings = SimpleNamespace(shift=shift)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x - self.settings.shift) + self.offset
+        return torch.where(torch.arange(10) % 3 > 0, logits, logits + self.mask)
+
+
+class Many(Masked):
+    """The same with so many classes that projections of them are kept."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([super().forward(x), torch.full((len(x), 90), -1e9)], dim=1)
+
+
+class Flipped(SmoothedClassifier):
+    """A class of the user's own that votes otherwise."""
+
+    def count_votes(self, *arguments: Any, **options: Any) -> Tensor:
+        return super().count_votes(*arguments, **options).flip(1)
+
+
+class Choosing(NoiseSelector):
+    """A selector that chooses another level than the one with which it responds."""
+
+    def __init__(self, level: float) -> None:
+        super().__init__()
+        self.settings = SimpleNamespace(level=level)
+
+    def respond(self, x: Tensor) -> Tensor:
+        return x.new_full((len(x),), 0.5)
+
+    def _level(self, x: Tensor, noise: NoiseStream, batch_size: int | None) -> Tensor:
+        return x.new_full((len(x),), self.settings.level)
+
+    def describe(self) -> dict[str, Any]:
+        return {"selector": "choosing"}
 
 
 def shifting(by: float) -> Callable[[Tensor], Tensor]:
@@ -135,6 +181,14 @@ PAIRS: dict[str, tuple[SmoothedClassifier, SmoothedClassifier]] = {
     "describe": (fixed(Describing()), fixed(Describing(0.5))),
     "closure of f": (fixed(Calling(shifting(0.1))), fixed(Calling(shifting(0.4)))),
     "lambda of f": (fixed(Calling(lambda x: x - 0.1)), fixed(Calling(lambda x: x - 0.4))),
+    "shift beside a masked class": (fixed(Masked(0.0, -1e9)), fixed(Masked(0.3, -1e9))),
+    "shift beside an offset": (fixed(Masked(0.0, 0.0, 1e4)), fixed(Masked(0.3, 0.0, 1e4))),
+    "shift beside masked classes": (fixed(Many(0.0)), fixed(Many(0.3))),
+    "votes of a subclass": (fixed(network()), Flipped(network(), FixedSelector(0.5))),
+    "level of a subclass": (
+        SmoothedClassifier(network(), Choosing(0.25)),
+        SmoothedClassifier(network(), Choosing(0.5)),
+    ),
     "gate or none": (gated(at_least(0.12)), gated(None)),
     "partial gate": (gated(partial(loose, least=0.2)), gated(partial(loose, least=0.21))),
     "closure gate": (gated(at_least(0.2)), gated(at_least(0.21))),
@@ -144,7 +198,8 @@ PAIRS: dict[str, tuple[SmoothedClassifier, SmoothedClassifier]] = {
         median(lambda x: x.flatten(1).mean(dim=1) + 0.2),
     ),
 }  # fmt: skip
-VOTES = [name for name in PAIRS if name != "selector"]
+NOT_VOTES = {"selector", "votes of a subclass", "level of a subclass"}
+VOTES = [name for name in PAIRS if name not in NOT_VOTES]
 
 
 @pytest.mark.parametrize("name", PAIRS)

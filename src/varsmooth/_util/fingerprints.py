@@ -43,8 +43,16 @@ def fingerprint(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) 
 
 
 def fingerprints(g: SmoothedClassifier) -> dict[str, str]:
-    """Those of f and of the selector."""
-    return {"classifier": fingerprint(g.classifier), "selector": fingerprint(g.selector)}
+    """Those of f and of the selector; also that of a class of the user's own, which may vote so."""
+    own = {} if type(g).__module__.startswith("varsmooth.") else {"smoothing": _own(g)}
+    return {"classifier": fingerprint(g.classifier), "selector": fingerprint(g.selector)} | own
+
+
+def _own(g: SmoothedClassifier) -> str:
+    """The name, the settings and the code of a subclass."""
+    code = {name: _plain(value) for name, value in vars(type(g)).items() if callable(value)}
+    about = [type(g).__qualname__, _settings(g), sorted(code.items())]
+    return MARK + hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 
 def earlier_fingerprint(module: nn.Module) -> str:

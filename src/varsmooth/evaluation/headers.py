@@ -125,7 +125,11 @@ def different_options(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
         differences.append(
             "the model is another network or has other weights"
-            if all(same_form(prints.get(name, ""), present[name]) for name in present)
+            if all(
+                same_form(prints.get(name, ""), present[name])
+                for name in present
+                if name in prints or name != "smoothing"
+            )
             else "started by an older varsmooth, which recorded less of the model"
         )
     if not differences:  # the options are the same; has what they name changed?
