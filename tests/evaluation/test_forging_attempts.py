@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.evaluation.test_forgery import put, rewrite
 from tests.small_models import QUICK, edit_header, run, write_pair
 from varsmooth import load
 from varsmooth.certificates import Certificate
+from varsmooth.evaluation.parts import open_as_one
 from varsmooth.evaluation.records import Row, Run
-from varsmooth.evaluation.runner import identity
+from varsmooth.evaluation.replay import machine_of
+from varsmooth.evaluation.runner import identity, other_environment
 from varsmooth.evaluation.verify import verify_run
 from varsmooth.evidence import LevelVotes
 
@@ -170,6 +173,13 @@ def poisoned(here: Path, out: Path) -> Path:
     return out
 
 
+def cheaper(here: Path, out: Path) -> Path:
+    def change(opened: Run, row: Row) -> None:
+        row["selector_samples"] = 1
+
+    return rewrite(here / "dual", out, change)
+
+
 def of(name: str, change: Change, **header: Any) -> Callable[[Path, Path], Path]:
     return lambda here, out: each(change, here / name, out, **header)
 
@@ -217,6 +227,10 @@ ATTEMPTS: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
     "another model, with its outputs": (
         "replay", lambda here, out: other_model(here, out, True)),
     "a cache with made-up votes": ("replay", poisoned),
+    "radii that were not asked for": ("verify", of("fixed", same, config={"at": 0.1})),
+    "a band that is neither there nor not": ("verify", of("fixed", same, config={"band": ""})),
+    "a stopping rule that was not used": ("replay", of("at", same, config={"until": 0.1})),
+    "fewer draws of the selector": ("replay", cheaper),
     "noise on the lattice": ("verify", of("fixed", same, config={"lattice": True})),
 }  # fmt: skip
 
@@ -248,3 +262,35 @@ def test_counts_that_are_a_little_higher_everywhere(here: Path, tmp_path: Path) 
     forged = each(votes(raised(5)), honest, tmp_path / "run")
     (problem,) = verify_run(forged, resample=34, seed=3).problems
     assert "34 images are together larger than with fresh noise" in problem
+
+
+def test_a_part_of_another_machine_is_read_as_such(here: Path, tmp_path: Path) -> None:
+    """Whichever folder is named first: its rows are not exact here, and those of here are."""
+    command = f"certify {RUNS['fixed']} --batch-size 8 --subset 3:1000:115 --model {here}/pair"
+    for shard in (1, 2):
+        assert run(f"{command} --shard {shard}/2 --out {tmp_path}/{shard}") == 0
+    edit_header(tmp_path / "2", environment={"torch": "0"})
+    theirs = {row["id"] for row in Run.open(tmp_path / "2").rows()}
+    for first, other in ((1, 2), (2, 1)):
+        joined = open_as_one([tmp_path / str(first), tmp_path / str(other)])
+        there = {
+            row["id"]
+            for row in joined.rows()
+            if other_environment(joined.header | machine_of(row), torch.device("cpu"))
+        }
+        assert there == theirs
+
+
+def test_an_early_stage_that_stopped_when_it_pleased(here: Path, tmp_path: Path) -> None:
+    """In a run that claims another machine, too, the numbers of votes are those of the plan."""
+
+    def stops(opened: Run, row: Row) -> None:
+        one = opened.certificate(row)
+        early = [replace(v, counts=tuple(c * 4 // 5 for c in v.counts)) for v in one.votes[:-1]]
+        saved = sum(v.n for v in one.votes[:-1]) - sum(v.n for v in early)
+        put(row, replace(one, votes=(*early, one.votes[-1]), samples=one.samples - saved))
+
+    forged = rewrite(here / "cascade", tmp_path / "run", stops)
+    edit_header(forged, environment={"torch": "0"})
+    problems = " ".join(verify_run(forged, replay="all").problems)
+    assert "another class, level or bound, or other numbers of votes" in problems

@@ -175,7 +175,12 @@ class Run:
         return {key_of(row) for row in self.stored()}
 
     def stored(self, files: Iterable[Path] | None = None) -> Iterator[Row]:
-        """Every complete row, duplicates included; of some files, or all."""
+        """Every complete row, duplicates included; of some files, or all.
+
+        A row of a part that another machine made says so, as it does where one folder has both.
+        """
+        made = {part: read_header(part)["environment"] for part in self.parts}
+        elsewhere = {part: e for part, e in made.items() if e != self.header["environment"]}
         for path in self.files if files is None else files:
             check_regular(path)
             with path.open("rb") as file:
@@ -184,7 +189,10 @@ class Run:
                     where = f"line {number} of {path}"
                     check_limit("TEXT", len(line), f"{where} has {len(line):,} bytes")
                     if line.endswith(b"\n"):  # what follows the last line end is a torn line
-                        yield self._row(line, where)
+                        row = self._row(line, where)
+                        if path.parent in elsewhere and not row.get("environment"):
+                            row["environment"] = elsewhere[path.parent]
+                        yield row
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to this process's file; they are on the disk when this returns."""

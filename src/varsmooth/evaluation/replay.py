@@ -68,7 +68,7 @@ class Replayed:
         same = same_h and replace(stored, selector=None) == replace(again, selector=None)
         if moved is None:
             if not same:
-                self._contradict(stored, "replayed evidence differs from the stored one")
+                self.contradict(stored, "replayed evidence differs from the stored one")
             return
         votes = sum(level.n for level in stored.votes)
         self.moved, self.votes = self.moved + moved, self.votes + votes
@@ -78,13 +78,12 @@ class Replayed:
         self.chosen += not _same_choices(stored, again)
         shares = [replace(one.ledger, runner_up=False) for one in (stored, again)]
         if not same_h or shares[0] != shares[1] or stored.stages != again.stages:
-            self._contradict(
-                stored, "its selector samples or shares of α are not those of a replay"
-            )
+            self.contradict(stored, "its selector samples or shares of α are not those of a replay")
         if moved > binom.isf(UNLIKELY, votes, self.limit):
-            self._contradict(stored, f"{moved:g} of its {votes} replayed votes differ")
+            self.contradict(stored, f"{moved:g} of its {votes} replayed votes differ")
 
-    def _contradict(self, stored: Certificate, text: str) -> None:
+    def contradict(self, stored: Certificate, text: str) -> None:
+        """Note what is wrong with an image."""
         self.contradictions.append(f"image {stored.id}: {text}")
 
     @property
@@ -98,8 +97,8 @@ class Replayed:
             )
         if self.chosen > binom.isf(UNLIKELY, self.images, CHOICES * self.limit):
             problems.append(
-                f"a replay chooses another class, level or bound for {self.chosen} of "
-                f"{self.images} images, more than another machine explains"
+                "a replay chooses another class, level or bound, or other numbers of votes, for "
+                f"{self.chosen} of {self.images} images, more than another machine explains"
             )
         return problems + self.contradictions
 
@@ -133,11 +132,13 @@ def replay(
             for i, row in enumerate(evaluation.rows(setup, batch)):
                 then = stored[row["id"]]
                 old, moved = run.certificate(then), None
-                if other_environment(header | _machine(then), g.device):
+                if other_environment(header | machine_of(then), g.device):
                     noise = g.noise(1, evaluation.options.seed, [row["id"]])
                     sampler = Sampler(g, batch.images[i : i + 1], noise, size)
                     moved = moved_votes(old, sampler)
                 compared.add(old, at_stated_alpha(run, run.certificate(row)), moved)
+                if then.get("selector_samples") not in (None, row["selector_samples"]):
+                    compared.contradict(old, "its selector_samples are not those of a replay")
             progress.add(len(batch.ids))
     return compared
 
@@ -152,16 +153,19 @@ def moved_votes(stored: Certificate, sampler: Sampler) -> float:
     return moved
 
 
-def _machine(row: Row) -> dict[str, Any]:
+def machine_of(row: Row) -> dict[str, Any]:
     """The machine that a row names, if it is another one than the run's."""
     return {"environment": row["environment"]} if row.get("environment") else {}
 
 
 def _same_choices(one: Certificate, other: Certificate) -> bool:
-    """Whether the selection draws chose the same classes, level and form of the bound."""
+    """Did the selection draws choose the same classes, level, bound, and numbers of votes?"""
     classes, others = ({level.candidate for level in each.votes} for each in (one, other))
     same_level = np.isclose(one.sigma, other.sigma, rtol=TOLERANCE, atol=0)
-    return bool(classes == others and same_level and one.ledger == other.ledger)
+    planned, again = ([level.n for level in each.votes if each.stages] for each in (one, other))
+    same_numbers = one.ledger.anytime or planned == again
+    choices = classes == others and same_level and same_numbers
+    return bool(choices and one.ledger == other.ledger)
 
 
 def as_sampled(run: Run) -> Certifying:

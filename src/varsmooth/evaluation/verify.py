@@ -16,6 +16,7 @@ import numpy as np
 from varsmooth._util.fingerprints import covers_architecture
 from varsmooth._util.processes import choose_device
 from varsmooth._util.progress import Progress
+from varsmooth._util.typed import OptionError
 from varsmooth.data import ImageDataset
 from varsmooth.data.fitting import outputs_on
 from varsmooth.errors import VarsmoothError, check
@@ -34,7 +35,7 @@ from varsmooth.evaluation.headers import SEEN, different_options
 from varsmooth.evaluation.options import DataOptions, ModelOptions, VerifyOptions, recorded
 from varsmooth.evaluation.parts import open_as_one
 from varsmooth.evaluation.records import Row, Run, key_of
-from varsmooth.evaluation.replay import replay
+from varsmooth.evaluation.replay import as_sampled, replay
 from varsmooth.evaluation.resample import pooled, resample
 from varsmooth.evaluation.runner import NO_PROBE, labels_of, other_environment, other_model
 
@@ -96,6 +97,11 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
     result = Verification()
     if "check" not in run.header:
         result.unchecked.append("run.json (it has no checksum; older versions wrote none)")
+    try:
+        as_sampled(run)
+    except OptionError as error:
+        result.problems.append(f"the options of the run cannot be read: {error}")
+        return result
     built = _model(run, result, options)
     images = _images(run, result, built)
     if result.problems:
@@ -195,6 +201,11 @@ def _images(run: Run, result: Verification, built: BuiltModel | None) -> ImageDa
     result.problems += different_options(header, now)
     if header.get("noise_scope", images.noise_scope) != images.noise_scope:
         result.problems.append("the noise is not that of these images (noise_scope)")
+    if "noise_scope" not in header and images.noise_scope:
+        result.unchecked.append(
+            "whether images of other data sets and splits have this noise (the run was saved from "
+            "Python or by an older varsmooth, where only seed and ids keep it apart)"
+        )
     if built is not None and not result.problems:
         model = recorded(ModelOptions, header["config"])
         for name, count in seen_before(images, data, built.about, model).items():
