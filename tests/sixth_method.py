@@ -12,7 +12,7 @@ from tests.oracles import Linear
 from varsmooth import ABSTAIN, SmoothedClassifier
 from varsmooth.evidence import Evidence, Ledger
 from varsmooth.methods.base import Answer, Method, Options, Selection
-from varsmooth.sampling import Sampler, Stream
+from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import NoiseSelector
 from varsmooth.smoothing import Selector
 
@@ -56,7 +56,7 @@ class WorseOfTwo(Method):
         chosen = sampler.candidates(sampler.rows, small, options.n0)
         streams = [
             [
-                Stream(level, votes.candidate, planned=n)
+                VoteStream(level, votes.candidate, planned=n)
                 for level in (selector.small, selector.large)
             ]
             for votes in chosen

@@ -99,15 +99,15 @@ def certify_as_paper(
         x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         distance: D, the attack budget that the bounds on the selector hold for.
         n: Votes at each level.
-        alpha: Failure probability at each level; `alpha_select` of the bounds on h comes besides.
+        alpha: Failure probability at each level; `alpha_select` of the bounds on h is added to it.
 
     Returns:
         One `Certificate` per image.
     """
     check(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
     sampler = _sampler(g, x, seed, ids, options)
-    fixed = {**vars(options), "band": False, "bound": "cohen"}
-    rule, options = method_for(g.selector, "paper"), PaperOptions(**fixed, distance=distance)
+    settings = {**vars(options), "band": False, "bound": "cohen", "distance": distance}
+    rule, options = method_for(g.selector, "paper"), PaperOptions(**settings)
     ledger = _divide(rule, sampler, alpha, options)
     return _certify(rule, ledger, sampler, options, n)
 
@@ -154,14 +154,16 @@ def certify_at(
     with evaluation_mode(g):  # once for all the looks
         reached, reasons = reach_radii(voting, radii, options.undecided)
     rows = zip(voting.certificates(), reached, reasons, strict=True)
-    return Decisions(tuple(_decision(one, radii, count, why) for one, count, why in rows))
+    return Decisions(tuple(_decision(one, radii, count, reason) for one, count, reason in rows))
 
 
-def _decision(one: Certificate, radii: tuple[float, ...], reached: int, why: Reason) -> Decision:
-    """The e-process and the confidence sequence hold at once: from α > 1/e on the weaker counts."""
-    if one.prediction == ABSTAIN and reached > 0:
-        return Decision(one, radii, 0, "undecided")
-    return Decision(one, radii, reached, why)
+def _decision(
+    certificate: Certificate, radii: tuple[float, ...], reached: int, reason: Reason
+) -> Decision:
+    """Both the e-process and the confidence sequence must hold; they can differ for α > 1/e."""
+    if certificate.prediction == ABSTAIN and reached > 0:
+        return Decision(certificate, radii, 0, "undecided")
+    return Decision(certificate, radii, reached, reason)
 
 
 @over_batches
@@ -188,7 +190,7 @@ def certify_until(
     Args:
         g: The smoothed classifier.
         x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
-        tolerance: The share of the radius to forgo, between 0 and 1.
+        tolerance: The share of the radius that may be lost, between 0 and 1.
         at: Radii that matter; by default, whether there is one at all.
 
     Returns:
@@ -261,7 +263,7 @@ def predict(
 def _sampler(
     g: SmoothedClassifier, x: Any, seed: int | None, ids: Ids, options: Options
 ) -> Sampler:
-    """Where to draw from; g, x and the options are checked here and nowhere below."""
+    """The sampler of one call. g, x and the options are checked here, once."""
     check(isinstance(options, Options), f"options must be Options(…), not {options!r}")
     options.check()
     check_smoothed(g, x)

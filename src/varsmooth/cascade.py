@@ -51,7 +51,7 @@ class CascadeSelector(nn.Module):
     Unlike a `NoiseSelector` it reads nothing but votes of f, so σ is known only after voting.
 
     Args:
-        levels: s_1 > … > s_L: large noise for the images that can bear it.
+        levels: s_1 > … > s_L: large noise for the images that tolerate it.
         thresholds: τ_j in [½, 1), one for each level; ½ throughout by default. Larger ones make an
             early stage more careful, which gains accuracy at small radii.
         gates: θ_j in [0, 1), one for each level: at stage j a vote counts where the largest softmax

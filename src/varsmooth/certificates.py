@@ -74,7 +74,7 @@ class Certificate:
 
     @property
     def evidence(self) -> Evidence:
-        """What the radius follows from."""
+        """What the radius is derived from."""
         return Evidence(self.ledger, self.votes, self.selector, self.stages)
 
     def derive_again(self, ledger: Ledger | None = None) -> "Certificate":
@@ -88,9 +88,10 @@ class Certificate:
     def covers(self, answer: "Prediction") -> bool:
         """Whether a query like this one, inside the radius, errs with probability ≤ its own α.
 
-        A dual radius assumes a deployed median of N_p draws that leaves its band with probability
-        ≤ α_p. So the query must set aside at least α_p (`alpha_select` of `predict`) and take at
-        least N_p draws; with band=False the radius holds for the ideal median only.
+        With a median-protected selector the radius assumes a deployed median of N_p draws that
+        leaves its band with probability ≤ α_p. So the query must set aside at least α_p
+        (`alpha_select` of `predict`) and take at least N_p draws; with band=False the radius holds
+        for the ideal median only.
         """
         query = answer.ledger
         return query is not None and METHODS[self.method].covers(self.ledger, query)

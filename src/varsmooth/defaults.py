@@ -1,4 +1,4 @@
-"""Defaults and words that every room shares; importable without torch."""
+"""Defaults and terms that all layers share; importable without torch."""
 
 from typing import Literal
 

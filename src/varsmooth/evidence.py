@@ -1,4 +1,4 @@
-"""What was observed of one image, and its arithmetic: votes of f, samples of h, the α ledger."""
+"""The evidence of one image and its arithmetic: votes of f, samples of h, the α ledger."""
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
@@ -20,8 +20,8 @@ class Ledger:
         alpha: The total that the caller allowed.
         alpha_class: α_c, for the votes of f, at each level.
         alpha_select: α_h, for the selector's bounds, half on each side.
-        alpha_deploy: α_p of the deployed `predict` that a dual certificate covers: its median
-            leaves the band with probability ≤ α_p. Each query spends it, not the certificate.
+        alpha_deploy: α_p of the deployed `predict` that the certificate covers: its median leaves
+            the band with probability ≤ α_p. Each query spends it, not the certificate.
         n_deploy: N_p, the draws of that median.
         runner_up: Whether α_c is split between the bounds of the winner and of the runner-up
             (`bounds.margin_radius`), as the selection draws chose; of a cascade at its last stage.
@@ -96,7 +96,7 @@ class LevelVotes:
 
 @dataclass(frozen=True)
 class SelectorEvidence:
-    """What was seen of a median-smoothed selector, and the rules applied to it.
+    """The samples of a median-smoothed selector, its clip range and its grid.
 
     Attributes:
         samples: h(x+ε_k), ascending, before clip and grid.
@@ -128,7 +128,7 @@ class SelectorEvidence:
         return self.snap_to_grid(self.median)
 
     def median_range(self, distance: float, alpha_select: float) -> tuple[float, float]:
-        """Between which values the raw median stays for every ‖δ‖ ≤ distance.
+        """Bounds on the raw median for every ‖δ‖ ≤ distance.
 
         0 and infinity where the samples are too few.
         """
@@ -173,7 +173,7 @@ class Evidence:
     Attributes:
         ledger: How α was spent.
         votes: Votes of f, at each level that was visited; of a cascade at the stages 1, …, k.
-        selector: What was seen of a median-smoothed selector.
+        selector: The evidence on a median-smoothed selector.
         stages: The cascade.
     """
 

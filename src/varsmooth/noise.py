@@ -66,9 +66,8 @@ def _blank_state() -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 def scoped_seed(seed: int, scope: str) -> int:
     """A seed whose noise is independent of the seed's own and of every other scope's.
 
-    What chooses settings draws from a scope, so that votes which chose are never counted again by
-    a certificate under the same seed. The empty scope is the seed itself. 48 bits, which survive
-    every reader of JSON.
+    Settings are chosen on draws from a scope, so that a certificate under the same seed never
+    counts them again. The empty scope is the seed itself. 48 bits, which every JSON reader keeps.
 
     >>> scoped_seed(7, ""), scoped_seed(7, "tune")
     (7, 61910047130959)

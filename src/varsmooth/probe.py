@@ -1,4 +1,4 @@
-"""What f, h and the gate return for fixed images: who they are, and whether they may be certified.
+"""The outputs of f, h and the gate on fixed images: they identify a model and test its assumptions.
 
 A theorem about votes needs an f whose output is a function of the one image it sees (and of σ), in
 the same way at every call. A hash of weights knows neither that nor what else the code reads:
@@ -100,7 +100,7 @@ def check_assumptions(g: SmoothedClassifier, x: Tensor) -> None:
     """Refuse a g whose certificates would mean nothing: once for each classifier and selector.
 
     Refused are a classifier, selector network or gate whose outputs depend on the other images of
-    the batch (BatchNorm without running statistics) or on chance (dropout that stays active): f
+    the batch (BatchNorm without running statistics) or are random (dropout that stays active): f
     must be a function of the image. It costs twelve forward passes of one image.
 
     Args:
@@ -123,7 +123,7 @@ def _refusal(name: str, same_again: bool) -> str:
         )
     return (
         f"the {name} gives the same images other outputs at each call, even in evaluation mode; "
-        "switch off dropout and every other chance in its forward"
+        "switch off dropout and all other randomness in its forward"
     )
 
 

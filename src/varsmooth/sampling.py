@@ -26,8 +26,8 @@ EARLY_STOP_ERROR = 1e-6
 
 
 @dataclass
-class Stream:
-    """The votes of one image at one level, and the statement that a radius makes about them.
+class VoteStream:
+    """The votes of one image at one level, and what a radius r claims about them.
 
     R ≥ r needs a success probability above p0(r), or an entry distance of the level of r or more.
     A success is a vote for the candidate: p0 = Φ(r/s + Φ⁻¹(τ)). At a stage of a cascade that must
@@ -74,7 +74,7 @@ class Stream:
 
     @property
     def radius(self) -> float:
-        """What is known of this level: no x' closer than this gets another class here."""
+        """The radius of this level: no x' closer than this gets another class here."""
         return max(self.distance, self.proven)
 
     @property

@@ -1,7 +1,7 @@
 """Noise-level selectors: a constant, a network h, or a protected h.
 
-A selector maps images (B,C,H,W) to noise levels σ (B,). Fixed smoothing is not a special case
-anywhere: it is the selector that ignores its input.
+A selector maps images (B,C,H,W) to noise levels σ (B,). Fixed smoothing is the selector that
+ignores its input. Which selector a command means is decided in `varsmooth.models.selection`.
 """
 
 import itertools
@@ -131,7 +131,7 @@ class LearnedSelector(NoiseSelector):
         super().__setattr__(name, value)
 
     def respond(self, x: Tensor) -> Tensor:
-        sigma_a, lam = (x.new_full((len(x),), knob) for knob in (self.sigma_a, self.lam))
+        sigma_a, lam = (x.new_full((len(x),), value) for value in (self.sigma_a, self.lam))
         return check_raw(
             call_user_model("network (x, sigma_a, lam) → σ", self.network, x, sigma_a, lam), x
         )

@@ -1,4 +1,4 @@
-"""Votes that are looked at as they come: what they prove, when to stop, when to give up."""
+"""Sequential certification: votes are drawn until a statement about the radius is decided."""
 
 import math
 from bisect import bisect_left
@@ -16,7 +16,7 @@ from varsmooth.errors import check
 from varsmooth.evidence import Ledger, LevelVotes
 from varsmooth.methods.base import Method, Options, Selection
 from varsmooth.rounding import rounded
-from varsmooth.sampling import FUTILITY, FUTILITY_Z, Sampler, Stream, next_look
+from varsmooth.sampling import FUTILITY, FUTILITY_Z, Sampler, VoteStream, next_look
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Voting:
         return cls(rule, ledger, sampler, rule.select(sampler, ledger, options, n_max), n_max)
 
     @property
-    def streams(self) -> Sequence[Sequence[Stream]]:
-        """In the order of visiting: of a cascade the answering stage first, it fails most often."""
+    def streams(self) -> Sequence[Sequence[VoteStream]]:
+        """In the order of voting: of a cascade the answering stage first, it fails most often."""
         streams = self.selection.streams
         return streams if self.selection.stages is None else [row[::-1] for row in streams]
 
@@ -73,7 +73,7 @@ class Voting:
         self.measure([stream for row in voted for stream in row])
         return [[s.best for s in row if s.best is not None] for row in voted]
 
-    def draw(self, chosen: dict[int, Stream]) -> None:
+    def draw(self, chosen: dict[int, VoteStream]) -> None:
         """Votes up to the next look, for one stream of each row; equal looks share batches."""
         looks: dict[int, list[int]] = {}
         for row, stream in chosen.items():
@@ -84,7 +84,9 @@ class Voting:
                 stream = chosen[row]
                 stream.votes = more if stream.votes is None else stream.votes.add(more)
 
-    def verdicts(self, streams: Sequence[Stream], radii: Sequence[float]) -> list[Reason | None]:
+    def verdicts(
+        self, streams: Sequence[VoteStream], radii: Sequence[float]
+    ) -> list[Reason | None]:
         """What the votes of each stream say about its radius; None: go on voting.
 
         certified: the bounds, which hold at all looks together, prove it. futile: an upper
@@ -99,7 +101,7 @@ class Voting:
         return [verdicts[i] for i in range(len(streams))]
 
     def _class_verdicts(
-        self, streams: Sequence[Stream], radii: Sequence[float]
+        self, streams: Sequence[VoteStream], radii: Sequence[float]
     ) -> list[Reason | None]:
         """By one e-process against p ≤ p0(r): certified if E ≥ 1/a."""
         n, top = self._counts(streams)
@@ -112,7 +114,7 @@ class Voting:
         return self._reasons(certified, unlikely | futile, n)
 
     def _margin_verdicts(
-        self, streams: Sequence[Stream], radii: Sequence[float]
+        self, streams: Sequence[VoteStream], radii: Sequence[float]
     ) -> list[Reason | None]:
         """By confidence sequences of the winner and of the runner-up, each at a/2.
 
@@ -137,14 +139,14 @@ class Voting:
             for yes, no, end in rows
         ]
 
-    def measure(self, streams: Sequence[Stream]) -> None:
+    def measure(self, streams: Sequence[VoteStream]) -> None:
         """What radius the votes of each stream prove so far."""
         n, top = self._counts(streams)
         radii = self._radii(streams, top, n, self._others(streams))
         for stream, radius in zip(streams, radii, strict=True):
             stream.prove(radius)
 
-    def predict(self, streams: Sequence[Stream]) -> None:
+    def predict(self, streams: Sequence[VoteStream]) -> None:
         """What radius n_max votes should prove, by the mean of the successes (`success_chance`)."""
         n, top = self._counts(streams)
         expected, other = (
@@ -155,7 +157,7 @@ class Voting:
             stream.attainable = radius
 
     def _radii(
-        self, streams: Sequence[Stream], top: Floats, n: Floats, other: Floats
+        self, streams: Sequence[VoteStream], top: Floats, n: Floats, other: Floats
     ) -> list[float]:
         """What `top` successes and `other` votes for the runner-up in n votes prove, per stream."""
         level, a = np.array([stream.level for stream in streams]), self.ledger.alpha_class
@@ -169,13 +171,13 @@ class Voting:
         return values
 
     @staticmethod
-    def _others(streams: Sequence[Stream]) -> Floats:
+    def _others(streams: Sequence[VoteStream]) -> Floats:
         """Votes for the runner-up of each stream."""
         votes = [stream.votes for stream in streams]
         return np.array([v.runner_up if v else 0 for v in votes], dtype=np.float64)
 
     @staticmethod
-    def _counts(streams: Sequence[Stream]) -> tuple[Floats, Floats]:
+    def _counts(streams: Sequence[VoteStream]) -> tuple[Floats, Floats]:
         """(votes, successes) of each stream."""
         n = np.array([stream.n for stream in streams], dtype=np.float64)
         return n, np.array([stream.successes for stream in streams], dtype=np.float64)
@@ -211,7 +213,7 @@ def reach_radii(
     reached = [0 for _ in streams]
     reasons: list[Reason] = ["certified" for _ in streams]
 
-    def next_stream(row: int) -> Stream | None:
+    def next_stream(row: int) -> VoteStream | None:
         """The first stream that the smallest radius still waits for; None: all are reached."""
         for radius in radii[reached[row] :]:
             for stream in streams[row]:
@@ -222,7 +224,7 @@ def reach_radii(
 
     todo = list(range(len(reached)))
     while todo:
-        drawing: dict[int, Stream] = {}
+        drawing: dict[int, VoteStream] = {}
         while todo:  # the votes for one radius may suffice for the next
             chosen = {row: s for row in todo if (s := next_stream(row)) is not None}
             drawing |= {row: s for row, s in chosen.items() if s.votes is None}
@@ -277,8 +279,8 @@ def vote_until_close(
             undecided(len(drawing))
 
 
-def _limiting(streams: Sequence[Stream], tolerance: float) -> Stream | None:
-    """The stream that limits the radius, unless this is near enough to what can be promised."""
+def _limiting(streams: Sequence[VoteStream], tolerance: float) -> VoteStream | None:
+    """The stream that limits the radius; None if that is within tolerance of the attainable."""
     weakest = min(streams, key=lambda stream: stream.radius)
     attainable = min(max(stream.distance, stream.attainable) for stream in streams)
     return None if 0 < (1 - tolerance) * attainable <= weakest.radius else weakest

@@ -79,7 +79,7 @@ class SmoothedClassifier(nn.Module):
         return NoiseStream.make(batch, seed, ids, self.lattice)
 
     def check(self, x: Tensor) -> None:
-        """Refuse images this classifier cannot serve, with a sentence that says why."""
+        """Refuse images that this classifier cannot certify, and say why."""
         check_images(x)
         off_lattice = self.lattice and float((255 * x - (255 * x).round()).abs().max()) > 1e-3
         check(
@@ -116,16 +116,18 @@ class SmoothedClassifier(nn.Module):
     def gate_scores(self, z: Tensor, logits: Tensor, sigma: Tensor) -> Tensor:
         """The gate's scores (M,): a vote counts where its score is ≥ 0."""
         assert self.gate is not None
-        stay: Tensor = call_user_model(
+        scores: Tensor = call_user_model(
             "gate (z, logits, sigma) → scores", self.gate, z, logits, sigma
         )
-        kind = f"{stay.dtype} {tuple(stay.shape)}" if isinstance(stay, Tensor) else repr(stay)
+        kind = (
+            f"{scores.dtype} {tuple(scores.shape)}" if isinstance(scores, Tensor) else repr(scores)
+        )
         check(  # (M, 1) would count every vote M times; of a bool, False is 0 and counts
-            isinstance(stay, Tensor) and stay.is_floating_point() and stay.shape == (len(z),),
+            isinstance(scores, Tensor) and scores.is_floating_point() and scores.shape == (len(z),),
             f"the gate must return scores, floats of shape ({len(z)},), not {kind}; a vote counts "
             "where its score is ≥ 0",
         )
-        return stay  # a vote whose score is NaN does not count
+        return scores  # a vote whose score is NaN does not count
 
     def forward(self, x: Tensor, noise: NoiseStream | None = None) -> Tensor:
         """Soft scores (B, classes): log (1/S) Σ_k softmax(f(x + ε_k)/τ), S = samples, fresh noise.
@@ -138,15 +140,15 @@ class SmoothedClassifier(nn.Module):
         return self.selector.soft_scores(x, stream, lambda sigma: self.scores(x, sigma, stream))
 
     def scores(self, x: Tensor, sigma: Tensor, noise: NoiseStream) -> Tensor:
-        """The soft scores at given levels sigma (B,); a gate weighs each draw by how it stays."""
+        """The soft scores at levels sigma (B,); a gate weighs each draw by its score's sigmoid."""
         draws = []
         for rows, epsilon in noise.batches(x, "soft", self.samples):
             z = noise.perturb(x[rows], sigma[rows], epsilon)
             logits = self.logits(z, sigma[rows])
             scores = (logits / self.temperature).log_softmax(dim=1)
             if self.gate is not None:
-                stay = self.gate_scores(z, logits, sigma[rows]) / SOFTNESS
-                scores = scores + nn.functional.logsigmoid(stay)[:, None]
+                gate = self.gate_scores(z, logits, sigma[rows]) / SOFTNESS
+                scores = scores + nn.functional.logsigmoid(gate)[:, None]
             draws.append(scores)
         per_image = torch.cat(draws).view(len(x), self.samples, -1)  # (B, S, classes)
         return per_image.logsumexp(dim=1) - math.log(self.samples)
@@ -202,25 +204,25 @@ class SmoothedClassifier(nn.Module):
         """`votes` of images that were checked; a subclass that votes otherwise overrides this."""
         with evaluation_mode(self), torch.no_grad():
             sigma, counts = check_levels(sigma).to(x), torch.empty(0)
-            unclear = torch.zeros((), dtype=torch.bool, device=x.device)  # read once, not per batch
+            has_nan = torch.zeros((), dtype=torch.bool, device=x.device)  # read once, not per batch
             for rows, epsilon in noise.batches(x, purpose, n, batch_size, start):
                 z = noise.perturb(x[rows], sigma[rows], epsilon)
                 logits = self.logits(z, sigma[rows])  # (M, classes)
-                unclear |= logits.isnan().any()
+                has_nan |= logits.isnan().any()
                 vote, columns = logits.argmax(dim=1), logits.shape[1]
                 if self.gate is not None:
-                    stay = self.gate_scores(z, logits, sigma[rows])
-                    vote = torch.where(stay >= 0, vote, columns)
+                    gate = self.gate_scores(z, logits, sigma[rows])
+                    vote = torch.where(gate >= 0, vote, columns)
                     columns += 1
                 if counts.numel() == 0:
                     counts = torch.zeros(len(x), columns, dtype=torch.int64, device=logits.device)
                 counts.index_put_((rows, vote), torch.ones_like(rows), accumulate=True)
-        check(not bool(unclear), RETURNED_NAN)
+        check(not bool(has_nan), RETURNED_NAN)
         return counts
 
 
 def check_smoothed(g: SmoothedClassifier, x: Tensor) -> None:
-    """Refuse anything but a smoothed classifier and images that it can serve."""
+    """Refuse anything but a smoothed classifier and images that it can certify."""
     check(
         isinstance(g, SmoothedClassifier),
         f"the first argument must be a SmoothedClassifier, not {type(g).__name__}; "

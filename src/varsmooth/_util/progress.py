@@ -41,7 +41,7 @@ class Progress:
         self._show()
 
     def wait(self, together: int, undecided: int) -> None:
-        """Of the images that vote together, `undecided` still need votes."""
+        """Of the `together` images of a block, `undecided` still need votes."""
         self.waiting = (f"{together - undecided} more decided, {undecided} undecided",)
         self._show()
 

@@ -1,4 +1,4 @@
-"""Values that are what their types say: options from text, YAML or Python, and JSON from a file.
+"""Values checked against their types: options from text, YAML or Python, and JSON from a file.
 
 A rule beside a type narrows it: `n: Count` is a whole number ≥ 1. Every option is checked when it
 is set, not when it is first used. pydantic does the work, strictly: no value becomes another kind,
@@ -36,7 +36,7 @@ Extra = Literal["forbid", "ignore"]
 class OptionError(VarsmoothError):
     """A value that does not fit: its name, or its place as `votes[0].sigma`, and what is wrong.
 
-    Whoever reads it spells its name.
+    The reader of the error spells the name, as `--n-select`.
     """
 
     def __init__(self, name: str = "", problem: str = "has a wrong value") -> None:
@@ -84,7 +84,7 @@ def _members(hint: Any) -> list[Any]:
 
 
 def _plain(hint: Any, value: Any) -> Any:
-    """What a person's value means as this type, before it is checked."""
+    """A value as typed by a user, converted to this type before it is checked."""
     kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     origin, text = get_origin(kind), isinstance(value, str)
     if text and b"\0" in os.fsencode(value):
@@ -143,7 +143,7 @@ def _adapter(hint: Any, extra: Extra = "forbid") -> "TypeAdapter[Any]":
 
 
 def words(hint: Any) -> str:
-    """A type as a person says it: `int | None` is a whole number."""
+    """A type in words: `int | None` is a whole number."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return str(inner[1].words)

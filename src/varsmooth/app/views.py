@@ -75,10 +75,7 @@ def true_radii(certificates: Certificates, labels: NDArray[np.int64] | None) -> 
 
 def open_run(folder: str | Path) -> "OpenRun":
     """The run in a folder, cached until its files grow."""
-    named, invalid = (
-        str(folder),
-        (RuntimeError, ValueError),
-    )  # unknown user, loop, null byte
+    named, invalid = str(folder), (RuntimeError, ValueError)  # unknown user, loop, null byte
     with wrap_errors(invalid, lambda error: f"{named!r} is not the path of a folder: {error}"):
         folder = Path(folder).expanduser().resolve()
     files = [folder / HEADER, *sorted(folder.glob("rows-*.jsonl"))]

@@ -127,8 +127,8 @@ def most_to_certify(model: Smoothers, options: PageOptions) -> int:
     most = vote + len(levels_of(smoothed["cascade"])) * vote
     if not model.has_selector:
         return most
-    dual = 2 * N0 + options.n_select + len(levels_of(smoothed["g_v*"])) * options.n
-    return most + dual + (options.n_select + 3 * vote)
+    protected = 2 * N0 + options.n_select + len(levels_of(smoothed["g_v*"])) * options.n
+    return most + protected + (options.n_select + 3 * vote)
 
 
 # Attacks

@@ -44,18 +44,8 @@ LATER = {
     "The paper's certificate": ("distance", "every_index"),
     "Seldom needed": (
         *("trust", "lattice", "precision", "root", "resize", "center_crop", "interpolation"),
-        *(
-            "n0",
-            "bound",
-            "vote_cache",
-            "name",
-            "batch_size",
-            "device",
-            "devices",
-            "shard",
-            "engine",
-        ),
-        *("ray_address", "worker_cpus", "worker_gpus"),
+        *("n0", "bound", "vote_cache", "name", "batch_size", "device", "devices", "shard"),
+        *("engine", "ray_address", "worker_cpus", "worker_gpus"),
     ),
 }
 """Sections of the help that follow the others, where a verb samples noise."""
@@ -124,7 +114,7 @@ class Option:
 
 
 class Parser(argparse.ArgumentParser):
-    """Argparse whose complaints are one sentence each."""
+    """Argparse with errors of one sentence each."""
 
     def error(self, message: str) -> NoReturn:
         raise WrongUsage(f"{message}; see {self.prog} --help")
@@ -180,7 +170,7 @@ def _sections(options: Sequence[Option]) -> list[tuple[str, Option]]:
 
 
 def options_of(verb: Any, title: str = "") -> Iterator[Option]:
-    """The options of a verb: its parameters, with dataclasses among them taken apart."""
+    """The options of a verb: its parameters, and the fields of those that are dataclasses."""
     texts = dict(COMMON)
     for base in reversed(getattr(verb, "__mro__", [verb])):
         texts |= _texts(base)

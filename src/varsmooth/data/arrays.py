@@ -67,7 +67,7 @@ def _labels_of(path: Path) -> NDArray[Any] | None:
 
 
 def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """The arrays of a zip archive, each held against what the archive says of its size."""
+    """The arrays of a zip archive, each checked against the size that the archive states."""
     check(
         is_zipfile(path),
         f"{path} cannot be read as plain arrays: it is not an archive; write the two arrays "

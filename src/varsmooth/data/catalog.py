@@ -89,7 +89,7 @@ def tuned_on(source: Source, split: str, images: int) -> Tuned:
 
 
 def left_to_certify(source: Source, tuned: Tuned | None) -> dict[str, str | None]:
-    """The options that name the images which chose no settings; None where the default does."""
+    """The split and subset of the images that no settings were chosen on; None: the default."""
     split = unseen_split(source)
     half = tuned is not None and tuned.half
     return {"split": None if split == "test" else split, "subset": "1::2" if half else None}

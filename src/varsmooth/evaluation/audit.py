@@ -1,4 +1,4 @@
-"""Does one row of a run follow from its evidence, and is the evidence what the settings ask for?"""
+"""Check one row of a run: it follows from its evidence, which is what the settings ask for."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

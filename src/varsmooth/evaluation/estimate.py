@@ -77,7 +77,7 @@ class Estimate:
 
 
 def duration(hours: float) -> str:
-    """As a person says it: 40 s, 12 min, 3.4 h.
+    """A duration in the unit that suits it: 40 s, 12 min, 3.4 h.
 
     Examples:
         >>> duration(0.01), duration(0.2), duration(3.44)

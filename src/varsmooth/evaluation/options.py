@@ -56,7 +56,7 @@ class DataOptions(Source):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions(Typed):
-    """Who computes a run; changes no result.
+    """Where a run is computed; changes no result.
 
     Args:
         devices: number of processes of a run, each with its own device

@@ -1,4 +1,4 @@
-"""Folders that together hold one run: its shards, each written where its worker had a disk."""
+"""Folders that together hold one run: shards that were written to different disks."""
 
 import re
 from collections.abc import Iterable

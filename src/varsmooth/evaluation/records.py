@@ -1,7 +1,7 @@
 """One run = one folder: its settings, and one line for every result.
 
 `run.json` says what produced the rows. `rows-<writer>.jsonl` are append-only JSON Lines, one file
-per process: floats keep every digit, a batch is on the disk before the next one starts, a line
+per process: floats keep every digit, a block is on the disk before the next one starts, and a line
 torn by a crash is recognised by its missing end and cut. Each line and `run.json` end with their
 checksums, which show damage; against forgery see `varsmooth.evaluation.verify`.
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from varsmooth.certificates import Certificate
 
 WRITER = "00000"
-"""Who writes a run that one process computes."""
+"""The writer of a run that one process computes."""
 
 Row = dict[str, Any]
 Key = int | tuple[int, float]
@@ -163,7 +163,7 @@ class Run:
         """Every complete row of every process, sorted by id (and budget), none twice.
 
         Two processes may have computed the same row if one was restarted elsewhere while it
-        lived; both say the same, so the first is kept.
+        still ran; both rows are the same, so the first is kept.
         """
         unique: dict[Key, Row] = {}
         for row in self.stored():

@@ -22,11 +22,11 @@ from varsmooth.sampling import Sampler
 from varsmooth.smoothing import SmoothedClassifier
 
 MOVED, HALF_MOVED = 2e-3, 2e-2
-"""Votes, as a share, that a replay on another machine may move: almost equal scores, in float32 and
-in bfloat16."""
+"""The share of votes that may change in a replay on another machine, between almost equal scores:
+in float32, in bfloat16."""
 
 CHOICES = 5
-"""So many times as often another machine may choose another class, level or form of the bound."""
+"""How many times as often the selection (class, level, form of the bound) may change."""
 
 UNLIKELY = 1e-9
 """Probability of more differences than allowed, if each occurs with the share that is allowed."""

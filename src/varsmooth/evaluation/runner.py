@@ -1,7 +1,7 @@
 """Blocks of images through an evaluation: one process or many, interrupted and continued.
 
-A run's images are cut into blocks by position, and a block is always computed whole. So what a
-network sees together, and with it every digit of a result, does not depend on interruptions or
+A run's images are cut into blocks by position, and a block is always computed whole. So the
+composition of the batches, and with it every digit of a result, does not depend on interruptions or
 on the number of processes: process r of R does the blocks r, r+R, …
 """
 
@@ -82,7 +82,7 @@ class Evaluation(ABC):
         return replace(self, options=replace(self.options, seed=seed))
 
     def check_images(self, images: ImageDataset, data: DataOptions) -> None:
-        """Refuse images that this evaluation is not about; any are fine here."""
+        """Refuse images that do not belong to this evaluation; by default none."""
         return None
 
     def wrap_model(self, g: SmoothedClassifier) -> SmoothedClassifier:
@@ -158,8 +158,9 @@ def _recorded_digest(folder: Path) -> str | None:
 def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options: RunOptions) -> Run:
     """Do the evaluation on every image that has no row yet, and return the record.
 
-    Each process appends to its own file. Any of them may die: the same call continues, with any
-    number of processes or shards, to the same table.
+    Each process appends to its own file, block by block. After Ctrl-C, a crash or a power loss the
+    same call continues, with any number of processes or shards, to the same table; only blocks
+    in work are computed again.
     """
     from varsmooth.evaluation.engines import local, ray_tasks  # which need what is defined here
 
@@ -236,7 +237,7 @@ def other_environment(header: Mapping[str, Any], device: torch.device) -> list[s
 
 @cache
 def environment(device: torch.device) -> dict[str, Any]:
-    """What computed the rows."""
+    """Versions, platform and device: what computes the rows."""
     return {
         "varsmooth": __version__,
         "torch": torch.__version__,

@@ -1,8 +1,7 @@
-"""Is a stored run complete, does it follow from its evidence, and does its evidence repeat?
+"""Check a stored run: it is complete, it follows from its evidence, and the evidence repeats.
 
-Checksums show damage and can be computed by anybody. What a forged run cannot have is evidence that
-its seed draws from this model and these images (`replay`), or that agrees with fresh noise
-(`resample`).
+Checksums detect damage, not forgery. Forged evidence differs from what the recorded seed draws from
+this model and these images (`replay`), or disagrees with fresh noise (`resample`).
 """
 
 import secrets

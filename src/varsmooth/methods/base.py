@@ -18,7 +18,7 @@ from varsmooth.evidence import (
     SelectorEvidence,
     check_probability,
 )
-from varsmooth.sampling import Sampler, Stream
+from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.smoothing import Selector
 
 Kind = Literal["sound", "conditional", "paper"]
@@ -43,10 +43,11 @@ class Options:
     reads what it needs.
 
     Attributes:
-        method: "conditional" gives Cohen's certificate at the chosen σ, true while the attacker
-            does not move σ. The only one there is for an unprotected selector.
+        method: "sound" holds whatever the attacker does; "conditional", Cohen's certificate at the
+            chosen σ, holds while the attacker does not move σ. An unprotected selector has only
+            this one.
         n0: Selection draws.
-        n_select: Samples of h behind its bounds.
+        n_select: Samples of h behind the bounds on its median.
         alpha_select: The part of α for the bounds on h; in `predict`, for the deployed median.
         n_max: Most votes at a level, where the votes decide when to stop.
         band: Cover the deployed `predict`, whose median is empirical; False holds for the ideal
@@ -73,7 +74,7 @@ class Options:
     undecided: Callable[[int], None] | None = None
 
     def check(self) -> None:
-        """Refuse numbers of draws below 1 and words that mean nothing."""
+        """Refuse numbers of draws below 1 and unknown values of method and bound."""
         check_counts(n0=self.n0, n_select=self.n_select, n_max=self.n_max)
         check(
             self.method in ("sound", "conditional"),
@@ -94,7 +95,7 @@ class Selection:
         ledgers: How α is spent on each image.
         streams: The levels at which each image needs votes.
         draws: Noisy images of f that the selection took, for each image.
-        selector: What was seen of each image's selector.
+        selector: The samples of each image's selector.
         stages: The cascade, whose streams are in the order of its stages.
         lazy: The streams are in the order of their entry distances, and those whose distance is
             not below the radius so far need no votes.
@@ -102,7 +103,7 @@ class Selection:
 
     sigma: Sequence[float]
     ledgers: Sequence[Ledger]
-    streams: Sequence[Sequence[Stream]]
+    streams: Sequence[Sequence[VoteStream]]
     draws: Sequence[int]
     selector: Sequence[SelectorEvidence] | None = None
     stages: Stages | None = None
@@ -124,8 +125,8 @@ class Method(ABC):
     Attributes:
         name: As records store it.
         guarantee: What its radii mean.
-        kinds: The certificates that a caller may ask for to get this one.
-        subject: What it certifies, at the beginning of a sentence.
+        kinds: The requested certificates for which this method is used.
+        subject: What it certifies, as the subject of an error message.
     """
 
     name: ClassVar[str]
@@ -266,8 +267,8 @@ def with_share(ledger: Ledger, selection: LevelVotes, options: Options, n: int) 
     """The ledger with the share w of α_c that the bound of the winner gets: 1 or ½.
 
     w is whichever should give the larger radius, judged by selection draws alone, so that the
-    votes that are counted know nothing of the choice. Votes that are looked at as they come stop
-    long before n_max: the choice is made for 10 n0 of them. Cohen's bound is w = 1.
+    choice is independent of the votes that are counted. Sequential votes usually stop long before
+    n_max, so for them the choice is made as if there were 10 n0. Cohen's bound is w = 1.
     """
     if options.bound == "cohen":
         return ledger
@@ -306,5 +307,5 @@ def check_votes_suffice(votes: LevelVotes, n: int, p0: float, a: float) -> None:
 
 
 def log_goal(votes: LevelVotes, a: float) -> float:
-    """log E that a class has to reach, so that one of the C − 1 wrong ones does at an error a."""
+    """The log E that a class must reach: log((C − 1)/a), so that the C − 1 wrong ones share a."""
     return -math.log(a / max(len(votes.counts) - 1, 1))

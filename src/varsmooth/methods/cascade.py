@@ -24,7 +24,7 @@ from varsmooth.methods.base import (
     with_share,
 )
 from varsmooth.methods.cascade_plan import Plan, can_improve, make_plan
-from varsmooth.sampling import Sampler, Stream
+from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.smoothing import Selector
 
 
@@ -255,10 +255,10 @@ def _plans(
     return plans, [n0 * len(counts) for counts in selection]
 
 
-def _streams(plan: Plan, stages: Stages, margin: bool) -> list[Stream]:
+def _streams(plan: Plan, stages: Stages, margin: bool) -> list[VoteStream]:
     """The stages up to the answering one; the earlier ones must exclude other classes."""
     return [
-        Stream(
+        VoteStream(
             stages.levels[j],
             plan.candidate,
             threshold=stages.thresholds[j],

@@ -9,7 +9,7 @@ from varsmooth import bounds
 from varsmooth.defaults import Guarantee
 from varsmooth.evidence import Evidence, Ledger
 from varsmooth.methods.base import Kind, Method, Options, Selection, with_share
-from varsmooth.sampling import Sampler, Stream
+from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import Selector
 
@@ -40,7 +40,7 @@ class Fixed(Method):
         chosen = sampler.candidates(sampler.rows, levels, options.n0)
         ledgers = [with_share(ledger, votes, options, n) for votes in chosen]
         streams = [
-            [Stream(votes.sigma, votes.candidate, margin=own.runner_up, planned=n)]
+            [VoteStream(votes.sigma, votes.candidate, margin=own.runner_up, planned=n)]
             for votes, own in zip(chosen, ledgers, strict=True)
         ]
         return Selection(levels, ledgers, streams, [options.n0] * len(levels))

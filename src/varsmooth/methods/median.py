@@ -12,7 +12,7 @@ from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.errors import check
 from varsmooth.evidence import Evidence, Ledger, SelectorEvidence, check_probability
 from varsmooth.methods.base import Method, Options, Selection, with_share
-from varsmooth.sampling import Sampler, Stream
+from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import Grid, MedianSelector
 from varsmooth.smoothing import Selector
 
@@ -75,7 +75,7 @@ class Median(Method):
         selector = selector_evidence(sampler, options.n_select)
         streams = [
             [
-                Stream(level, votes.candidate, distance, margin=own.runner_up, planned=n)
+                VoteStream(level, votes.candidate, distance, margin=own.runner_up, planned=n)
                 for distance, level in evidence.levels_by_distance(ledger)
             ]
             for votes, own, evidence in zip(chosen, ledgers, selector, strict=True)

@@ -10,7 +10,7 @@ from varsmooth.defaults import ALPHA_SELECT
 from varsmooth.evidence import Evidence, Ledger, check_probability
 from varsmooth.methods.base import Method, Options, Selection
 from varsmooth.methods.median import audit_selector, selector_evidence
-from varsmooth.sampling import Sampler, Stream
+from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import Selector
 
@@ -50,13 +50,13 @@ class Paper(Method):
         assert isinstance(options, PaperOptions)
         selector = selector_evidence(sampler, options.n_select, options.distance)
         plans = [evidence.levels_between(ledger, options.every_index) for evidence in selector]
-        streams: list[list[Stream]] = [[] for _ in plans]
+        streams: list[list[VoteStream]] = [[] for _ in plans]
         for visit in range(max(len(plan) for plan in plans)):
             rows = [i for i in sampler.rows if visit < len(plans[i])]
             levels = [plans[i][visit] for i in rows]
             candidates = sampler.candidates(rows, levels, options.n0)
             for i, votes in zip(rows, candidates, strict=True):
-                streams[i].append(Stream(votes.sigma, votes.candidate, planned=n))
+                streams[i].append(VoteStream(votes.sigma, votes.candidate, planned=n))
         sigma = [evidence.median_level for evidence in selector]
         ledgers = [ledger] * len(plans)
         taken = [options.n0 * len(plan) for plan in plans]

@@ -1,4 +1,4 @@
-"""Other people's classifiers as ours: pixels in [0,1] in, logits out, normalisation inside.
+"""Adapters for other libraries' classifiers: pixels in [0,1] in, logits out, normalisation inside.
 
 Nothing here downloads: a model of `transformers` or timm is handed over as it is in memory, a
 checkpoint of Cohen et al. as a file.

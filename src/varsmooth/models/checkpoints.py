@@ -85,7 +85,7 @@ def load_checkpoint(name_or_path: str | Path, trust: Collection[str] = ()) -> Ch
 
 
 def load_weights(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file by name; its header is held against its size."""
+    """The tensors of a safetensors file by name; its header is checked against its size."""
     path = Path(path)
     missing = f"there is no file {path}; a model is {CONFIG} and {WEIGHTS}"
     with wrap_errors(FileNotFoundError, missing):

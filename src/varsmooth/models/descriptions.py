@@ -106,7 +106,7 @@ class Description:
         return float(self.recommended.get("sigma", self.trained_sigma))
 
     def untrained_levels(self, levels: Iterable[float]) -> list[float]:
-        """The levels that f was not trained for: it may serve from half to twice σ_a."""
+        """Levels that f was not trained for: above 2 σ_a, and below σ_a / 2 if not universal."""
         part = self.classifier
         if part is None or not part.training:  # never trained under noise, or not known
             return []

@@ -31,9 +31,10 @@ def load(
         name_or_path: As for `varsmooth.models.checkpoints.load_checkpoint`.
         trust: Import paths of your own networks that the model may build.
         options: selector ("cascade", "median", "learned": h evaluated once on x + ε,
-            ε ~ N(0, σ_a² I), or "fixed"), sigma (one fixed level), cascade ([1.0, 0.5, 0.25] or
-            "1.0:0.6,0.5,0.25") with gate, lam, sigma_a, sigma_m, clip, levels (0: no grid),
-            n_median, lattice, precision; see `varsmooth.models.options.ModelOptions`.
+            ε ~ N(0, σ_a² I), or "fixed"), sigma (one fixed level), cascade (levels, as in
+            [1.0, 0.5, 0.25], or stages LEVEL:THRESHOLD:GATE, as in "1.0:0.6:0.4,0.5,0.25"), lam,
+            sigma_a, sigma_m, clip, levels (0: no grid), n_median, lattice, precision; see
+            `varsmooth.models.options.ModelOptions`.
 
     Returns:
         The smoothed classifier, in evaluation mode.

@@ -27,7 +27,7 @@ SELECTORS = {
     "confidence": "varsmooth.models.networks.selector:ConfidenceSelector",
 }
 NETWORKS = CLASSIFIERS | SELECTORS
-"""Every network that a description may name without anyone's import path."""
+"""Every network that a description may name without an import path."""
 
 
 def check_network(name: str, known: Collection[str] = NETWORKS) -> None:

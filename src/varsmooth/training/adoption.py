@@ -153,7 +153,7 @@ class Trial:
         return lines
 
     def _unreachable(self) -> str | None:
-        """Which radii of the table are 0 for want of votes, not for the classifier's."""
+        """Which radii of the table are 0 because of too few votes, whatever the classifier."""
         n, certified = int(self.metrics["votes"]), self.metrics["certified"]
         levels = np.array([float(level) for level in certified])
         largest: Floats = class_radius(n, n, levels, ALPHA - ALPHA_SELECT)

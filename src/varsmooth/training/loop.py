@@ -49,7 +49,7 @@ Entry = dict[str, float]
 """What one epoch reported: its number, its seconds, and means over its batches."""
 
 Logger = Callable[[Entry], None]
-"""Called at the end of every epoch, in the first process: `wandb.log` is one as it is."""
+"""Called at the end of every epoch, in the first process: `wandb.log` can be one."""
 
 PROGRESS = {"epoch", "seconds"}
 """The entries that describe the run and not the network."""
@@ -67,7 +67,7 @@ def fit(
     Randomness is a function of (seed, epoch, step, process) and the learning rate of the step, so
     that the state of a run is only weights, optimiser and position: a run that was killed
     continues to the same weights, bit for bit, as one that was not. (Several processes with
-    BatchNorm are the exception: its statistics are theirs until the end of an epoch.)
+    BatchNorm are the exception: until the end of an epoch each has statistics of its own.)
     """
     config = suited(config, len(data), engine)
     batches = Batches(data, config, engine)
@@ -96,7 +96,7 @@ def fit(
 
 
 def suited(config: TrainingConfig, images: int, engine: Engine) -> TrainingConfig:
-    """The configuration with batches that leave out little of a short epoch."""
+    """The configuration, with a batch size that leaves out few images of a short epoch."""
     most = min(images, config.images or images, config.images_per_epoch or images)
     check(most >= config.devices, f"{most} images are too few for {config.devices} processes")
     steps = -(-most // config.batch_size)

@@ -1,5 +1,6 @@
-"""Who computes the blocks of a run, and where.
+"""Engines compute the blocks of a run.
 
-shards: workers without a connection; local: this process, or several that Lightning Fabric or
-torchrun connects; recording: rows to the record, with progress, whoever computed them.
+local: in this process, or in several that Lightning Fabric or torchrun connects; ray_tasks: on a
+Ray cluster; shards: which blocks belong to a worker without a connection; recording: the rows of
+any engine to the record, with progress.
 """

@@ -98,7 +98,7 @@ def _resuming_notes(setup: Setup, resumed: bool, here: bool) -> None:
 
 @contextmanager
 def _report_what_is_saved(progress: Progress, shown: bool) -> Iterator[None]:
-    """A block is recorded when all of its images are done, so an interruption loses some."""
+    """On Ctrl-C say how many images are saved; the images of unfinished blocks are not."""
     try:
         yield
     except KeyboardInterrupt:

@@ -54,10 +54,10 @@ class Prefix:
     """The first stages of a cascade, and what is known of every image after them.
 
     Attributes:
-        floors: min_j X_j for every class, to expect and by the votes, each (N, classes).
-        expected: The largest radius to expect so far (N,), and of it
-        radius: what the votes give (N,), and
-        answer: the class (N,).
+        floors: min_j X_j for every class, expected and by the votes, each (N, classes).
+        expected: The largest radius that the selection draws predict so far (N,).
+        radius: The radius by the votes, at the stage and class of `expected` (N,).
+        answer: That class (N,).
     """
 
     columns: tuple[int, ...]
@@ -127,7 +127,7 @@ def ladder(about: Description) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Scale:
-    """What the best single σ reach, each for itself: the units of scores."""
+    """The units of scores: the best accuracy and the best radius of any single σ."""
 
     accuracy: float
     radius: float
@@ -158,7 +158,7 @@ def singles(table: ConfidentVotes) -> list[Rule]:
 
 
 def rules(table: ConfidentVotes, scale: Scale, stages: int = STAGES) -> list[Rule]:
-    """What a beam search for several λ has looked at: levels fall, the last stage is argmax.
+    """The rules that a beam search visits for several λ: levels fall, the last stage is argmax.
 
     A beginning is judged by its best completion; thresholds, gates and levels are free at every
     stage but the last, which has no gate.
@@ -201,7 +201,7 @@ def _completions(table: ConfidentVotes, prefix: Prefix) -> Iterator[Rule]:
 
 @dataclass(frozen=True)
 class Expected:
-    """Certified accuracy at 0 and average radius on images that did not choose the rule."""
+    """Certified accuracy at 0 and average radius on images that the rule was not chosen on."""
 
     accuracy: float
     radius: float
@@ -269,7 +269,7 @@ def _best(pool: Iterable[Rule], scale: Scale, lam: float) -> Rule:
 
 
 def family(choice: Choice, table: ConfidentVotes) -> tuple[TunedStages, ...]:
-    """The chosen rules as a model's description keeps them; a rule stands once."""
+    """The chosen rules in the form of a model's description, each rule once."""
     return tuple(
         TunedStages(
             lam=next(alike)[0],

@@ -1,4 +1,4 @@
-"""A denoiser in front of a frozen classifier: smoothing for those who cannot train f again."""
+"""A denoiser in front of a frozen classifier: smoothing without retraining f."""
 
 from collections.abc import Mapping
 from typing import Any
