@@ -17,10 +17,11 @@ from reproduce.figures import Curve, Figure, plot_curves
 from reproduce.harness import Context, Experiment, Result
 from reproduce.scales import Need, Scale, size
 from reproduce.statistics import pooled, radius_gap
+from varsmooth.bounds import Integers
 from varsmooth.cascade import Stages
 from varsmooth.certificates import Certificate
 from varsmooth.data import load_dataset
-from varsmooth.defaults import ALPHA, N0
+from varsmooth.defaults import ALPHA, N0, Bound
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import (
     certified_accuracy,
@@ -30,10 +31,9 @@ from varsmooth.evaluation.report.statistics import (
 )
 from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.evaluation.tune import cascade as cascades
-from varsmooth.evaluation.tune.selector import Integers
 from varsmooth.evaluation.tune.table import ConfidentVotes, TableFile, tabulate
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
-from varsmooth.methods.base import Bound, Options, with_share
+from varsmooth.methods.base import Options, with_share
 from varsmooth.methods.cascade_plan import can_improve, make_plan
 from varsmooth.models.loading import load
 from varsmooth.models.options import TunedStages

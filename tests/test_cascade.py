@@ -24,9 +24,10 @@ from varsmooth import (
     pgd,
     predict,
 )
+from varsmooth.bounds import Integers
 from varsmooth.cascade import Stages
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
-from varsmooth.methods.cascade_plan import Integers, can_improve, make_plan
+from varsmooth.methods.cascade_plan import can_improve, make_plan
 
 FACTS: dict[str, Any] = {"sigma": 1.0, "id": 0, "seed": 0, "settings": {}}
 

@@ -12,6 +12,7 @@ from scipy.special import betaincc, betainccinv, betaincinv, betaln, ndtr, ndtri
 from scipy.stats import binom
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, a: float) -> Floats:
@@ -126,14 +127,22 @@ def lead_probability(top: ArrayLike, runner_up: ArrayLike) -> Floats:
 def predicted_count(k: ArrayLike, n: ArrayLike, n_max: ArrayLike, z: float = 0.0) -> Floats:
     """Of n_max votes, those like k of the first n: their mean and z standard deviations more.
 
-    As a Bayesian predicts it: p ~ Beta(½ + k, ½ + n − k), and the rest = n_max − n votes are
-    binomial, with the mean rest · p̂, p̂ = (½ + k)/(n + 1), and the variance
-    rest · p̂ (1 − p̂) (n + 1 + rest)/(n + 2). Never fewer than k, never more than all that are left.
+    Never fewer than k, never more than all that are left (`predicted_rest`).
+    """
+    k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    mean, spread = predicted_rest(k, n, n_max)
+    return np.asarray(k + np.clip(mean + z * spread, 0, np.asarray(n_max) - n))
+
+
+def predicted_rest(k: ArrayLike, n: ArrayLike, n_max: ArrayLike) -> tuple[Floats, Floats]:
+    """Of the rest = n_max − n votes, those like k of the first n: mean and standard deviation.
+
+    As a Bayesian predicts it: p ~ Beta(½ + k, ½ + n − k), and the rest is binomial, with the mean
+    rest · p̂, p̂ = (½ + k)/(n + 1), and the variance rest · p̂ (1 − p̂) (n + 1 + rest)/(n + 2).
     """
     k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
     rest, p = np.asarray(n_max) - n, (0.5 + k) / (n + 1)
-    spread = np.sqrt(rest * p * (1 - p) * (n + 1 + rest) / (n + 2))
-    return np.asarray(k + np.clip(rest * p + z * spread, 0, rest))
+    return rest * p, np.sqrt(rest * p * (1 - p) * (n + 1 + rest) / (n + 2))
 
 
 def fewest_votes_to_certify(a: float) -> int:

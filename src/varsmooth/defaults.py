@@ -7,6 +7,9 @@ ABSTAIN = -1
 
 Guarantee = Literal["sound", "conditional", "heuristic"]
 
+Bound = Literal["best", "cohen"]
+"""Of the runner-up: its own votes where that gives the larger radius, or always 1 − p_A."""
+
 N = 1000
 """Votes of f behind a prediction, or at each level of a certificate."""
 

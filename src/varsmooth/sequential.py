@@ -70,7 +70,7 @@ class Voting:
 
     def _best_votes(self) -> list[list[LevelVotes]]:
         voted = [[s for s in row if s.votes is not None] for row in self.selection.streams]
-        self.measure([stream for row in voted for stream in row])
+        self.update_proven([stream for row in voted for stream in row])
         return [[s.best for s in row if s.best is not None] for row in voted]
 
     def draw(self, chosen: dict[int, VoteStream]) -> None:
@@ -139,14 +139,14 @@ class Voting:
             for yes, no, end in rows
         ]
 
-    def measure(self, streams: Sequence[VoteStream]) -> None:
+    def update_proven(self, streams: Sequence[VoteStream]) -> None:
         """What radius the votes of each stream prove so far."""
         n, top = self._counts(streams)
         radii = self._radii(streams, top, n, self._others(streams))
         for stream, radius in zip(streams, radii, strict=True):
             stream.prove(radius)
 
-    def predict(self, streams: Sequence[VoteStream]) -> None:
+    def update_attainable(self, streams: Sequence[VoteStream]) -> None:
         """What radius n_max votes should prove, by the mean of the successes (`success_chance`)."""
         n, top = self._counts(streams)
         expected, other = (
@@ -192,17 +192,16 @@ def votes_needed(n: int, p0: float, goal: float) -> int:
 
 
 def success_chance(needed: ArrayLike, n_max: int, top: ArrayLike, n: ArrayLike) -> Floats:
-    """P(at least `needed` of n_max votes | `top` of the first n), by `bounds.predicted_count`.
+    """P(at least `needed` of n_max votes | `top` of the first n), by `bounds.predicted_rest`.
 
     Normal approximation; exactly 0 where even all of the votes left are too few.
     """
     needed, top, n = (np.asarray(value, dtype=np.float64) for value in (needed, top, n))
-    rest, p = n_max - n, (0.5 + top) / (n + 1)
-    spread = np.sqrt(rest * p * (1 - p) * (n + 1 + rest) / (n + 2))
+    mean, spread = bounds.predicted_rest(top, n, n_max)
     missing = needed - top
     with np.errstate(divide="ignore", invalid="ignore"):  # no votes left, no spread
-        chance = bounds.normal_cdf((rest * p - missing + 0.5) / spread)
-    return np.where(missing > rest, 0.0, chance)
+        chance = bounds.normal_cdf((mean - missing + 0.5) / spread)
+    return np.where(missing > n_max - n, 0.0, chance)
 
 
 def reach_radii(
@@ -257,8 +256,8 @@ def vote_until_close(
     drawing = {row: first for row, (first, *_) in enumerate(streams)}
     while drawing:
         voting.draw(drawing)
-        voting.measure(list(drawing.values()))
-        voting.predict(list(drawing.values()))
+        voting.update_proven(list(drawing.values()))
+        voting.update_attainable(list(drawing.values()))
         drawing = {
             row: stream
             for row in drawing

@@ -258,9 +258,9 @@ class Searching(Attacking):
         spent = self.header["config"]["alpha_select"]  # as the radii assume it
         after = self.predict(setup, adversarial, ids, alpha_select=spent)
         self.save_images(setup, ids, adversarial, "radius")
-        labels, rows, rule = labels_of(batch), [], predicting_method(setup.g.selector)
+        labels, rows, method = labels_of(batch), [], predicting_method(setup.g.selector)
         for i, (claim, norm) in enumerate(zip(claims, distances(x, adversarial), strict=True)):
-            suspect = norm < radii[i] and rule.suspect(after[i], claim.prediction)
+            suspect = norm < radii[i] and method.suspect(after[i], claim.prediction)
             violated = suspect and self._confirmed(setup, adversarial[i : i + 1], claim)
             row = attack_row(labels[chosen[i]], radii[i] * SHRINK, claim, after[i], norm)
             guarantee = self.balls[claim.id]["guarantee"]

@@ -68,7 +68,7 @@ class Certifying(Evaluation):
             return certify_until(g, x, own.until, at=own.at or 0.0, **common)
         if own.at is not None:
             return certify_at(g, x, own.at, **common).certificates
-        if own.distance is not None:
+        if own.distance is not None:  # method paper, see CertifyOptions
             return certify_as_paper(g, x, own.distance, n=own.n, **common)
         return certify(g, x, n=own.n, **common)
 

@@ -8,7 +8,17 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from varsmooth._util.typed import OptionError, Typed
 from varsmooth.data.source import Source
-from varsmooth.defaults import ALPHA, ALPHA_SELECT, BATCH_SIZE, N0, N_MAX, N_SELECT, N
+from varsmooth.defaults import (
+    ALPHA,
+    ALPHA_SELECT,
+    BATCH_SIZE,
+    N0,
+    N_MAX,
+    N_SELECT,
+    Bound,
+    Guarantee,
+    N,
+)
 from varsmooth.models.options import ModelOptions as ModelOptions
 from varsmooth.types import (
     Count,
@@ -135,7 +145,7 @@ class CertifyOptions(Typed):
     distance: Weight | None = None
     every_index: bool = False
     band: bool = True
-    bound: Literal["best", "cohen"] = "best"
+    bound: Bound = "best"
     seed: NonNegative = 0
     vote_cache: Path | None = None
     at: Weight | list[Weight] | None = None
@@ -251,7 +261,7 @@ class ImportOptions(Typed):
     """
 
     sigma: Positive | None = None
-    guarantee: Literal["sound", "conditional", "heuristic"] | None = None
+    guarantee: Guarantee | None = None
     alpha: Probability | None = None
     n: Count | None = None
     rounded: Literal["nearest", "down"] = "nearest"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from varsmooth import bounds
 from varsmooth.cascade import Stages
-from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, N0, N_MAX, N_SELECT, Guarantee
+from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, N0, N_MAX, N_SELECT, Bound, Guarantee
 from varsmooth.errors import check, check_counts
 from varsmooth.evidence import (
     Evidence,
@@ -23,9 +23,6 @@ from varsmooth.smoothing import Selector
 
 Kind = Literal["sound", "conditional", "paper"]
 """The certificate that a caller asks for."""
-
-Bound = Literal["best", "cohen"]
-"""Of the runner-up: its own votes where that pays (`with_share`), or always 1 − p_A."""
 
 ABSTAIN_EARLY = 0.15
 """The chance of an answer below which `predict` abstains before n votes. Abstaining is never wrong,

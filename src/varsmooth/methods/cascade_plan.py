@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from varsmooth import bounds
-from varsmooth.bounds import Floats
+from varsmooth.bounds import Floats, Integers
 from varsmooth.cascade import Stages
+from varsmooth.defaults import Bound
 from varsmooth.evidence import LevelVotes
-from varsmooth.methods.base import Bound
 from varsmooth.noise import CHUNK
-
-Integers = NDArray[np.int64]
 
 SAMPLE_COST = 0.05
 """The share of the radius that may be lost for n votes saved at an early stage."""

@@ -12,7 +12,7 @@ import torch
 from varsmooth._util.processes import Engine, launch
 from varsmooth._util.progress import Progress
 from varsmooth.data import ImageDataset
-from varsmooth.evaluation.engines.recording import Result, record
+from varsmooth.evaluation.engines.recording import BlockRows, record
 from varsmooth.evaluation.runner import Job, Setup, timed_rows
 
 
@@ -32,7 +32,7 @@ def _compute_rank(job: Job, engine: Engine) -> None:
 
 def _results(
     job: Job, setup: Setup, images: ImageDataset, todo: Sequence[slice], progress: Progress
-) -> Iterator[Result]:
+) -> Iterator[BlockRows]:
     for block, batch in zip(todo, images.blocks(todo), strict=True):
         waiting = partial(progress.wait, len(batch.ids))
         here = replace(setup, undecided=waiting)

@@ -22,7 +22,7 @@ from varsmooth._util.progress import Progress
 from varsmooth.data import Batch, ImageDataset
 from varsmooth.errors import VarsmoothError, check, wrap_errors
 from varsmooth.evaluation.build import build
-from varsmooth.evaluation.engines.recording import Result, record
+from varsmooth.evaluation.engines.recording import BlockRows, record
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.runner import (
     Job,
@@ -72,7 +72,7 @@ def _results(
     images: ImageDataset,
     todo: Sequence[slice],
     progress: Progress,
-) -> Iterator[Result]:
+) -> Iterator[BlockRows]:
     """Blocks as their tasks finish; only a few ahead of the workers are in memory."""
     left = zip(todo, images.blocks(todo), strict=True)
     running: dict[Any, slice] = {}

@@ -15,10 +15,10 @@ from varsmooth.evaluation.records import Row, key_of
 from varsmooth.evaluation.runner import NO_PROBE, Job, Setup, other_environment
 from varsmooth.rounding import percent
 
-Result = tuple[slice, list[Row]]
+BlockRows = tuple[slice, list[Row]]
 """A block of positions, and the rows of its images."""
 
-Results = Callable[[Sequence[slice], Progress], Iterator[Result]]
+Compute = Callable[[Sequence[slice], Progress], Iterator[BlockRows]]
 """An engine: blocks to do → their rows, in any order."""
 
 
@@ -26,7 +26,7 @@ def record(
     job: Job,
     setup: Setup,
     images: ImageDataset,
-    results: Results,
+    compute: Compute,
     part: tuple[int, int] = (0, 1),
 ) -> None:
     """Append the rows of every block that has none yet; part (r, R) of the shard's blocks."""
@@ -50,7 +50,7 @@ def record(
         Progress(total, _label(job, processes), total - left, shown) as progress,
         _report_what_is_saved(progress, shown),
     ):
-        for block, rows in results(todo, progress):
+        for block, rows in compute(todo, progress):
             new = [row for row in rows if key_of(row) not in done]
             run.append(new)
             tally.update(evaluation.tally(new))

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from varsmooth import bounds
-from varsmooth.bounds import Floats, average_certified_radius
+from varsmooth.bounds import Floats, Integers, average_certified_radius
 from varsmooth.errors import check
-from varsmooth.evaluation.tune.selector import Integers
 from varsmooth.evaluation.tune.table import ConfidentVotes
 from varsmooth.models.descriptions import Description
 from varsmooth.models.options import TunedStages

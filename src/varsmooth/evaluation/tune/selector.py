@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from varsmooth import bounds
 from varsmooth._util.progress import Progress
+from varsmooth.bounds import Integers
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, ALPHA_SELECT, N_SELECT
 from varsmooth.errors import VarsmoothError, check
@@ -24,7 +24,6 @@ from varsmooth.selectors import Grid, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
 Goal = Literal["clean", "certified", "radius"]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from varsmooth._util.files import replace_file
 from varsmooth._util.progress import Progress
+from varsmooth.bounds import Integers
 from varsmooth.data import ImageDataset
 from varsmooth.defaults import ALPHA, N0
 from varsmooth.errors import check
-from varsmooth.evaluation.tune.selector import Integers
 from varsmooth.methods.cascade_plan import (
     Quantiles,
     expected_quantiles,
