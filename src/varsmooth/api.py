@@ -70,9 +70,9 @@ def certify(
         One `Certificate` per image.
     """
     sampler = _sampler(g, x, seed, ids, options)
-    rule = method_for(g.selector, options.method)
-    ledger = _divide(rule, sampler, alpha, options)
-    return _certify(rule, ledger, sampler, options, n)
+    method = method_for(g.selector, options.method)
+    ledger = _divide_alpha(method, sampler, alpha, options)
+    return _certify(method, ledger, sampler, options, n)
 
 
 @over_batches
@@ -107,9 +107,9 @@ def certify_as_paper(
     check(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
     sampler = _sampler(g, x, seed, ids, options)
     settings = {**vars(options), "band": False, "bound": "cohen", "distance": distance}
-    rule, options = method_for(g.selector, "paper"), PaperOptions(**settings)
-    ledger = _divide(rule, sampler, alpha, options)
-    return _certify(rule, ledger, sampler, options, n)
+    method, options = method_for(g.selector, "paper"), PaperOptions(**settings)
+    ledger = _divide_alpha(method, sampler, alpha, options)
+    return _certify(method, ledger, sampler, options, n)
 
 
 @over_batches
@@ -242,8 +242,8 @@ def predict(
     """
     sampler = _sampler(g, x, seed, ids, options)
     check_counts(n=n)
-    rule = predicting_method(g.selector)
-    ledger = None if alpha is None else rule.query_ledger(g.selector, alpha, options.alpha_select)
+    method = predicting_method(g.selector)
+    ledger = None if alpha is None else method.query_ledger(g.selector, alpha, options.alpha_select)
     answers = [
         Prediction(
             prediction=answer.prediction,
@@ -255,7 +255,7 @@ def predict(
             samples=answer.samples,
         )
         for part in _parts(sampler, "predict", options.progress)
-        for row, answer in enumerate(rule.predict(part, n, ledger))
+        for row, answer in enumerate(method.predict(part, n, ledger))
     ]
     return Predictions(tuple(answers))
 
@@ -288,14 +288,14 @@ def _parts(sampler: Sampler, label: str, progress: bool) -> Iterable[Sampler]:
     return bar
 
 
-def _divide(rule: Method, sampler: Sampler, alpha: float, options: Options) -> Ledger:
-    """How the certificate divides α."""
-    deployed = rule.deployed_draws(sampler.g.selector) if options.band else 0
-    return rule.ledger(alpha, options.alpha_select, deployed)
+def _divide_alpha(method: Method, sampler: Sampler, alpha: float, options: Options) -> Ledger:
+    """The ledger of a certificate: α divided among its bounds."""
+    deployed = method.deployed_draws(sampler.g.selector) if options.band else 0
+    return method.ledger(alpha, options.alpha_select, deployed)
 
 
 def _certify(
-    rule: Method, ledger: Ledger, sampler: Sampler, options: Options, n: int
+    method: Method, ledger: Ledger, sampler: Sampler, options: Options, n: int
 ) -> Certificates:
     """Select, vote, and derive each image's certificate from its evidence."""
     check_counts(n=n)
@@ -306,13 +306,13 @@ def _certify(
     )
     certificates: list[Certificate] = []
     for part in _parts(sampler, "certify", options.progress):
-        selection = rule.select(part, ledger, options, n)
+        selection = method.select(part, ledger, options, n)
         votes = _count_votes(part, selection)
         samples = [
             drawn + sum(level.n for level in row)
             for drawn, row in zip(selection.draws, votes, strict=True)
         ]
-        certificates += derive(rule, part, selection, votes, samples)
+        certificates += derive(method, part, selection, votes, samples)
     return Certificates(tuple(certificates))
 
 
@@ -340,9 +340,9 @@ def _prepare_voting(
     sampler: Sampler, alpha: float, options: Options, smallest: float = 0.0
 ) -> Voting:
     """Selection draws for votes that decide when to stop."""
-    rule = method_for(sampler.g.selector, options.method)
-    ledger = replace(_divide(rule, sampler, alpha, options), anytime=True)
-    return Voting.prepare(rule, ledger, sampler, options, smallest)
+    method = method_for(sampler.g.selector, options.method)
+    ledger = replace(_divide_alpha(method, sampler, alpha, options), anytime=True)
+    return Voting.prepare(method, ledger, sampler, options, smallest)
 
 
 def _check_radii(radius: Any) -> tuple[float, ...]:

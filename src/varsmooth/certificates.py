@@ -115,7 +115,7 @@ class Certificate:
 
 
 def derive(
-    rule: Method,
+    method: Method,
     sampler: Sampler,
     selection: Selection,
     votes: Sequence[Sequence[LevelVotes]],
@@ -127,7 +127,7 @@ def derive(
     seen: Sequence[SelectorEvidence | None] = selection.selector or [None] * len(votes)
     return [
         Certificate.derive(
-            rule.name,
+            method.name,
             Evidence(selection.ledgers[i], tuple(votes[i]), seen[i], selection.stages),
             sigma=selection.sigma[i],
             id=noise.ids[i],

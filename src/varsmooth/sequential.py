@@ -26,12 +26,12 @@ class Voting:
     The bounds of each stream fail with probability ≤ α_c, at all looks together.
 
     Attributes:
-        rule: The certificate method.
+        method: The certificate method.
         selection: What the selection draws fixed.
         n_max: The most votes of a stream.
     """
 
-    rule: Method
+    method: Method
     ledger: Ledger
     sampler: Sampler
     selection: Selection
@@ -39,7 +39,7 @@ class Voting:
 
     @classmethod
     def prepare(
-        cls, rule: Method, ledger: Ledger, sampler: Sampler, options: Options, smallest: float
+        cls, method: Method, ledger: Ledger, sampler: Sampler, options: Options, smallest: float
     ) -> "Voting":
         """Selection draws, if n_max votes can reach the smallest of the radii."""
         n_max, alpha = options.n_max, f"at alpha={ledger.alpha:g}"
@@ -47,13 +47,13 @@ class Voting:
             bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(ledger.alpha_class)),
             f"{alpha} even n_max={n_max} unanimous votes certify nothing; raise it",
         )
-        largest = rule.largest_radius(sampler.g.selector, ledger, n_max)
+        largest = method.largest_radius(sampler.g.selector, ledger, n_max)
         check(
             smallest <= largest,
             f"{alpha} the largest radius that n_max={n_max} votes can certify is "
             f"{rounded(largest)}, not {smallest:g}; raise n_max, or ask for a smaller radius",
         )
-        return cls(rule, ledger, sampler, rule.select(sampler, ledger, options, n_max), n_max)
+        return cls(method, ledger, sampler, method.select(sampler, ledger, options, n_max), n_max)
 
     @property
     def streams(self) -> Sequence[Sequence[VoteStream]]:
@@ -66,7 +66,7 @@ class Voting:
         votes = self._best_votes()
         rows = zip(self.selection.draws, self.selection.streams, strict=True)
         samples = [drawn + sum(stream.n for stream in row) for drawn, row in rows]
-        return derive(self.rule, self.sampler, self.selection, votes, samples)
+        return derive(self.method, self.sampler, self.selection, votes, samples)
 
     def _best_votes(self) -> list[list[LevelVotes]]:
         voted = [[s for s in row if s.votes is not None] for row in self.selection.streams]
