@@ -144,6 +144,31 @@ class ObjectGate:
         return loose(z, logits, sigma, self.least)
 
 
+class SlotGate:
+    """The same without a dictionary, and with a method for a gate."""
+
+    __slots__ = "least"
+
+    def __init__(self, least: float) -> None:
+        self.least = least
+
+    def gate(self, z: Tensor, logits: Tensor, sigma: Tensor) -> Tensor:
+        return loose(z, logits, sigma, self.least)
+
+
+def of_namespace(least: float) -> Gate:
+    settings = SimpleNamespace(least=least)
+    return lambda z, logits, sigma: loose(z, logits, sigma, settings.least)
+
+
+def of_module(least: float) -> Gate:
+    """A gate that reads a number of its module."""
+    scope: dict[str, Any] = {"LEAST": least, "loose": loose}
+    exec("def gate(z, logits, sigma): return loose(z, logits, sigma, LEAST)", scope)
+    gate: Gate = scope["gate"]
+    return gate
+
+
 def fixed(f: nn.Module) -> SmoothedClassifier:
     return SmoothedClassifier(f, FixedSelector(0.5))
 
@@ -193,6 +218,10 @@ PAIRS: dict[str, tuple[SmoothedClassifier, SmoothedClassifier]] = {
     "partial gate": (gated(partial(loose, least=0.2)), gated(partial(loose, least=0.21))),
     "closure gate": (gated(at_least(0.2)), gated(at_least(0.21))),
     "object gate": (gated(ObjectGate(0.12)), gated(ObjectGate(0.3))),
+    "close object gates": (gated(ObjectGate(0.507)), gated(ObjectGate(0.513))),
+    "close methods": (gated(SlotGate(0.507).gate), gated(SlotGate(0.513).gate)),
+    "close namespaces": (gated(of_namespace(0.507)), gated(of_namespace(0.513))),
+    "close module numbers": (gated(of_module(0.507)), gated(of_module(0.513))),
     "selector": (
         median(lambda x: x.flatten(1).mean(dim=1)),
         median(lambda x: x.flatten(1).mean(dim=1) + 0.2),

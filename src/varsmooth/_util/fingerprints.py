@@ -9,7 +9,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import CodeType
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ def fingerprint(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) 
     """SHA-256 over the architecture, the weights and all buffers: name, dtype, shape, bytes.
 
     The architecture is the class of every submodule and its plain attributes (numbers, strings,
-    functions by name and by the values they carry, and lists of these), other than those that have
+    functions and other callables by name and by what they carry, lists of these), other than those with
     the default of the constructor's parameter of that name. So two modules with the same weights
     but other heads, strides or norms differ, whatever device or memory layout they live in. What an
     attribute of another type decides is not covered, nor is the code of `forward`: a
@@ -140,17 +140,35 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if inspect.isfunction(value):
         return _function(value, depth + 1)
     if inspect.isroutine(value) or inspect.isclass(value):
-        return value.__qualname__
+        return _named(value.__qualname__, getattr(value, "__self__", None), depth + 1)
+    if isinstance(value, SimpleNamespace) or (callable(value) and not isinstance(value, nn.Module)):
+        return _named(type(value).__qualname__, value, depth + 1)
     return None
 
 
-def _function(function: Callable[..., Any], depth: int) -> Any:
-    """A function's name, and the values that it carries: defaults, closure, decimal numbers."""
-    name: str = function.__qualname__
-    if function.__module__.partition(".")[0] == "torch" or depth > 4:  # it may hold itself
+def _named(name: str, carrier: Any, depth: int) -> Any:
+    """A name, and the attributes of the object behind it; a module's are covered elsewhere."""
+    if isinstance(carrier, nn.Module | ModuleType | type) or depth > 4:  # it may hold itself
         return name
-    closure = inspect.getclosurevars(function).nonlocals
-    carried: list[Any] = [function.__defaults__, function.__kwdefaults__, closure]
+    slots = [vars(kind).get("__slots__", ()) for kind in type(carrier).__mro__]
+    names = [name for s in slots for name in ([s] if isinstance(s, str) else s)]
+    carried = {name: getattr(carrier, name) for name in names if hasattr(carrier, name)}
+    carried |= getattr(carrier, "__dict__", {})
+    return [name, _plain(carried, depth)] if carried else name
+
+
+def _function(function: Callable[..., Any], depth: int) -> Any:
+    """A function's name, and the values that it carries.
+
+    Defaults, closure, numbers of its module that it names, and decimal numbers.
+    """
+    name: str = function.__qualname__
+    if (function.__module__ or "").partition(".")[0] == "torch" or depth > 4:  # it may hold itself
+        return name
+    named = inspect.getclosurevars(function)
+    numbers = {k: v for k, v in named.globals.items() if type(v) in (int, float)}
+    defaults = (function.__defaults__, function.__kwdefaults__)
+    carried: list[Any] = [*defaults, named.nonlocals, numbers]
     values = [_plain(v, depth) for v in carried if v] + _decimals(function.__code__)
     return [name, *values] if values else name
 
