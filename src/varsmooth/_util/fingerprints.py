@@ -26,12 +26,12 @@ def fingerprint(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) 
     """SHA-256 over the architecture, the weights and all buffers: name, dtype, shape, bytes.
 
     The architecture is the class of every submodule and its plain attributes (numbers, strings,
-    functions and other callables by name and by what they carry, lists of these), other than those with
-    the default of the constructor's parameter of that name. So two modules with the same weights
-    but other heads, strides or norms differ, whatever device or memory layout they live in. What an
-    attribute of another type decides is not covered, nor is the code of `forward`: a
-    `varsmooth.probe.Probe` is. The settings of our selectors are not part of their fingerprints:
-    `describe` states them.
+    functions and other callables by name and by the values they carry, and lists of these), other
+    than those that have the default of the constructor's parameter of that name. So two modules
+    with the same weights but other heads, strides or norms differ, whatever device or memory layout
+    they live in. What an attribute of another type decides is not covered, nor is the code of
+    `forward`: a `varsmooth.probe.Probe` is. The settings of our selectors are not part of their
+    fingerprints: `describe` states them.
 
     Args:
         module: A network, or a selector.
