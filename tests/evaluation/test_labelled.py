@@ -112,6 +112,16 @@ def test_certificates_without_images_or_model_are_checked_as_far_as_possible(
         save_run(tmp_path / "other", certify(g, x, n=60, **arguments(**SMALL)), g, IMAGES)
 
 
+def test_certificates_of_another_level_are_refused(pair: Path, tmp_path: Path) -> None:
+    """As of a service whose model was tuned between its start and the reading of its log."""
+    x = IMAGES.batch(slice(None)).images
+    certificates = certify(load(pair, sigma=0.3), x, n=60, **arguments(**SMALL))
+    for other in ({"sigma": 0.25}, {"cascade": "0.5,0.3"}, {"sigma": 0.3, "lattice": True}):
+        with pytest.raises(VarsmoothError, match="pass the g that they were made with"):
+            save_run(tmp_path / "run", certificates, load(pair, **other))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_table_says_what_the_report_says(pair: Path, tmp_path: Path) -> None:
     g = load("cifar10-0.25", sigma=0.25)
     images = load_dataset("cifar10-sample")[:30]

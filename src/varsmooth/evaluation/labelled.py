@@ -3,7 +3,8 @@
 `save_run` writes a run that `varsmooth verify`, `report` and the app read; `load_run` reads one.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -176,6 +177,12 @@ def save_run(
         "data must be DataOptions, which say where the images are; the images themselves are "
         "save_run(folder, certificates, g, images)",
     )
+    settings = {**g.selector.describe(), "lattice": g.lattice}
+    check(
+        all(_as_stored(one.settings) == _as_stored(settings) for one in certificates),
+        "these certificates are of another σ, selector or kind of noise than g's; pass the g that "
+        "they were made with (a model that was tuned since: load it with that sigma or cascade)",
+    )
     ids = [one.id for one in certificates]
     if images is not None:
         check(
@@ -224,6 +231,11 @@ def _dataset(
     names = [str(number) for number in range(classes)]
     about = {"name": "images", "split": "test", "subset": None, "size": len(certificates)}
     return about | {"class_names": names}
+
+
+def _as_stored(settings: Mapping[str, Any]) -> Any:
+    """As JSON gives them back: certificates may come from a log."""
+    return json.loads(json.dumps(settings))
 
 
 def _named(images: ImageDataset | None) -> DataOptions | None:
