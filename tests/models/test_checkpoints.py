@@ -187,6 +187,9 @@ def test_own_network_is_imported_only_when_trusted(tmp_path: Path) -> None:
     with pytest.raises(VarsmoothError, match="if you trust"):
         load_checkpoint(tmp_path)
     assert type(load_checkpoint(tmp_path, trust=[path]).classifier).__name__ == "OwnNetwork"
+    for wrong in (True, f"{path}2"):  # a string is not searched for the path
+        with pytest.raises(VarsmoothError, match="trust must be a list of import paths"):
+            load_checkpoint(tmp_path, trust=wrong)  # type: ignore[arg-type]
 
 
 def test_nothing_to_save(tmp_path: Path) -> None:

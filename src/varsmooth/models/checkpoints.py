@@ -74,6 +74,10 @@ def load_checkpoint(name_or_path: str | Path, trust: Collection[str] = ()) -> Ch
         trust: Import paths `package.module:Class` that the caller vouches for; networks that are
             not registered here are built only from these.
     """
+    check(
+        isinstance(trust, Collection) and not isinstance(trust, str),
+        f"trust must be a list of import paths, trust=['package.module:Class'], not {trust!r}",
+    )
     folder = find(name_or_path)
     description = describe(folder)
     tensors = load_weights(folder / WEIGHTS)
