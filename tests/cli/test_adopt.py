@@ -10,6 +10,8 @@ from tests.small_models import proposed, run
 from varsmooth.models.cards import card
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import describe
+from varsmooth.models.options import ModelOptions
+from varsmooth.models.selection import resolve_selector
 
 NETS = """
 import torch
@@ -116,6 +118,7 @@ def test_adopt_measures_saves_and_says_what_is_next(
     assert about.classifier is not None
     assert about.classifier.metrics["val"]["smoothed_accuracy"]["0.1"] == 100
     assert "photos, not trained under noise here; default: σ_a" in card("mine", about)
+    assert resolve_selector(about, ModelOptions()).reason == "the model's default"
     loaded = load_checkpoint("mine", trust=["zoo_of_nets:make"])
     assert type(loaded.classifier).__name__ == "Bright"
 
@@ -161,7 +164,7 @@ def test_every_command_that_follows_agrees_with_the_others(
     assert (
         "train it for every σ up to 0.5, as a cascade needs it: 200 epochs, about 1 min" in output
     )
-    train, certify, report, tune = proposed(output)
+    train, tune, certify, report = proposed(output)
     assert "--sigma 0.5 --universal true --epochs 200 --learning-rate 0.001" in train
     assert run(f"{train} --n 20") == 0
     trained = capsys.readouterr()

@@ -145,7 +145,7 @@ def test_consistency_training_runs_over_copies(
     part = load_checkpoint(train_classifier(config)).description.classifier
     first = capsys.readouterr().err.splitlines()[0]  # what training is followed by is known before
     measured = "20 images (held_out_images), 16 votes each (n) at 7 noise levels"
-    assert first == f"measured afterwards: {measured}"
+    assert first == f"measured after training: {measured}"
     assert part is not None
     assert part.history[0]["loss"] > 0
 

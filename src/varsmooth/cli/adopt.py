@@ -45,6 +45,8 @@ def adopt(
         data: a name from `varsmooth data list`, or the path of your own images, labelled
         out: folder for the model; to load it, give the import path to --trust
         split: images that the classifier was not trained on
+        resize: crop each image to its central square and scale it to this many pixels per side;
+            radii are then those of the scaled image
         levels: noise levels to try (default: 0.06,0.12,0.25,0.5); to train for every level up to
             the largest is what is proposed
         images: how many images are used, spread over the split
@@ -99,8 +101,8 @@ def adopt(
 
 
 def _certify(model: Path, left: dict[str, str | None], factory: str) -> list[str]:
-    """The commands from a model that can be certified to its report and to a cascade."""
+    """The commands from a model that can be certified to its cascade and its report."""
     run = f"runs/{model.name}-certified"
     certify = command("certify", model=model, **left, trust=factory, out=run)
     tune = command("tune", model, goal="cascade", trust=factory)
-    return [certify, command("report", run), tune]
+    return [tune, certify, command("report", run)]

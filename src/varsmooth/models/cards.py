@@ -53,7 +53,7 @@ def card(name: str, about: Description, released: bool = False, log: bool = True
     """The model card in Markdown; log: with what each epoch of the training reported."""
     level = f"every σ up to {about.sigma_a:g}" if about.universal else f"σ_a = {about.sigma_a:g}"
     origin = f"Trained on {about.dataset} for noise of"
-    if not any(part and part.training for part in (about.classifier, about.selector)):
+    if about.adopted:
         origin = f"Adopted and measured on {about.dataset}, not trained under noise here; default:"
     lines = [
         f"# {name}",

@@ -101,6 +101,11 @@ class Description:
         return self.sigma_a / 2 if self.universal else self.sigma_a
 
     @property
+    def adopted(self) -> bool:
+        """Whether no part was trained here: σ_a is then a default, not a level of training."""
+        return not any(part and part.training for part in (self.classifier, self.selector))
+
+    @property
     def default_sigma(self) -> float:
         """The one level to smooth f with unless the caller chooses another."""
         return float(self.recommended.get("sigma", self.trained_sigma))

@@ -25,7 +25,7 @@ def load(
     What chooses its noise level unless the options say otherwise: the cascade that `varsmooth tune`
     has stored with the model; else its selector network, protected by median smoothing as its
     description recommends; else one σ, the level it was trained for (the middle of its range if it
-    was trained for many).
+    was trained for many; for an adopted one, the best of the levels that `varsmooth adopt` tried).
 
     Args:
         name_or_path: As for `varsmooth.models.checkpoints.load_checkpoint`.

@@ -86,7 +86,8 @@ def _missing(
 ) -> str:
     """Why there is no such selector, and what to type instead."""
     if description is None:
-        return "it has no selector; choose a fixed noise level with --sigma, or --cascade"
+        model = options.model or "it"
+        return f"{model} has no selector; choose a fixed noise level with --sigma, or --cascade"
     if allowed == {"cascade"}:
         stages = "name its stages, as in --cascade 0.5,0.25,0.12"
         tune = f"varsmooth tune {options.model or 'MODEL'} --goal cascade"
@@ -100,9 +101,14 @@ def _fixed(description: Description | None, options: ModelOptions) -> SelectorPl
         return SelectorPlan({"selector": "fixed", "sigma": options.sigma})
     about = {"selector": "fixed", "sigma": description.default_sigma}
     recommended = "sigma" in description.recommended
-    middle = "the middle of the levels that it was trained for"
-    trained = middle if description.universal else "the level that it was trained for"
-    reason = "the model's recommendation" if recommended else trained
+    if recommended:
+        reason = "the model's recommendation"
+    elif description.universal:
+        reason = "the middle of the levels that it was trained for"
+    elif description.adopted:
+        reason = "the model's default"
+    else:
+        reason = "the level that it was trained for"
     return SelectorPlan(about, reason, recommended and description.tuned is not None)
 
 

@@ -181,7 +181,8 @@ def _train_classifier(
     images = held_out.few(config.held_out_images)
     if engine.rank == 0:
         plan = f"{len(images):,} images (held_out_images), {config.n} votes each (n) at"
-        print(f"measured afterwards: {plan} {len(levels)} noise levels", file=sys.stderr)
+        when = "after training" if config.initial is None else "before and after training"
+        print(f"measured {when}: {plan} {len(levels)} noise levels", file=sys.stderr)
     before = None
     if config.initial is not None and engine.rank == 0:
         before, _ = measure_classifier(module, images, levels, config.n, config.seed)
