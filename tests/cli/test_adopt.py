@@ -7,11 +7,14 @@ import pytest
 from PIL import Image
 
 from tests.small_models import proposed, run
+from varsmooth.data import load_source
+from varsmooth.data.source import Source
 from varsmooth.models.cards import card
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import describe
 from varsmooth.models.options import ModelOptions
 from varsmooth.models.selection import resolve_selector
+from varsmooth.training.adoption import _plan
 
 NETS = """
 import torch
@@ -154,6 +157,14 @@ def test_a_level_of_guesses_is_not_recommended(
     assert describe("mine").sigma_a == 0.1
 
 
+def test_the_time_of_training_includes_measuring(photos: Path) -> None:
+    source = Source(data="photos")
+    plan = _plan(source, 0.5, 1.0)
+    train, held_out = (len(load_source(source, split)) for split in ("train", "val"))
+    assert plan is not None
+    assert plan.minutes * 60 == pytest.approx(3 * train * plan.epochs + 2 * held_out * 100 * 5)
+
+
 def test_every_command_that_follows_agrees_with_the_others(
     photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,6 +180,7 @@ def test_every_command_that_follows_agrees_with_the_others(
     assert run(f"{train} --n 20") == 0
     trained = capsys.readouterr()
     assert "train a classifier for every σ up to 0.5" in trained.err
+    assert "measured before and after training: " in trained.err
     assert "  before  " in trained.out
     assert describe("mine-noise").universal
     again, cascade, _ = proposed(trained.out)

@@ -64,7 +64,7 @@ def test_every_verb_can_be_typed_as_the_one_before_says(
     assert run(f"{TRAIN} --data photos --resize 8") == 0
     captured = capsys.readouterr()
     assert "val a fixed fifth of each class, because photos has no val" in captured.err
-    assert "an epoch has 16 images: one batch" in captured.err
+    assert "16 images an epoch in batches of 16;" in captured.err
     assert "crop 4, flip" in captured.err
     certify, cascade, selector = proposed(captured.out)
     assert "--trust own_nets:tiny" in selector

@@ -492,7 +492,7 @@ def test_diverging_loss_and_small_batches_are_explained(
         )
     train_classifier(classifier_config(tmp_path / "few", images_per_epoch=20, epochs=1))
     output = capsys.readouterr().err
-    assert "an epoch has 20 images: one batch" in output
+    assert "20 images an epoch in batches of 20;" in output
     assert "training steps in all: 1, which may be too few" in output
 
 
@@ -573,7 +573,7 @@ def test_some_images_are_the_same_ones_in_every_epoch(tmp_path: Path) -> None:
 def test_fewer_images_than_processes_are_refused(tmp_path: Path) -> None:
     config = classifier_config(tmp_path, devices=5)
     with pytest.raises(VarsmoothError, match="3 images are too few for 5 processes"):
-        suited(config, 3, Engine(torch.device("cpu")))
+        suited(config, 3)
 
 
 def test_a_logger_is_a_function_of_the_epoch(tmp_path: Path) -> None:

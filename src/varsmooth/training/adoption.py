@@ -26,7 +26,7 @@ from varsmooth.data.folders import SUFFIXES
 from varsmooth.data.source import Source, Tuned
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import VarsmoothError, check, printable
-from varsmooth.evaluation.measure import Metrics, measure_classifier
+from varsmooth.evaluation.measure import Metrics, measure_classifier, measured_levels
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import build
@@ -35,6 +35,7 @@ from varsmooth.probe import check_assumptions
 from varsmooth.rounding import rounded
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
+from varsmooth.training.configuration import ClassifierConfig
 
 LABELLED = "adopt measures on labelled images: a folder with a sub-folder per class, or an .npz"
 
@@ -298,11 +299,17 @@ def _fallen(before: float, after: float) -> list[str]:
 
 
 def _plan(source: Source, sigma: float, seconds: float) -> Plan | None:
-    """Long enough for STEPS steps; a step costs about three votes an image."""
+    """Long enough for STEPS steps; a step costs about three votes an image.
+
+    The time includes that of measuring the network before and afterwards.
+    """
     with suppress(VarsmoothError):
         images = len(load_source(source, "train"))
         epochs = min(max(10, math.ceil(STEPS / math.ceil(images / BATCH))), 200)
-        return Plan(sigma, epochs, 3 * seconds * images * epochs / 60)
+        defaults = ClassifierConfig
+        held_out = min(len(load_source(source, "val")), defaults.held_out_images)
+        measured = 2 * held_out * defaults.n * len(measured_levels(sigma, universal=True))
+        return Plan(sigma, epochs, seconds * (3 * images * epochs + measured) / 60)
     return None
 
 

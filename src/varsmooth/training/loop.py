@@ -69,7 +69,7 @@ def fit(
     continues to the same weights, bit for bit, as one that was not. (Several processes with
     BatchNorm are the exception: until the end of an epoch each has statistics of its own.)
     """
-    config = suited(config, len(data), engine)
+    config = suited(config, len(data))
     batches = Batches(data, config, engine)
     run = _Run(task, config, engine)
     position = run.restore(batches.steps) if config.resume else Position()
@@ -95,7 +95,7 @@ def fit(
     return position.history
 
 
-def suited(config: TrainingConfig, images: int, engine: Engine) -> TrainingConfig:
+def suited(config: TrainingConfig, images: int) -> TrainingConfig:
     """The configuration, with a batch size that leaves out few images of a short epoch."""
     most = min(images, config.images or images, config.images_per_epoch or images)
     check(most >= config.devices, f"{most} images are too few for {config.devices} processes")
@@ -103,9 +103,6 @@ def suited(config: TrainingConfig, images: int, engine: Engine) -> TrainingConfi
     size = most // steps // config.devices * config.devices
     if steps >= 10 or size == config.batch_size:
         return config
-    if engine.rank == 0:
-        several = "one batch" if steps == 1 else f"{steps} batches of {size}"
-        _say(f"an epoch has {most} images: {several}")
     return replace(config, batch_size=size)
 
 
