@@ -73,6 +73,10 @@ def test_what_is_no_source_of_images_is_refused() -> None:
         predict(smoothed(), data, n=20, ids=[0, 1, 2, 3])
     with pytest.raises(VarsmoothError, match="must be images, or begin with them, not tuple"):
         predict(smoothed(), Words(torch.rand(3, 1)), n=20)
+    with pytest.raises(VarsmoothError, match="not dict; let its collate_fn return"):
+        predict(smoothed(), DataLoader([{"pixels": SAMPLE[0]}]), n=20)  # type: ignore[arg-type]
+    with pytest.raises(VarsmoothError, match="the DataLoader shuffles"):
+        predict(smoothed(), DataLoader(data, shuffle=True), n=20)
     numbers: Tensor = torch.rand(2, 3, 32, 32)
     with pytest.raises(VarsmoothError, match="must be a torch tensor"):
         predict(smoothed(), numbers.numpy(), n=20)  # type: ignore[arg-type]

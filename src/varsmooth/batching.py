@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any, Protocol, TypeVar, cast
 
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from varsmooth.errors import check
 
@@ -69,10 +69,16 @@ def _batches(source: Any) -> Iterable[tuple[Tensor, list[int] | None]]:
             yield batch.images, batch.ids.tolist()
         return
     loader = source if isinstance(source, DataLoader) else DataLoader(source, batch_size=BATCH)
+    check(
+        not isinstance(loader.sampler, RandomSampler),
+        "the DataLoader shuffles, so nobody could tell which result belongs to which image; "
+        "make it with shuffle=False",
+    )
     for batch in loader:
         images = batch[0] if isinstance(batch, tuple | list) else batch
         check(
             isinstance(images, Tensor),
-            f"a batch of the data must be images, or begin with them, not {type(images).__name__}",
+            "a batch of the data must be images, or begin with them, not "
+            f"{type(images).__name__}; let its collate_fn return (images, labels)",
         )
         yield images, None

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import TensorDataset
 
 from tests.oracles import arguments
 from tests.small_models import run, write_pair
@@ -120,6 +122,19 @@ def test_certificates_of_another_level_are_refused(pair: Path, tmp_path: Path) -
         with pytest.raises(VarsmoothError, match="pass the g that they were made with"):
             save_run(tmp_path / "run", certificates, load(pair, **other))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("labels", [[1.5, 2], [-1, 0], [[0, 1], [1, 0]], ["cat", "dog"]])
+def test_labels_that_are_no_classes_are_refused(labels: Any, pair: Path, tmp_path: Path) -> None:
+    g, x = load(pair, sigma=0.3), IMAGES[:2].batch(slice(None)).images
+    certificates = certify(g, x, n=60, **arguments(**SMALL))
+    with pytest.raises(VarsmoothError, match="labels must be whole numbers from 0"):
+        LabelledCertificates(certificates, labels)
+    with pytest.raises(VarsmoothError, match="labels must be whole numbers from 0"):
+        save_run(tmp_path / "run", certificates, g, labels=labels)
+    with pytest.raises(VarsmoothError, match="load_dataset returns; for others give labels"):
+        save_run(tmp_path / "run", certificates, g, TensorDataset(x))  # type: ignore[arg-type]
+    assert LabelledCertificates(certificates, torch.tensor([3, 1])).labels == (3, 1)  # type: ignore[arg-type]
 
 
 def test_a_table_says_what_the_report_says(pair: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,12 +63,7 @@ class LabelledCertificates:
     name: str = "certificates"
 
     def __post_init__(self) -> None:
-        labels = [None if label is None else int(label) for label in self.labels]
-        check(
-            len(labels) == len(self.certificates),
-            f"there are {len(self.certificates)} certificates but {len(labels)} labels",
-        )
-        object.__setattr__(self, "labels", tuple(labels))
+        object.__setattr__(self, "labels", _checked(self.labels, self.certificates))
 
     def rows(self) -> list[Row]:
         """One mapping for each image, without the evidence."""
@@ -124,6 +120,17 @@ class LabelledCertificates:
         evidence = [{"evidence": {"ledger": asdict(one.ledger)}} for one in self.certificates]
         rows = [row | more for row, more in zip(self.rows(), evidence, strict=True)]
         return Outcomes.of(header, rows)
+
+
+def _checked(labels: Labels, certificates: Certificates) -> tuple[int | None, ...]:
+    """The labels as Python's numbers, one for each certificate."""
+    count = len(certificates)
+    check(len(labels) == count, f"there are {count} certificates but {len(labels)} labels")
+    refusal = "labels must be whole numbers from 0, or None where unknown, one for each image"
+    with wrap_errors(TypeError, refusal):
+        checked = tuple(None if label is None else index(label) for label in labels)
+    check(all(label is None or label >= 0 for label in checked), refusal)  # −1 means abstained
+    return checked
 
 
 def load_run(folder: str | Path) -> LabelledCertificates:
@@ -186,13 +193,16 @@ def save_run(
     ids = [one.id for one in certificates]
     if images is not None:
         check(
+            isinstance(images, ImageDataset),
+            "images must be what load_dataset returns; for others give labels=[...] instead",
+        )
+        check(
             images.ids.tolist() == ids,
             "the certificates are not those of these images in this order; certify with "
             "ids=batch.ids, and pass the same images here",
         )
         labels = [None] * len(ids) if images.labels is None else images.labels.tolist()
-    labels = [None] * len(ids) if labels is None else labels
-    check(len(labels) == len(ids), f"there are {len(ids)} certificates but {len(labels)} labels")
+    labels = _checked([None] * len(ids) if labels is None else labels, certificates)
     options = _options(g, certificates)
     where = data or _named(images)
     header = {
@@ -208,7 +218,7 @@ def save_run(
     run = Run.create(folder, header)
     n0 = int(options["n0"])
     run.append(
-        certificate_row(g.selector, None if label is None else int(label), one, n0)
+        certificate_row(g.selector, label, one, n0)
         for one, label in zip(certificates, labels, strict=True)
     )
     return load_run(folder)
