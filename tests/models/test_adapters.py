@@ -14,6 +14,7 @@ from varsmooth.models.adapters import (
     CIFAR10_MEAN,
     CIFAR10_STD,
     CifarResNet,
+    NormalisedClassifier,
     from_locuslab,
     from_timm,
     from_transformers,
@@ -110,6 +111,13 @@ def test_scaling_is_that_of_the_processor(entries: dict[str, Any], scaling: obje
     model.config = SimpleNamespace()  # type: ignore[assignment]
     processor = SimpleNamespace(rescale_factor=1 / 255, **entries)
     assert from_transformers(model, processor).preprocessing == scaling
+
+
+def test_one_channel_is_not_normalised_into_three() -> None:
+    f = NormalisedClassifier(nn.Flatten(), [0.5] * 3, [0.5] * 3)
+    with pytest.raises(VarsmoothError, match=r"takes 3 channels.* x.expand\(-1, 3, -1, -1\)"):
+        f(torch.rand(2, 1, 4, 4))
+    assert f(torch.rand(2, 1, 4, 4).expand(-1, 3, -1, -1)).shape == (2, 48)
 
 
 def test_a_model_of_timm_is_normalised_as_its_configuration_says() -> None:

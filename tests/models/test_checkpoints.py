@@ -161,7 +161,9 @@ def test_foreign_descriptions(folder: Path) -> None:
     with pytest.raises(VarsmoothError, match="not readable as JSON"):
         load_checkpoint(folder)
     (folder / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(VarsmoothError, match="does not describe"):
+    with pytest.raises(
+        VarsmoothError, match="not describe a model of varsmooth; varsmooth adopt makes"
+    ):
         load_checkpoint(folder)
 
 

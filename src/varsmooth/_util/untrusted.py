@@ -54,7 +54,12 @@ def parse_json(text: bytes) -> Any:
 
 
 def read_object(
-    path: Path, hint: Any, number: int, what: str, extra: Extra = "forbid"
+    path: Path,
+    hint: Any,
+    number: int,
+    what: str,
+    extra: Extra = "forbid",
+    advice: str = "name another file",
 ) -> tuple[dict[str, Any], Any]:
     """What an untrusted JSON file of format `number` holds, as values and as its type says."""
     check_regular(path, "TEXT")
@@ -63,7 +68,7 @@ def read_object(
         values = parse_json(content)
     ours = isinstance(values, dict) and "format" in values
     mismatch = f"{path} does not describe a {what}"
-    check(ours, f"{mismatch}; name another file")
+    check(ours, f"{mismatch}; {advice}")
     check(
         values["format"] == number,
         f"{path} has format {values['format']!r}, this varsmooth reads {number}; update varsmooth",

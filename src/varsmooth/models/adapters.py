@@ -84,6 +84,12 @@ class NormalisedClassifier(nn.Module):
             self.register_buffer(name, torch.tensor(values).view(1, -1, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        channels = self.mean.shape[1]
+        check(  # else one grey channel would become three
+            channels == 1 or x.shape[1] > 1,
+            f"the classifier takes {channels} channels, these images have 1; repeat it: "
+            f"x.expand(-1, {channels}, -1, -1)",
+        )
         output = self.network((self.scale * x - self.mean) / self.std)
         logits: Tensor = getattr(output, "logits", output)
         return logits

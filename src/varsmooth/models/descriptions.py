@@ -166,7 +166,8 @@ def _released() -> Path:
 def describe(name_or_path: str | Path) -> Description:
     """The description of a model, without reading its weights."""
     path = find(name_or_path) / CONFIG
-    _, about = read_object(path, Description, FORMAT, "model")
+    advice = "varsmooth adopt makes one of a network of your own"  # of transformers, for example
+    _, about = read_object(path, Description, FORMAT, "model of varsmooth", advice=advice)
     impossible = f"{path} recommends impossible options"
     with wrap_errors(OptionError, lambda error: f"{impossible}: {error}; copy it again"):
         for name in KINDS.keys() & about.recommended.keys():

@@ -197,7 +197,7 @@ class StudyOptions(Source):
 
     Args:
         data: a name from `varsmooth data list`, or the path of your own images, labelled
-        out: folder for models, runs and report (default: study-NAME of the data)
+        out: folder for models, runs and report
         sigma: σ_a, the noise level of f; single levels σ/2, σ and 2σ are compared with h
         lams: values of λ
         epochs: passes over the training set for f
