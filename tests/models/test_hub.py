@@ -35,8 +35,9 @@ def test_a_model_loads_by_its_address(uploaded: Path) -> None:
 
 
 def test_the_export_is_the_model_and_a_card_that_the_hub_reads(uploaded: Path) -> None:
-    for name in ("config.json", "model.safetensors"):
-        assert (uploaded / name).read_bytes() == (find("cifar10-0.25") / name).read_bytes()
+    weights = find("cifar10-0.25") / "model.safetensors"
+    assert (uploaded / "model.safetensors").read_bytes() == weights.read_bytes()
+    assert describe(uploaded) == describe("cifar10-0.25")
     text = (uploaded / "README.md").read_text()
     assert text.startswith("---\nlicense: mit\nlibrary_name: varsmooth\n")
     assert text.endswith(card(uploaded.name, describe("cifar10-0.25"), released=True))

@@ -5,6 +5,7 @@ Several processes are started and connected by Lightning Fabric, by itself (`dev
 module: the networks are small, and any user's module works unchanged.
 """
 
+import atexit
 import multiprocessing
 import os
 import threading
@@ -88,7 +89,14 @@ def _in_process(fabric: Any, function: Callable[[Engine], Result]) -> Result:
 
     if parent is not None:
         threading.Thread(target=end_with_parent, daemon=True).start()
+    atexit.register(_leave_group)
     return function(Engine(fabric.device, fabric))
+
+
+def _leave_group() -> None:
+    """End the threads of the process group: a process that exits with them may abort."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def writing_to(folder: Path, name: str = LOCK) -> AbstractContextManager[None]:
