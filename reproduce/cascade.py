@@ -48,7 +48,7 @@ TUNING_SEED = 12345
 class CascadeScale(Scale):
     """One f for every noise level; test images, and the held-out images that choose the rules."""
 
-    unused = ("sigmas",)
+    unused, chosen = ("sigmas",), ("model", "levels")
     model: str = size("model, cifar10-…", "universal-1.00", stated=False)
     images: int = size("test images", 1000, stated=False)
     n: int = size("votes N", 1000, stated=False)

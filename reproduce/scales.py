@@ -31,9 +31,11 @@ class Scale:
     """The sizes that every experiment has. Each field is an option: `--images 500`.
 
     unused: fields that this experiment has no use for; they are neither options nor in captions.
+    chosen: fields that no value makes smaller or larger; captions do not call them reductions.
     """
 
     unused: ClassVar[tuple[str, ...]] = ()
+    chosen: ClassVar[tuple[str, ...]] = ()
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -171,7 +173,7 @@ def reductions(scale: Scale, full: Scale) -> list[str]:
         f"{about['what']}: {shown(mine[name])} "
         f"({'paper' if about['stated'] else 'full scale'}: {shown(theirs[name])})"
         for name, about in ((entry.name, entry.metadata) for entry in sizes_in_use(scale))
-        if "what" in about and name not in scale.idle and mine[name] != theirs[name]
+        if name not in (*scale.idle, *scale.chosen) and mine[name] != theirs[name]
     ]
 
 
