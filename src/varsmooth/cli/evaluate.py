@@ -137,7 +137,8 @@ def _conclude(run: Run, *commands: str) -> None:
     """The result of a run, and the commands that usually follow."""
     from varsmooth.evaluation.report.summary_text import next_command, result
 
-    conclude(result(run), next_command(run), *commands)
+    rows = run.rows()
+    conclude(result(run, rows), next_command(run, rows), *commands)
 
 
 def _estimate(
@@ -199,10 +200,9 @@ def _search(
     from varsmooth.evaluation.report.summary_text import result
 
     attacked = search_run(against, options, run, model.model, model.trust)
-    conclude(result(attacked), command("report", against))
-    false = [
-        row["id"] for row in attacked.rows() if row["violated"] and row["guarantee"] == "sound"
-    ]
+    rows = attacked.rows()
+    conclude(result(attacked, rows), command("report", against))
+    false = [row["id"] for row in rows if row["violated"] and row["guarantee"] == "sound"]
     if false:
         ids = ", ".join(map(str, false[:10])) + (" and more" if len(false) > 10 else "")
         raise VarsmoothError(f"{len(false)} sound certificates are false, of the images {ids}")
@@ -260,7 +260,8 @@ def verify(runs: list[str], /, *, options: VerifyOptions) -> None:
             f"alarm has probability ≤ {FALSE_ALARM:g})"
         )
     lines += [f"NOT CHECKED: {as_typed(what, VERBS)}" for what in checked.unchecked]
-    conclude(lines, next_command(open_as_one(runs)))
+    whole = open_as_one(runs)
+    conclude(lines, next_command(whole, whole.rows()))
     if checked.unchecked:
         raise SystemExit(3)
 

@@ -151,5 +151,5 @@ def recompute(run: Path, /, *, alpha: Probability, out: Path | None = None) -> N
     from varsmooth.evaluation.report.summary_text import next_command
 
     made = recompute(run, alpha, out)
-    result = f"{len(made.rows())} radii at alpha {alpha:g} in {made.folder}"
-    conclude([result], next_command(made))
+    rows = made.rows()
+    conclude([f"{len(rows)} radii at alpha {alpha:g} in {made.folder}"], next_command(made, rows))

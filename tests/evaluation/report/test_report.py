@@ -339,18 +339,23 @@ def test_failures_are_one_sentence(
     assert not (tmp_path / "o").exists()
 
 
+def result_of(folder: Path) -> list[str]:
+    run = Run.open(folder)
+    return result(run, run.rows())
+
+
 def test_the_summary_of_an_attack_agrees_with_the_report(attack: Path) -> None:
     """An image that was wrong before the attack is not right after it."""
-    lines = result(Run.open(attack))
+    lines = result_of(attack)
     assert "clean accuracy 50.0 %, attacked 50.0 %, 50.0 % of the predictions changed" in lines[1]
     assert "clean accuracy 50.0 %, attacked 0.0 %, 50.0 % of the predictions changed" in lines[2]
 
 
 def test_the_result_of_a_run_agrees_with_the_report(dual: Path, tmp_path: Path) -> None:
-    (line,) = result(Run.open(dual))
+    (line,) = result_of(dual)
     assert line.endswith(
         "certified accuracy 50.0 %, average certified radius 0.200 (0 where wrong), "
         "25.0 % abstained"
     )
     unlabelled = write(tmp_path / "u", [certified(0, None, 1, 0.5)])
-    assert result(Run.open(unlabelled))[0].endswith("unlabelled, 0.0 % abstained")
+    assert result_of(unlabelled)[0].endswith("unlabelled, 0.0 % abstained")

@@ -268,9 +268,9 @@ def _uncovered(certified: Outcomes, predicted: Outcomes) -> str:
     )
 
 
-def result(run: Run) -> list[str]:
+def result(run: Run, rows: Sequence[Row]) -> list[str]:
     """The result of a run for the terminal; its images may have no labels."""
-    rows, verb = run.rows(), run.header["verb"]
+    verb = run.header["verb"]
     if rows and "violated" in rows[0]:
         kinds = sorted({row["guarantee"] for row in rows})
         violated = {k: [row["violated"] for row in rows if row["guarantee"] == k] for k in kinds}
@@ -317,9 +317,9 @@ def _row_text(run: Run, row: Row) -> str:
     return "  ".join(words)
 
 
-def next_command(run: Run) -> str:
+def next_command(run: Run, rows: Sequence[Row]) -> str:
     """What to type after a run: a report needs labels."""
-    labelled = all(row["label"] is not None for row in run.rows())
+    labelled = all(row["label"] is not None for row in rows)
     folders = [str(folder) for folder in (run.folder, *run.parts)]
     return shlex.join(["varsmooth", "report", *(folders if labelled else ["export", folders[0]])])
 
