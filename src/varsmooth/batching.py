@@ -68,13 +68,7 @@ def _batches(source: Any) -> Iterable[tuple[Tensor, list[int] | None]]:
         for batch in source.batches(BATCH):
             yield batch.images, batch.ids.tolist()
         return
-    loader = source if isinstance(source, DataLoader) else DataLoader(source, batch_size=BATCH)
-    check(
-        not isinstance(loader.sampler, RandomSampler),
-        "the DataLoader shuffles, so nobody could tell which result belongs to which image; "
-        "make it with shuffle=False",
-    )
-    for batch in loader:
+    for batch in _in_order(source):
         images = batch[0] if isinstance(batch, tuple | list) else batch
         check(
             isinstance(images, Tensor),
@@ -82,3 +76,24 @@ def _batches(source: Any) -> Iterable[tuple[Tensor, list[int] | None]]:
             f"{type(images).__name__}; let its collate_fn return (images, labels)",
         )
         yield images, None
+
+
+def labels_of(source: Dataset[Any] | DataLoader[Any]) -> list[Any]:
+    """The labels of a source whose batches are (images, labels, …)."""
+    labels: list[Any] = []
+    for batch in _in_order(source):
+        labelled = isinstance(batch, tuple | list) and len(batch) > 1
+        check(labelled, "the batches of the data have no labels; give labels=[...] instead")
+        labels += batch[1].tolist() if isinstance(batch[1], Tensor) else list(batch[1])
+    return labels
+
+
+def _in_order(source: Dataset[Any] | DataLoader[Any]) -> DataLoader[Any]:
+    """A loader that gives the items one after the other."""
+    loader = source if isinstance(source, DataLoader) else DataLoader(source, batch_size=BATCH)
+    check(
+        not isinstance(loader.sampler, RandomSampler),
+        "the DataLoader shuffles, so nobody could tell which result belongs to which image; "
+        "make it with shuffle=False",
+    )
+    return loader

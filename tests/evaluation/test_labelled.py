@@ -132,8 +132,12 @@ def test_labels_that_are_no_classes_are_refused(labels: Any, pair: Path, tmp_pat
         LabelledCertificates(certificates, labels)
     with pytest.raises(VarsmoothError, match="labels must be whole numbers from 0"):
         save_run(tmp_path / "run", certificates, g, labels=labels)
-    with pytest.raises(VarsmoothError, match="load_dataset returns; for others give labels"):
-        save_run(tmp_path / "run", certificates, g, TensorDataset(x))  # type: ignore[arg-type]
+    with pytest.raises(VarsmoothError, match="must be a data set; for tensors give labels"):
+        save_run(tmp_path / "run", certificates, g, x)  # type: ignore[arg-type]
+    with pytest.raises(VarsmoothError, match="have no labels; give labels"):
+        save_run(tmp_path / "run", certificates, g, TensorDataset(x))
+    own = save_run(tmp_path / "run", certificates, g, TensorDataset(x, torch.tensor([3, 1])))
+    assert own.labels == (3, 1)
     assert LabelledCertificates(certificates, torch.tensor([3, 1])).labels == (3, 1)  # type: ignore[arg-type]
 
 

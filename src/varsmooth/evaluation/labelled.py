@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from torch.utils.data import DataLoader, Dataset
 
+from varsmooth.batching import labels_of
 from varsmooth.certificates import Certificate, Certificates
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.data.source import NAMES
@@ -151,7 +153,7 @@ def save_run(
     folder: str | Path,
     certificates: Certificates,
     g: SmoothedClassifier,
-    images: ImageDataset | None = None,
+    images: ImageDataset | Dataset[Any] | DataLoader[Any] | None = None,
     *,
     labels: Labels | None = None,
     model: str | Path | None = None,
@@ -168,7 +170,8 @@ def save_run(
         certificates: What `certify`, `certify_until` or `certify_as_paper` returned, or the
             `certificates` of what `certify_at` returned.
         g: The smoothed classifier that was certified.
-        images: The images, in the same order.
+        images: The images, in the same order; of a torch `Dataset` or `DataLoader` only the labels
+            are stored.
         labels: Instead of `images`: one for each certificate.
         model: A released name or the folder of g's model.
         data: The options that name these very images on the command line.
@@ -191,10 +194,12 @@ def save_run(
         "they were made with (a model that was tuned since: load it with that sigma or cascade)",
     )
     ids = [one.id for one in certificates]
+    if isinstance(images, Dataset | DataLoader):
+        labels, images = labels_of(images), None
     if images is not None:
         check(
             isinstance(images, ImageDataset),
-            "images must be what load_dataset returns; for others give labels=[...] instead",
+            "images must be a data set; for tensors give labels=[...] instead",
         )
         check(
             images.ids.tolist() == ids,
