@@ -225,7 +225,7 @@ def test_what_cannot_be_trained_on_is_adopted_whole(
         ("zoo_of_nets.py:make --data photos", "name its module: zoo_of_nets:make"),
         ("zoo_of_nets:needs --data photos", "cannot be built: it raised TypeError: needs()"),
         ("zoo_of_nets:number --data photos", "must return an nn.Module, not int"),
-        ("zoo_of_nets --data photos", "package.module:name"),
+        ("zoo_of_nets --data photos", "package.module:name; name a function of the module too"),
         ("zoo_of_nets.make --data photos", "package.module:name; did you mean zoo_of_nets:make?"),
         ("zoo_of_nets:Together --data photos", "depends on the other images of its batch"),
         ("zoo_of_nets:Chance --data photos", "gives the same images other outputs at each call"),

@@ -175,7 +175,7 @@ def huge_png(width: int, height: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "cannot be read as an image"),
+        (b"", "cannot be read as an image: it is empty"),
         (b"GIF89a" + bytes(100), "cannot be read as an image"),
         (huge_png(8, 8), "cannot be read as an image"),
         (huge_png(8_000, 8_000), "64,000,000 pixels, above the limit of 50,000,000"),

@@ -46,9 +46,10 @@ def held_out(images: Source) -> str | None:
 
 
 def announce(doing: str, device: Device | None = None, **settings: object) -> None:
-    """One line on standard error before the work starts, in the first of several processes.
+    """The plan on standard error before the work starts, in the first of several processes.
 
-    The device ends it: torch, which knows it, is imported while the rest is read.
+    The device has a line of its own: torch, which knows it, is imported while the rest is read, and
+    shards started together write whole lines into one log.
     """
     if not _is_first():
         return
@@ -57,17 +58,11 @@ def announce(doing: str, device: Device | None = None, **settings: object) -> No
         for name, value in settings.items()
         if value is not None
     )
-    if device is None:
-        say(f"{doing}: {shown}", sys.stderr)
-        return
-    say(f"{doing}: {shown}{', ' * bool(shown)}device ", sys.stderr, end="")
-    chosen: object = device
-    try:
+    say(f"{doing}: {shown}" if shown else doing, sys.stderr)
+    if device is not None:
         from varsmooth._util.processes import choose_device
 
-        chosen = choose_device(device)
-    finally:
-        say(str(chosen), sys.stderr)
+        say(f"device: {choose_device(device)}", sys.stderr)
 
 
 def command(verb: str, *words: object, **options: object) -> str:

@@ -69,7 +69,8 @@ def make(
     page = write_report(opened, folder, envelopes, radii)
     for caution in cautions(opened, envelopes):
         say(f"note: {caution}", sys.stderr)
-    conclude([*verdict(opened, radii), f"wrote {page}"], command("report export", runs[0]))
+    exported = runs if len(opened) == 1 else runs[:1]  # several folders: the parts of one run
+    conclude([*verdict(opened, radii), f"wrote {page}"], command("report export", *exported))
 
 
 def _report_name(run: str) -> str:
@@ -83,7 +84,7 @@ def _report_name(run: str) -> str:
 
 
 def export(
-    run: Path, /, *, to: Literal["csv", "parquet", "tsv"] = "csv", out: Path | None = None
+    runs: list[str], /, *, to: Literal["csv", "parquet", "tsv"] = "csv", out: Path | None = None
 ) -> None:
     """Write the table of a run for other programs, one row per image.
 
@@ -93,21 +94,26 @@ def export(
     examples:
       varsmooth report export runs/dual --to csv
       varsmooth report export runs/dual --to tsv --out dual.tsv
+      varsmooth report export runs/x-1 runs/x-2 runs/x-3 --out x.csv
 
     Args:
-        run: the folder of a run
+        runs: the folder of a run, or the folders that its shards wrote
         to: the format
-        out: the file (default: beside the run, with its name); an existing one is replaced
+        out: the file (default: beside the first folder, with its name); an existing one is replaced
     """
-    Run.open(run)
+    if not runs:
+        raise WrongUsage("name a run: varsmooth report export RUN")
+    for folder in runs:
+        Run.open(folder)
     if out is not None:
         make_folder(out.parent)
     from varsmooth.evaluation.report import export
     from varsmooth.evaluation.report.exchange import beside
 
-    out = out or beside(run, f".{to}")
+    first, *parts = map(Path, runs)
+    out = out or beside(first, f".{to}")
     replaced = ", in place of the file that was there" if out.exists() else ""
-    say(f"wrote {export(run, to, out)}{replaced}")
+    say(f"wrote {export(first, to, out, parts)}{replaced}")
 
 
 def import_tsv(file: Path, /, *, out: Path | None = None, options: ImportOptions) -> None:

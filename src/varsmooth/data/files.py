@@ -173,6 +173,10 @@ def _open(
     file: IO[bytes], name: str, formats: tuple[str, ...], max_pixels: int | None = None
 ) -> Image.Image:
     """An image whose header has been read and is within the limits."""
+    check(
+        bool(file.read(1)), f"{name} cannot be read as an image: it is empty; repair or remove it"
+    )
+    file.seek(0)
     image = Image.open(file, formats=formats)
     pixels = image.width * image.height
     check_limit("PIXELS", pixels, f"{name} has {pixels:,} pixels")

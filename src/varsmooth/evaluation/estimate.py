@@ -70,7 +70,9 @@ class Estimate:
             ratios = f"{max(low, 0) / self.seconds:.1f} to {high / self.seconds:.1f}"
             spread = f" (from {self.pilot} images; {ratios} times this is plausible)"
         lines.append(f"one process like this: {duration(self.hours())}{spread}")
-        lines.append(f"{workers} such processes, each on its own: {duration(self.hours(workers))}")
+        lines.append(
+            f"{workers} of them, each with a device of its own: {duration(self.hours(workers))}"
+        )
         if self.memory is not None:
             lines.append(f"memory of a process: {self.memory / 1e6:,.0f} MB")
         return lines

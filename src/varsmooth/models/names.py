@@ -52,8 +52,10 @@ def check_code(path: str) -> None:
 
 
 def missing_colon(path: str) -> str:
-    """The end of an error sentence where `package.module.name` has a point for the colon."""
+    """The end of an error sentence where `package.module.name` or `module` lacks the colon."""
     module, _, name = path.rpartition(".")
+    if path.isidentifier() and _is_file(path):
+        return f"; name a function of the module too, as in {path}:make"
     likely = name.isidentifier() and all(part.isidentifier() for part in module.split("."))
     if not likely or not _is_importable(module.partition(".")[0]):
         return ""
@@ -63,6 +65,12 @@ def missing_colon(path: str) -> str:
 def _is_importable(package: str) -> bool:
     installed = package in sys.modules or find_spec(package)
     return bool(installed or PathFinder.find_spec(package, [os.getcwd()]))
+
+
+def _is_file(module: str) -> bool:
+    """Whether a module of the working directory or of Python's path is more than a folder."""
+    spec = PathFinder.find_spec(module, [os.getcwd(), *sys.path])
+    return spec is not None and spec.origin is not None
 
 
 def imported(path: str) -> Any:

@@ -114,6 +114,9 @@ def test_shards_in_several_folders_are_one_run(
     assert run("report part-1 part-2 part-3 --out page") == 0
     shown = capsys.readouterr()
     assert "of 30 images certified" in shown.out
+    assert "next: varsmooth report export part-1 part-2 part-3\n" in shown.out
+    assert run("report export part-1 part-2 part-3 --out all.csv") == 0
+    assert len(Path("all.csv").read_text().splitlines()) == 31, "a heading and 30 images"
     assert "share" not in shown.out + shown.err, "parts of one run are not compared"
     assert run("verify part-1 part-3") == 1
     said = capsys.readouterr().err

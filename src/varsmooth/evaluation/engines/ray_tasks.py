@@ -167,6 +167,8 @@ def _cluster(job: Job) -> Iterator[Any]:
         local: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
         where = f"at {address} " * (address != "local")
         how = "check --ray-address, or rerun the same command on a machine that is less busy"
+        doing = f"connecting to Ray at {address}" if where else "starting Ray on this machine"
+        print(f"{doing}: this can take a minute", file=sys.stderr)
         with wrap_errors(
             Exception,  # a node that starts too slowly raises a bare one
             lambda error: f"Ray {where}cannot be reached or started ({_first_line(error)}); {how}",

@@ -25,6 +25,7 @@ from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import check, wrap_errors
 from varsmooth.evaluation.headers import HEADER
 from varsmooth.evaluation.options import ImportOptions
+from varsmooth.evaluation.parts import open_as_one
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.report.tables import literal
 from varsmooth.rounding import rounded
@@ -34,12 +35,18 @@ COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 _TIME = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
 
 
-def export(folder: Path, to: Literal["csv", "parquet", "tsv"], out: Path | None = None) -> Path:
+def export(
+    folder: Path,
+    to: Literal["csv", "parquet", "tsv"],
+    out: Path | None = None,
+    parts: Sequence[Path] = (),
+) -> Path:
     """Write one row per image (and ε) of a run into a file, by default beside its folder.
 
-    CSV and Parquet hold every column but the evidence, which stays in the run, with every digit.
+    `parts` are the other folders that its shards wrote. CSV and Parquet hold every column but the
+    evidence, which stays in the run, with every digit.
     """
-    run, rows = _opened(folder)
+    run, rows = _opened(folder, *parts)
     out = out or beside(folder, f".{to}")
     if to == "tsv":
         _write_csv(_community_rows(run, rows), out, "\t")
@@ -60,8 +67,8 @@ def beside(folder: Path, end: str) -> Path:
     return Path(shown(folder.with_name(folder.name + end)))
 
 
-def _opened(folder: Path) -> tuple[Run, list[Row]]:
-    run = Run.open(folder)
+def _opened(*folders: Path) -> tuple[Run, list[Row]]:
+    run = open_as_one(folders)
     rows, name = run.rows(), run.header["name"]
     check(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
     return run, rows

@@ -321,7 +321,7 @@ def next_command(run: Run, rows: Sequence[Row]) -> str:
     """What to type after a run: a report needs labels."""
     labelled = all(row["label"] is not None for row in rows)
     folders = [str(folder) for folder in (run.folder, *run.parts)]
-    return shlex.join(["varsmooth", "report", *(folders if labelled else ["export", folders[0]])])
+    return shlex.join(["varsmooth", "report", *([] if labelled else ["export"]), *folders])
 
 
 def _attack(run: Run, rows: Sequence[Row]) -> str:
