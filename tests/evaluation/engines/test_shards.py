@@ -90,6 +90,13 @@ def test_any_shard_resumes_and_its_other_batch_size_moves_no_block(
     assert table(folder / "shards") == table(folder / "whole")
 
 
+def test_a_shard_without_images_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(f"{WORDS} --shard 11/11 --out shards") == 0
+    shown = capsys.readouterr()
+    assert "shard 11/11 has no images: all 30 are in 10 blocks of at most 3" in shown.err
+    assert "0 of 30 images in shards\n" in shown.out
+
+
 def test_another_number_of_shards_or_none_continues(folder: Path) -> None:
     assert run(f"{WORDS} --shard 2/5 --out shards") == 0
     assert run(f"{WORDS} --shard 1/2 --out shards") == 0

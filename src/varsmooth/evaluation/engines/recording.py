@@ -36,7 +36,9 @@ def record(
     samples = sum(row.get("samples", 0) for row in stored)
     del stored
     size = run.header.get("block") or evaluation.block(run.header["config"]["batch_size"])
-    mine = job.shard.of(blocks(len(ids), size))[rank::processes]
+    whole = blocks(len(ids), size)
+    of_shard = job.shard.of(whole)
+    mine = of_shard[rank::processes]
     todo = [b for b in mine if any(key not in done for i in ids[b] for key in evaluation.keys(i))]
     total, left = sum(len(ids[b]) for b in mine), sum(len(ids[b]) for b in todo)
     shown = rank == 0
@@ -44,6 +46,9 @@ def record(
         _notes(setup, images)
     if shown and todo:
         _resuming_notes(setup, bool(done), here=job.options.engine == "local")
+    if shown and whole and not of_shard:
+        few = f"all {len(ids)} are in {len(whole)} blocks of at most {size}"
+        print(f"note: shard {job.options.shard} has no images: {few}", file=sys.stderr)
     if shown and done and total > left:
         print(f"resuming: {total - left:,} of {total:,} images are there", file=sys.stderr)
     with (

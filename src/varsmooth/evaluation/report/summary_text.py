@@ -281,9 +281,11 @@ def result(run: Run, rows: Sequence[Row]) -> list[str]:
     if verb == "attack":
         budgets = sorted({row["eps"] for row in rows})
         return [counted, *(_attack(run, [r for r in rows if r["eps"] == eps]) for eps in budgets)]
+    if not rows:
+        return [counted]
     abstained = sum(row["prediction"] == ABSTAIN for row in rows)
-    abstains = f"{percent(abstained, max(len(rows), 1), up=True)} % abstained"
-    if not rows or rows[0]["label"] is None:
+    abstains = f"{percent(abstained, len(rows), up=True)} % abstained"
+    if rows[0]["label"] is None:
         each = [_row_text(run, row) for row in rows] if len(rows) <= SHOWN else []
         return [f"{counted}: unlabelled, {abstains}", *each]
     outcomes = Outcomes.of(run.header, rows)
