@@ -182,8 +182,8 @@ def test_the_plan_says_what_chooses_the_level_and_why(
         ("--n-median 3", "σ by selector at λ = 0.4, σ_a = 0.5, median at σ_m = 1,"),
         ("--selector median --n-median 3 --lam 0.2", "σ by selector at λ = 0.2,"),
         ("--selector fixed", "σ 0.5 (the middle of the levels that it was trained for),"),
-        ("--sigma 1", "σ 1, n 20,"),
-        ("--cascade 0.5:0.6,0.1", "σ by cascade 0.5:0.6,0.1, n 20,"),
+        ("--sigma 1", "σ 1, n 20\n"),
+        ("--cascade 0.5:0.6,0.1", "σ by cascade 0.5:0.6,0.1, n 20\n"),
     ):
         assert run(f"{words} {more}") == 0
         assert text in capsys.readouterr().err
