@@ -202,8 +202,8 @@ def test_every_slider_has_a_tooltip(page: Any) -> None:
 def test_an_upload_is_shown_and_explained(page: Any, tmp_path: Path) -> None:
     photo = write_image(tmp_path / "my photo.jpg", (90, 60), "JPEG")
     page.set_input_files("#upload", photo)
-    page.wait_for_selector("[data-slot=said] .note")
-    assert "my photo.jpg, 90 × 60 pixels: cropped" in shown(page, "[data-slot=said]")
+    page.wait_for_selector("[data-slot=note] .note")
+    assert "my photo.jpg, 90 × 60 pixels: cropped" in shown(page, "[data-slot=note]")
     assert shown(page, "#caption") == "your picture"
     fresh(page, "answer")
 
