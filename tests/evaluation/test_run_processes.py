@@ -160,5 +160,5 @@ def test_a_mistake_is_told_before_any_process_starts(
 ) -> None:
     assert run(f"{WORDS} two --devices 2 --subset 5000:") == 1
     output = capsys.readouterr().err.splitlines()
-    assert [line for line in output if line.startswith("varsmooth:")] == output[1:]
-    assert len(output) == 2  # what it is going to do, and what is wrong
+    assert [line for line in output if line.startswith("varsmooth:")] == output[2:]
+    assert len(output) == 3  # what it is going to do, on which device, and what is wrong
