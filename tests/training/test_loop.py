@@ -640,3 +640,30 @@ def test_the_classifier_behind_a_denoiser_must_know_the_classes(tmp_path: Path) 
     with pytest.raises(VarsmoothError, match="apple, leaf, sky, which the model does not know"):
         train_classifier(config)
     assert not (tmp_path / "out" / "config.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
+def test_compiled_training_learns_the_same(tmp_path: Path) -> None:
+    losses = {}
+    for compiled in (False, True):
+        config = classifier_config(tmp_path / str(compiled), compile=compiled, epochs=1)
+        part = load_checkpoint(train_classifier(config)).description.classifier
+        assert part is not None
+        losses[compiled] = part.history[0]["loss"]
+    assert losses[True] == pytest.approx(losses[False], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_compiling_without_a_compiler_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "nonesuch")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    options = f"--compile true --train-split val --data cifar10-sample --out {tmp_path / 'f'}"
+    command = [sys.executable, "-m", "varsmooth", "train", "classifier", "--sigma", "0.5"]
+    ended = subprocess.run([*command, *options.split()], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].endswith(
+        "; install a C++ compiler, or leave out `compile`"
+    )

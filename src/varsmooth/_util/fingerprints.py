@@ -107,7 +107,7 @@ def _rounded(buffer: Tensor) -> Tensor:
     return (values / scale * 65536).round() * scale
 
 
-_OWN_TO_TORCH = vars(nn.Module()).keys()
+_OWN_TO_TORCH = {*vars(nn.Module()), "_is_torch_compile", "_compiled_call_impl"}
 
 
 def _settings(part: nn.Module) -> dict[str, Any]:

@@ -129,6 +129,8 @@ class ClassifierConfig(TrainingConfig):
         copies: noise copies of each image in a step
         passing: share of the cross-entropy whose target may say "pass" where f cannot name an image
             under this noise, by one more output that the finished model has not; 0 turns it off
+        compile: let torch.compile fuse the network's layers in training; needs a C++ compiler and
+            a minute at the start
         n: votes per image when the finished model is measured
     """
 
@@ -143,6 +145,7 @@ class ClassifierConfig(TrainingConfig):
     consistency: Weight = 0.0
     copies: Count = 1
     passing: Share = 0.0
+    compile: bool = False
     n: Count = 100
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.dataset import skipped_text
 from varsmooth.data.fitting import fitted
 from varsmooth.data.source import Tuned
-from varsmooth.errors import VarsmoothError, check, wrap_errors
+from varsmooth.errors import VarsmoothError, check, reason, wrap_errors
 from varsmooth.evaluation.measure import (
     LAMBDAS,
     measure_classifier,
@@ -53,6 +53,8 @@ class ClassifierTask:
     def __init__(self, module: nn.Module, config: ClassifierConfig) -> None:
         self.module, self.config = module, config
         self.conditional = bool(getattr(module, "conditional", False))
+        self.forward = self._compiled if config.compile else module
+        self.fused = torch.compile(module)  # compiles nothing before it is called
 
     def loss(
         self, images: Tensor, labels: Tensor, ids: Tensor, key: tuple[int | str, ...]
@@ -69,7 +71,7 @@ class ClassifierTask:
         repeated = images.repeat(config.copies, 1, 1, 1)
         noisy = torch.addcmul(repeated, sigma.view(-1, 1, 1, 1), epsilon)
         with torch.autocast(device.type, torch.bfloat16, config.precision == "bfloat16"):
-            output = self.module(noisy, sigma) if self.conditional else self.module(noisy)
+            output = self.forward(noisy, sigma) if self.conditional else self.forward(noisy)
         logits: Tensor = getattr(output, "logits", output).float()  # (mB, classes)
         per_copy = logits.view(config.copies, batch, -1)
         target, classes = labels.repeat(config.copies), logits
@@ -82,6 +84,19 @@ class ClassifierTask:
         if config.consistency > 0:
             loss = loss + consistency_loss(per_copy, config.consistency).mean()
         return loss, {"accuracy": (classes.argmax(dim=1) == target).float().mean().item()}
+
+    def _compiled(self, *inputs: Tensor) -> Any:
+        """The module's output by code that torch.compile makes at the first call."""
+        from torch._dynamo.exc import TorchDynamoException  # slow to import
+
+        with wrap_errors(
+            TorchDynamoException,
+            lambda error: (
+                f"torch.compile fails here: {reason(error)}; install a C++ compiler, or "
+                "leave out `compile`"
+            ),
+        ):
+            return self.fused(*inputs)
 
 
 class SelectorTask:
