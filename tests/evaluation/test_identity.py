@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tests.conftest import Tally
 from tests.small_models import run
 from varsmooth import CascadeSelector, FixedSelector, MedianSelector, SmoothedClassifier
-from varsmooth._util.fingerprints import fingerprint, matches
+from varsmooth._util.fingerprints import fingerprint
 from varsmooth.cascade import Gate
 from varsmooth.evaluation.headers import different_options, header_file
 from varsmooth.evaluation.runner import identity
@@ -333,7 +333,6 @@ def test_buffers_that_code_computes_may_differ_in_the_last_digit() -> None:
     before = fingerprint(f)
     f.mean[0, 0] *= 1 + 1e-7
     assert fingerprint(f) == before
-    assert matches(before, f)
     f.mean[0, 0] *= 1 + 1e-3
     assert fingerprint(f) != before
 

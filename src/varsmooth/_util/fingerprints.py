@@ -17,10 +17,6 @@ from torch import Tensor, nn
 
 from varsmooth.smoothing import SmoothedClassifier
 
-MARK, WITH_BUFFERS = "2-", "3-"
-"""Begin a fingerprint that covers the architecture, and one that also covers buffers which no
-state dict has; the earliest cover class and weights."""
-
 
 def fingerprint(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) -> str:
     """SHA-256 over the architecture, the weights and all buffers: name, dtype, shape, bytes.
@@ -39,7 +35,16 @@ def fingerprint(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) 
     """
     state = module.state_dict() if tensors is None else tensors
     unsaved = {name: _rounded(b) for name, b in module.named_buffers() if name not in state}
-    return _fingerprint(module, {**unsaved, **state}, WITH_BUFFERS if unsaved else MARK)
+    architecture = [
+        [name, type(part).__qualname__, _settings(part)]
+        for name, part in module.named_modules()  # outermost first
+    ]
+    digest = hashlib.sha256(json.dumps(architecture).encode())
+    for name, tensor in sorted({**unsaved, **state}.items()):
+        digest.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        flat = tensor.detach().to("cpu").contiguous().flatten()
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def fingerprints(g: SmoothedClassifier) -> dict[str, str]:
@@ -52,50 +57,7 @@ def _own(g: SmoothedClassifier) -> str:
     """The name, the settings and the code of a subclass."""
     code = {name: _plain(value) for name, value in vars(type(g)).items() if callable(value)}
     about = [type(g).__qualname__, _settings(g), sorted(code.items())]
-    return MARK + hashlib.sha256(json.dumps(about).encode()).hexdigest()
-
-
-def earlier_fingerprint(module: nn.Module) -> str:
-    """The form that older versions wrote: SHA-256 over the class name and the tensors alone."""
-    digest = hashlib.sha256(type(module).__name__.encode())
-    _add_tensors(digest, module.state_dict())
-    return digest.hexdigest()
-
-
-def matches(stored: str | None, module: nn.Module) -> bool:
-    """Whether a stored fingerprint, of any form, is this module's."""
-    if not stored or not covers_architecture(stored):
-        return stored == earlier_fingerprint(module)
-    if stored.startswith(MARK):
-        return stored == _fingerprint(module, module.state_dict(), MARK)
-    return stored == fingerprint(module)
-
-
-def covers_architecture(stored: str) -> bool:
-    """Whether a stored fingerprint covers more than class and weights."""
-    return stored.startswith((MARK, WITH_BUFFERS))
-
-
-def same_form(one: str, other: str) -> bool:
-    """Whether two fingerprints cover the same things, so that unequal ones mean two models."""
-    return covers_architecture(one) and one.partition("-")[0] == other.partition("-")[0]
-
-
-def _fingerprint(module: nn.Module, tensors: Mapping[str, Tensor], mark: str) -> str:
-    architecture = [
-        [name, type(part).__qualname__, _settings(part)]
-        for name, part in module.named_modules()  # outermost first
-    ]
-    digest = hashlib.sha256(json.dumps(architecture).encode())
-    _add_tensors(digest, tensors)
-    return mark + digest.hexdigest()
-
-
-def _add_tensors(digest: "hashlib._Hash", tensors: Mapping[str, Tensor]) -> None:
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        flat = tensor.detach().to("cpu").contiguous().flatten()
-        digest.update(flat.view(torch.uint8).numpy().tobytes())
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 
 def _rounded(buffer: Tensor) -> Tensor:

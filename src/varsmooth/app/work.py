@@ -23,7 +23,6 @@ from varsmooth.methods.base import Options
 from varsmooth.noise import NoiseStream
 from varsmooth.probe import check_assumptions
 from varsmooth.sampling import Sampler
-from varsmooth.selectors import MedianSelector
 
 CURVE = 9  # levels between the ends of the curve
 SAMPLES = 16  # noisy copies behind each gradient of an attack
@@ -56,14 +55,13 @@ def draws_of_selector(
 ) -> tuple[SelectorEvidence, float]:
     """What h returned on the noisy copies behind the median of g_v*, and the level in use."""
     (x, _, ids), g = image.batch([0]), model.each(options)["g_v*"]
-    h, median = model.checkpoint.selector, g.selector
+    h, about = model.checkpoint.selector, g.selector.describe()
     assert h is not None
-    assert isinstance(median, MedianSelector)
     outputs: list[Tensor] = []
     with h.register_forward_hook(lambda *call: outputs.append(call[2])):
         (sigma,) = Sampler(g, x, g.noise(1, seed, ids), None).chosen_levels()
     samples = tuple(torch.cat(outputs).sort().values.tolist())
-    shown = SelectorEvidence(samples, median.sigma_m, median.clip, distance=options.budget)
+    shown = SelectorEvidence(samples, about["sigma_m"], about["clip"], distance=options.budget)
     return shown, sigma
 
 

@@ -147,10 +147,9 @@ def stored_images(header: Mapping[str, Any]) -> ImageDataset:
 def check_same_images(header: Mapping[str, Any], images: ImageDataset, data: DataOptions) -> None:
     """Refuse images that are not those of the run with this header."""
     dataset = header["dataset"]
-    digest = dataset.get("digest")
-    known = digest is None and data.data in NAMES  # imported results name a data set only
+    known = "digest" not in dataset and data.data in NAMES  # imported results name a data set only
     check(
-        known or dataset == described(images, data, digest),
+        known or dataset == described(images, data),
         f"{data.data} holds other images or labels than those of the run",
     )
 
@@ -192,19 +191,15 @@ def _shared(images: ImageDataset, seen: ImageDataset | None) -> int:
     return 0 if seen is None else int(np.isin(images.ids, seen.ids).sum())
 
 
-def described(
-    images: ImageDataset, options: DataOptions, recorded: str | None = None
-) -> dict[str, Any]:
+def described(images: ImageDataset, options: DataOptions) -> dict[str, Any]:
     """What a run records of its images; the digest tells other ids and labels, and other images.
 
     Images in memory are compared by their pixels. Image files are compared by their names and
-    sizes, because they are not decoded at the start of a run: their pixels stand in its rows. A
-    digest `recorded` by an older varsmooth covers the pixels of files, too.
+    sizes, because they are not decoded at the start of a run: their pixels stand in its rows.
     """
-    digest = hashlib.sha256()
-    pixels = images.pixels
-    lazily = isinstance(pixels, ImageFiles) and (recorded or FILES).startswith(FILES)
-    if isinstance(pixels, ImageFiles) and lazily:
+    digest, kind, pixels = hashlib.sha256(), "", images.pixels
+    if isinstance(pixels, ImageFiles):
+        kind = FILES
         index = json.dumps([images.files, pixels.sizes.tolist()]).encode()
         digest.update(hashlib.sha256(index).digest())
     else:
@@ -218,5 +213,5 @@ def described(
         "subset": options.subset,
         "size": len(images),
         "class_names": list(images.class_names),
-        "digest": FILES * lazily + digest.hexdigest(),
+        "digest": kind + digest.hexdigest(),
     }

@@ -85,7 +85,7 @@ def header_file(header: Mapping[str, Any]) -> bytes:
 
 
 def read_header(folder: Path) -> dict[str, Any]:
-    """The header in a folder; those of older versions have no checksum."""
+    """The header in a folder."""
     path = folder / HEADER
     missing = f"{folder} does not hold a run: it has no {HEADER}"
     with wrap_errors(
@@ -93,11 +93,9 @@ def read_header(folder: Path) -> dict[str, Any]:
     ):
         header, _ = read_object(path, _Header, FORMAT, "run", extra="ignore")
     check(
-        header.get("check") in (None, _checksum(header)),
+        header.get("check") == _checksum(header),
         f"{path} is damaged or was edited: its checksum is wrong; copy it again",
     )
-    if header["config"].pop("runner_up", None) is False:
-        header["config"]["bound"] = "cohen"  # before certificates chose the form themselves
     return header
 
 
@@ -121,17 +119,7 @@ def different_options(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     prints, present = (header.get("fingerprints", {}) for header in (there, now))
     same_f = prints.get("classifier") == present.get("classifier")
     if prints != present and not (differences and same_f):  # other options give another selector
-        from varsmooth._util.fingerprints import same_form
-
-        differences.append(
-            "the model is another network or has other weights"
-            if all(
-                same_form(prints.get(name, ""), present[name])
-                for name in present
-                if name in prints or name != "smoothing"
-            )
-            else "started by an older varsmooth, which recorded less of the model"
-        )
+        differences.append("the model is another network or has other weights")
     if not differences:  # the options are the same; has what they name changed?
         differences += _changed(
             there.get("selector", {}), now.get("selector", {}), "the selector's "
@@ -144,7 +132,7 @@ def different_options(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 
 def stored_probe(header: Mapping[str, Any]) -> "Probe | None":
-    """The outputs by which the run knows its model; runs of older versions have none."""
+    """The outputs by which the run knows its model; a run saved without images has none."""
     if "probe" not in header:
         return None
     from varsmooth.probe import Probe

@@ -205,12 +205,12 @@ class Run:
         return read_certificate({**row["evidence"], "settings": settings})
 
     def _row(self, line: bytes, where: str) -> Row:
-        """The row of one complete line; lines of older runs have no checksum."""
+        """The row of one complete line."""
         again = f"remove that line and rerun the {self.header['verb']} command of this run"
         text, mark, code = line.rpartition(_CHECK)
-        text = text + b"}" if mark else line
+        text += b"}"
         check(
-            not mark or code == b'%08x"}\n' % zlib.crc32(text),
+            bool(mark) and code == b'%08x"}\n' % zlib.crc32(text),
             f"{where} is damaged: its checksum is wrong; {again}",
         )
         try:

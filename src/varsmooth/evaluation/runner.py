@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from varsmooth import __version__
-from varsmooth._util.fingerprints import fingerprints, matches
+from varsmooth._util.fingerprints import fingerprints
 from varsmooth._util.processes import writing_to
 from varsmooth.data import Batch, ImageDataset
 from varsmooth.errors import VarsmoothError
@@ -137,7 +137,7 @@ class Job:
             "block": evaluation.block(options.batch_size),
             "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
             "environment": where or environment(device),
-            "dataset": described(images, data, _recorded_digest(options.out)),
+            "dataset": described(images, data),
             "class_names": list(built.class_names),
             **seen_before(images, data, built.about, self.model),
             "noise_scope": images.noise_scope,
@@ -145,14 +145,6 @@ class Job:
         }
         record = Run.create(options.out, header, self.shard.writer(rank))
         return Setup(evaluation.wrap_model(built.g), record, options.batch_size), images
-
-
-def _recorded_digest(folder: Path) -> str | None:
-    """What the run in this folder, if there is one, recorded of its images."""
-    if not (folder / HEADER).exists():
-        return None
-    digest: str | None = Run.open(folder).header["dataset"].get("digest")
-    return digest
 
 
 def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options: RunOptions) -> Run:
@@ -202,12 +194,9 @@ def labels_of(batch: Batch | ImageDataset) -> list[int | None]:
 
 
 def other_model(header: Mapping[str, Any], g: SmoothedClassifier) -> list[str]:
-    """Where g is not what a run's header says; fingerprints of older versions are recognised."""
+    """Where g is not what a run's header says."""
     stored = stored_probe(header)
-    now, there = identity(g, None if stored is None else stored.shape), header["fingerprints"]
-    for name, module in (("classifier", g.classifier), ("selector", g.selector)):
-        if matches(there.get(name), module):
-            now["fingerprints"][name] = there[name]
+    now = identity(g, None if stored is None else stored.shape)
     return different_options(header, {**header, **now})
 
 
@@ -221,7 +210,7 @@ def identity(g: SmoothedClassifier, shape: tuple[int, int, int] | None) -> dict[
 
 NO_PROBE = (
     "settings of the model outside its weights (the run stored no outputs of the model: it was "
-    "saved without images, or by an older varsmooth)"
+    "saved without images)"
 )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from varsmooth._util.fingerprints import covers_architecture
 from varsmooth._util.processes import choose_device
 from varsmooth._util.progress import Progress
 from varsmooth._util.typed import OptionError
@@ -94,8 +93,6 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
         f"{folder} was imported without evidence, so there is nothing to verify",
     )
     result = Verification()
-    if "check" not in run.header:
-        result.unchecked.append("run.json (it has no checksum; older versions wrote none)")
     try:
         as_sampled(run)
     except OptionError as error:
@@ -176,11 +173,6 @@ def _model(run: Run, result: Verification, options: VerifyOptions) -> BuiltModel
     names = header.get("class_names")  # without a name of its own, a class has that of the data
     if names and names not in (list(built.class_names), header["dataset"]["class_names"]):
         result.problems.append("the class names are not those of the model")
-    if not all(map(covers_architecture, header["fingerprints"].values())):
-        result.unchecked.append(
-            "the architecture of the model (the run is of an older varsmooth, whose fingerprints "
-            "cover class and weights only)"
-        )
     if "probe" not in header:
         result.unchecked.append(NO_PROBE)
     return built
@@ -196,14 +188,14 @@ def _images(run: Run, result: Verification, built: BuiltModel | None) -> ImageDa
     except (VarsmoothError, OSError) as error:
         result.unchecked.append(f"the images ({error})")
         return None
-    now = {**header, "dataset": described(images, data, header["dataset"].get("digest"))}
+    now = {**header, "dataset": described(images, data)}
     result.problems += different_options(header, now)
     if header.get("noise_scope", images.noise_scope) != images.noise_scope:
         result.problems.append("the noise is not that of these images (noise_scope)")
     if "noise_scope" not in header and images.noise_scope:
         result.unchecked.append(
             "whether images of other data sets and splits have this noise (the run was saved from "
-            "Python or by an older varsmooth, where only seed and ids keep it apart)"
+            "Python, where only seed and ids keep it apart)"
         )
     if built is not None and not result.problems:
         model = recorded(ModelOptions, header["config"])

@@ -16,7 +16,7 @@ from safetensors.torch import save as serialise_tensors
 from torch import Tensor, nn
 
 from varsmooth._util.files import replace_file
-from varsmooth._util.fingerprints import fingerprint, matches
+from varsmooth._util.fingerprints import fingerprint
 from varsmooth._util.untrusted import check_regular
 from varsmooth.errors import check, wrap_errors
 from varsmooth.models.descriptions import CONFIG, WEIGHTS, Description, Part, describe, find, write
@@ -127,7 +127,7 @@ def _module(
     check(_shapes(wanted) == _shapes(stored), misfit)
     module.load_state_dict({key: stored[key].to(wanted[key].dtype) for key in wanted})
     check(
-        matches(part.fingerprint, module),
+        part.fingerprint == fingerprint(module),
         f"the {name} in {folder} is not the one its {CONFIG} describes (the fingerprints differ); "
         "copy both files from one place",
     )
