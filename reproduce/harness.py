@@ -39,6 +39,9 @@ from varsmooth.models.options import Precision
 from varsmooth.training import preset_names
 
 ScaleName = Literal["cpu", "paper"]
+EARLIER = json.loads(Path(__file__).with_name("fingerprints.json").read_text(encoding="utf-8"))
+"""By name of a released model: its fingerprints, and how they were written when the keys of
+committed records were made. A network that is trained again has none."""
 
 
 @dataclass(frozen=True)
@@ -345,12 +348,12 @@ class Context:
     def key(self, verb: str, model: ModelOptions, data: DataOptions, settings: Any) -> str:
         """A digest of all that the rows of a run depend on."""
         assert model.model is not None
-        about = describe(model.model)
+        about, earlier = describe(model.model), EARLIER.get(model.model, {})
         steered = model.sigma is None  # else no selector has a say, and none need be there yet
         values = {
             "verb": verb,
             "fingerprints": [
-                part and part.fingerprint
+                part and earlier.get(part.fingerprint, part.fingerprint)
                 for part in (about.classifier, about.selector if steered else None)
             ],
             "recommended": _in_use(about.recommended, model) if steered else {},
