@@ -6,8 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from reproduce.comparisons import TABLE_2
-from reproduce.comparisons_certified import CertifiedRuns
+from reproduce.comparisons import TABLE_2, CertifiedRuns
 from reproduce.exact import CLIP_PERCENTILES
 from reproduce.figures import Curve, Figure, plot_certified_gaps, plot_curves
 from reproduce.harness import Context, Experiment, Result

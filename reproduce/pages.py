@@ -50,7 +50,7 @@ def case_lines(results: Path, experiment: str) -> Iterator[str]:
         yield ""
         yield f"{sentences[name]}. {measure.number(results)}."
         if measure.judged:
-            by_rule = measure.decide(pooled(measure.by_case(results)))
+            by_rule = measure.decide(measure.estimate(results))
             yield f"By the rule: {by_rule}; but {measure.judged}."
         yield ""
         yield from _table_of_cases(measure, results)

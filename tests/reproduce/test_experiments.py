@@ -15,11 +15,10 @@ import torch
 
 from reproduce.__main__ import EXPERIMENTS
 from reproduce.committed import resume
-from reproduce.comparisons import Committed
-from reproduce.comparisons_certified import (
-    attack_on_h,
+from reproduce.comparisons import (
+    Committed,
+    at_distance,
     attacked_gap,
-    certified_clipping,
     certified_gain,
     chosen_radius,
     every_model,
@@ -160,7 +159,7 @@ def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
 
     for one, other in (("0.25", "0.5"), ("0.5", "0.75")):
         runs = [Committed(tmp_path).runs[f"σ_a = 0.5, σ_s = {level}"] for level in (one, other)]
-        found = pooled([radius_gap(runs[0], runs[1], 0.5)]).value
+        found = pooled([radius_gap(*runs) / 0.5]).value
         assert found == pytest.approx((average(one) - average(other)) / 0.5)
 
 
@@ -329,7 +328,7 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
         (gap,) = attacked_gap(which)(evidence).values()
         mine = [certified(f"λ = {lam}, attack on h, D = {d:g}", d) for lam in ("0", "0.1", "0.2")]
         assert pooled([gap]).value == pytest.approx(max(mine) - certified("g, ", d))
-    (sound,) = sound_radius(evidence).values()
+    (sound,) = sound_radius()(evidence).values()
     gap_in_radius = best("sound, clipped", radius_if_right) - best("g, ", radius_if_right)
     assert pooled([sound]).value == pytest.approx(gap_in_radius / 0.25)
     lost = {
@@ -337,10 +336,10 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
         - best(f"λ = {lam}, sound, clipped", radius_if_right)
         for lam in ("0", "0.1", "0.2")
     }
-    costs = {name: 0.25 * pooled([each]).value for name, each in soundness_cost(evidence).items()}
+    costs = {name: 0.25 * pooled([each]).value for name, each in soundness_cost()(evidence).items()}
     assert costs == pytest.approx(lost)
-    assert len(certified_clipping(evidence)) == 15  # clipped or not at the same λ and D
-    attacked = attack_on_h(evidence)
+    assert len(at_distance("clip")(evidence)) == 15  # clipped or not at the same λ and D
+    attacked = at_distance("attack")(evidence)
     assert len(attacked) == 15
     assert all((gap.values >= 0).all() for gap in attacked.values())
     name = "σ_a = 0.25, λ = 0.1, r = 0.3"
@@ -348,7 +347,7 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
         "λ = 0.1, attack on h, D = 0.3", 0.3
     )
     assert pooled([attacked[name]]).value == pytest.approx(expected)
-    assert len(chosen_radius(evidence)) == 1  # held-out images chose a λ and a σ_s
+    assert len(chosen_radius()(evidence)) == 1  # held-out images chose a λ and a σ_s
 
 
 def reaches(line: dict[str, str], radius: float) -> float:

@@ -18,7 +18,6 @@ from reproduce.comparisons import (
     both,
     compare,
     excess_kurtosis,
-    gaps,
     last_minus_first,
     moved,
     universal_gain,
@@ -207,7 +206,7 @@ STRONG = ("γ = 2", "strong attack")
 def test_weak_attack(tmp_path: Path, experiment: Laboratory) -> None:
     found = experiment(f"weak-attack {FIXED} --eps 2 --sigmas 0.25,0.5", tmp_path)
     ours, theirs = "g_v, σ_a = {s:g}, λ = {l:g}, ", "g, σ_a = {s:g}, σ_s = {s:g}, "
-    gains = gaps(Committed(tmp_path), ours + ON_F, theirs + ON_F, budgets=(2.0,))
+    gains = compare(ours + ON_F, theirs + ON_F, budgets=(2.0,))(Committed(tmp_path))
     assert set(gains) == {"σ_a = 0.25, λ = 0", "σ_a = 0.25, λ = 0.4", "σ_a = 0.5, λ = 0.2"}
     for title, gap in gains.items():
         sigma, lam = title.split(", ")
