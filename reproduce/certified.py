@@ -9,13 +9,13 @@ import numpy as np
 from reproduce.comparisons import TABLE_2, CertifiedRuns
 from reproduce.exact import CLIP_PERCENTILES
 from reproduce.figures import Curve, Figure, plot_certified_gaps, plot_curves
-from reproduce.harness import Context, Experiment, Result
-from reproduce.replay import CPU, Certified, CertifyScale, clip_of, sweep
+from reproduce.harness import Context, Experiment, Result, number
+from reproduce.replay import CPU, HELD_OUT, Certified, CertifyScale, clip_of, sweep
 from reproduce.scales import Need, size
 from varsmooth.evaluation.report.figures import colours
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.summaries import certified_accuracy_table, round_radii
-from varsmooth.evaluation.report.tables import Cell, Table
+from varsmooth.evaluation.report.tables import Cell, Table, Value
 from varsmooth.rounding import percent
 
 TABLE_1: dict[float, tuple[tuple[float, ...], tuple[float, ...]]] = {
@@ -34,7 +34,7 @@ TABLE_1: dict[float, tuple[tuple[float, ...], tuple[float, ...]]] = {
 class TradeoffScale(CertifyScale):
     """Fig. 2 has every σ_a at σ_s = σ_a, and one σ_a under the whole sweep."""
 
-    unused = ("n_select", "alpha_select", "percentiles", "held_out", "held_out_draws", "choice")
+    unused = ("n_select", "alpha_select", "percentiles", *HELD_OUT)
 
     swept: float = size("σ_a of the sweep", 0.5)
 
@@ -43,7 +43,7 @@ def tradeoff(context: Context, scale: TradeoffScale) -> Result:
     """Certified accuracy against radius for σ_s = σ_a, and for one σ_a under many σ_s."""
 
     def at(name: str, sigma_a: float, level: float) -> Outcomes:
-        return Certified(context, scale, sigma_a).fixed(name, level)
+        return Certified(context, scale, sigma_a).g(level, name)
 
     equal = [at(f"σ_s = σ_a = {sigma:g}", sigma, sigma) for sigma in scale.sigmas]
     title, levels = f"σ_a = {scale.swept:g}", sweep(scale, scale.swept)
@@ -141,13 +141,10 @@ def certified(context: Context, scale: CertifiedScale) -> Result:
                 model.paper(lam, distance)
                 model.paper(lam, distance, clip)
     models = [CertifiedRuns.of(context.evidence.runs, sigma_a) for sigma_a in scale.sigmas]
-    above = [
-        partial(plot_curves, curves=curves_of(runs), title=f"σ_a = {runs.sigma_a:g}")
-        for runs in models
-    ]
-    below = []
+    above, below = [], []
     for runs in models:
-        base, *others = curves_of(runs)
+        base, *others = curves = curves_of(runs)
+        above.append(partial(plot_curves, curves=curves, title=f"σ_a = {runs.sigma_a:g}"))
         gaps = partial(plot_certified_gaps, base=base, curves=others, until=2 * runs.sigma_a)
         below.append(gaps)
     figure = Figure(
@@ -173,48 +170,43 @@ def certified(context: Context, scale: CertifiedScale) -> Result:
 
 
 def _accuracy_table(models: Sequence[CertifiedRuns]) -> Table:
-    rows = []
+    rows = list[dict[str, Value]]()
     for runs in models:
         radii, fine = np.linspace(0, 2 * runs.sigma_a, 5), np.linspace(0, 2 * runs.sigma_a, 81)
         curves = curves_of(runs)
         ideal = curves[0].accuracy(fine)
         for curve in curves:
-            n, shares = len(curve.runs[0]), curve.accuracy(radii)
-            regret = 100 * float(np.max(ideal - curve.accuracy(fine)))
+            row: dict[str, Value] = {"σ_a": number(runs.sigma_a), "method": curve.label}
+            n = len(curve.runs[0])
+            for k, share in enumerate(curve.accuracy(radii)):
+                row[f"r = {k / 2:g} σ_a"] = Cell(percent(round(share * n), n), float(share))
             best = max(run.average_radius for run in curve.runs)
-            rows.append(
-                [
-                    Cell(f"{runs.sigma_a:g}", runs.sigma_a),
-                    Cell.of(curve.label),
-                    *(Cell(percent(round(s * n), n), float(s)) for s in shares),
-                    Cell(f"{np.floor(1000 * best) / 1000:.3f}", best),
-                    Cell(f"{regret:.1f}", regret),
-                ]
-            )
-    return Table(
+            row["best ACR"] = Cell(f"{np.floor(1000 * best) / 1000:.3f}", best)
+            regret = 100 * float(np.max(ideal - curve.accuracy(fine)))
+            rows.append(row | {"regret": number(regret, ".1f")})
+    return Table.of(
         "certified-accuracy",
         "Certified accuracy in % at multiples of σ_a, the best of each method's runs at each "
         "radius; the best average certified radius (ACR) of one run; and the regret: percentage "
         "points below the envelope over σ_s where the method is furthest below it, up to 2 σ_a.",
-        ["σ_a", "method", *(f"r = {k / 2:g} σ_a" for k in range(5)), "best ACR", "regret"],
         rows,
     )
 
 
 def clip_table(clips: Mapping[tuple[float, float], tuple[float, float]]) -> Table:
     """The paper's thresholds and ours, for each σ_a and λ."""
-    rows = []
+    rows = list[dict[str, Value]]()
     for (sigma_a, lam), clip in clips.items():
         theirs = TABLE_2.get((sigma_a, lam))
-        shown = "–" if theirs is None else f"{theirs[0]:.2f}, {theirs[1]:.2f}"
-        head = [Cell(f"{sigma_a:g}", sigma_a), Cell(f"{lam:g}", lam), Cell(shown)]
-        rows.append([*head, *(Cell(f"{end:.4f}", end) for end in clip)])
+        text = "–" if theirs is None else f"{theirs[0]:.2f}, {theirs[1]:.2f}"
+        row: dict[str, Value] = {"σ_a": number(sigma_a), "λ": number(lam), "Table 2": Cell(text)}
+        ours = dict(zip(("our h_l", "our h_u"), (number(end, ".4f") for end in clip), strict=True))
+        rows.append(row | ours)
     low, high = CLIP_PERCENTILES
-    return Table(
+    return Table.of(
         "clip-thresholds",
         "h_l and h_u: those of the paper's Table 2, which belong to its models, and ours, by the "
         f"rule: percentiles {low} and {high} of σ_s on held-out images.",
-        ["σ_a", "λ", "Table 2", "our h_l", "our h_u"],
         rows,
     )
 

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from reproduce.comparisons import beside_mean
 from reproduce.figures import Figure, Gaps, plot_gaps
-from reproduce.harness import Context, Experiment, Result
+from reproduce.harness import Context, Experiment, Result, digest, gap_cell
 from reproduce.scales import Need, Scale, size
-from reproduce.statistics import Differences, pooled
+from reproduce.statistics import Differences
 from varsmooth._util.progress import Progress
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.evaluation.report.outcomes import Outcomes
@@ -69,11 +69,16 @@ def network_of(context: Context, scale: ReadingsScale, sigma_a: float) -> nn.Mod
             "epochs": scale.epochs,
             "data": scale.data,
             "n": 10,
+            "held_out_images": 100,
+            "seed": scale.seed,
+            "train_split": "train",
         }
-        settings |= {"held_out_images": 100, "seed": scale.seed, "train_split": "train"}
-        folder = context.folder("readings", settings)
+        content = context.content(scale.data, "train")
+        folder = context.store / "readings" / digest(settings | content)
         if not (folder / CONFIG).is_file():
-            train_classifier(ClassifierConfig(out=folder, **settings, **context.places))
+            device = "cpu" if context.device == "cpu" else "auto"
+            where: dict[str, Any] = {"out": folder, "root": context.root, "device": device}
+            train_classifier(ClassifierConfig(**settings, **where))
     network = load_checkpoint(str(folder)).classifier
     assert network is not None
     return network
@@ -89,11 +94,6 @@ def features_of(network: nn.Module, z: Tensor, sigma: float) -> Tensor:
         network(z, *levels)
     hook.remove()
     return seen[0]
-
-
-def _noise(seed: int, image: int, draws: int, like: Tensor) -> Tensor:
-    generator = keyed_generator("cpu", seed, "readings", image)
-    return torch.randn((draws, *like.shape), generator=generator)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,15 @@ class Tabulated:
             for first in range(0, len(images), BLOCK):
                 x, labels, ids = images.batch(range(first, min(first + BLOCK, len(images))))
                 assert labels is not None
-                noise = torch.stack([_noise(seed, int(i), draws + 1, x[0]) for i in ids])
+                noise = torch.stack(
+                    [
+                        torch.randn(
+                            (draws + 1, *x[0].shape),
+                            generator=keyed_generator("cpu", seed, "readings", int(i)),
+                        )
+                        for i in ids
+                    ]
+                )
                 each = []
                 for s in levels:
                     noisy = (x[:, None] + s * noise[:, 1:]).flatten(0, 1)
@@ -239,16 +247,10 @@ class Reading:
         return self.table("test", self.scale.images, self.scale.n)
 
     @cached_property
-    def val(self) -> Tabulated:
-        return self.table("val", self.scale.held_out, self.scale.draws)
-
-    @cached_property
     def heads(self) -> dict[str, Head]:
-        levels = torch.tensor(self.levels)
-        return {
-            reader: train_head(self.val, reader, levels, self.scale, self.sigma_a)
-            for reader in READERS
-        }
+        val, levels = self.table("val", self.scale.held_out, self.scale.draws), self.levels
+        args = (torch.tensor(levels), self.scale, self.sigma_a)
+        return {reader: train_head(val, reader, *args) for reader in READERS}
 
     def g(self, column: int) -> Outcomes:
         """One level for all images."""
@@ -300,7 +302,7 @@ def readings(context: Context, scale: ReadingsScale) -> Result:
             gaps |= dict(zip(titles, mine, strict=True))
             series.append(Gaps(reader, scale.lams, mine))
         ylabel, title = "g_v minus g at its mean σ_s (points)", f"σ_a = {sigma_a:g}"
-        panels.append(partial(plot_gaps, series=series, xlabel="λ", ylabel=ylabel, title=title))
+        panels.append(partial(plot_gaps, series=series, ylabel=ylabel, title=title))
     figure = Figure(
         "readings",
         "Clean accuracy of g_v minus that of g at its mean σ_s, with paired 95 % intervals over "
@@ -309,13 +311,12 @@ def readings(context: Context, scale: ReadingsScale) -> Result:
         height=3.6,
         width=max(6.4, 3.6 * len(panels)),
     )
-    estimates = {title: pooled([gap]) for title, gap in gaps.items()}
     table = Table(
         "readings",
         "Clean accuracy of g_v minus that of g at its mean σ_s, in percentage points, paired by "
         "image.",
         ["reading", "g_v − g"],
-        [[Cell.of(title), Cell(e.text(), e.value, e.interval())] for title, e in estimates.items()],
+        [[Cell.of(title), gap_cell(gap)] for title, gap in gaps.items()],
     )
     note = (
         f"h is a head on frozen features of f, or of {STRONG}, trained on held-out images; "

@@ -82,6 +82,11 @@ class Need:
         return cls(f"{sigma_a:.2f}", selector)
 
     @classmethod
+    def pair(cls, sigma_a: float) -> "Need":
+        """The same with its selector."""
+        return cls.fixed(sigma_a, selector=True)
+
+    @classmethod
     def universal(cls, sigma_a: float) -> "Need":
         """The pair of a classifier for all levels up to this one."""
         return cls(f"universal-{sigma_a:.2f}", selector=True)
@@ -106,7 +111,7 @@ class Need:
 
 def pair_needs(scale: Scale) -> list[Need]:
     """Classifier and selector of every σ_a."""
-    return [Need.fixed(sigma, selector=True) for sigma in scale.sigmas]
+    return [Need.pair(sigma) for sigma in scale.sigmas]
 
 
 def resized(scale: S, sizes: Mapping[str, str]) -> S:

@@ -1,6 +1,6 @@
 """What the selector chooses: its bounds (Fig. 4, App. A and B) and clean accuracy (Fig. 6a)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -16,8 +16,8 @@ from reproduce.figures import (
     plot_percentile_bounds,
     plot_selector_bounds,
 )
-from reproduce.harness import Context, Experiment, Result
-from reproduce.replay import CPU, Certified, CertifyScale, raw_samples
+from reproduce.harness import Context, Experiment, Result, number
+from reproduce.replay import CPU, HELD_OUT, Certified, CertifyScale, raw_samples
 from reproduce.scales import Need, Scale, VotingScale, pair_needs, size
 from reproduce.statistics import paired
 from varsmooth import bounds
@@ -26,7 +26,8 @@ from varsmooth.evaluation.options import DataOptions, ModelOptions, PredictOptio
 from varsmooth.evaluation.report.figures import colours
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import Interval, PairedDifference, Share, mean_interval
-from varsmooth.evaluation.report.tables import Cell, Table
+from varsmooth.evaluation.report.summaries import UNKNOWN
+from varsmooth.evaluation.report.tables import Cell, Table, Value
 from varsmooth.evidence import SelectorEvidence
 from varsmooth.rounding import rounded
 
@@ -44,25 +45,19 @@ class PercentilesScale(Scale):
 def percentiles(context: Context, scale: PercentilesScale) -> Result:
     a = scale.alpha_select / 2
     rows = []
-    for n in scale.sample_sizes:
-        for shift in SHIFTS:
-            lower, upper = bounds.order_statistics(n, shift, 1.0, a)
-            theory = float(bounds.normal_cdf(shift))
-            rows.append(
-                [
-                    Cell.of(n),
-                    Cell(f"{shift:g}", shift),
-                    _percentage(1 - theory),
-                    _index(lower, n, lower >= 1),
-                    _percentage(theory),
-                    _index(upper, n, upper <= n),
-                ]
-            )
-    table = Table(
+    for n, shift in product(scale.sample_sizes, SHIFTS):
+        lower, upper = bounds.order_statistics(n, shift, 1.0, a)
+        theory = float(bounds.normal_cdf(shift))
+        row: dict[str, Value] = {"N_h": n, "D/σ_m": number(shift)}
+        row |= {"p̲ %": _percentage(1 - theory)}
+        row |= {"q_l / N_h %": _percentage(lower / n) if lower >= 1 else UNKNOWN}
+        row |= {"p̄ %": _percentage(theory)}
+        row |= {"q_u / N_h %": _percentage(upper / n) if upper <= n else UNKNOWN}
+        rows.append(row)
+    table = Table.of(
         "percentiles",
         "Percentiles of h that bound its median under a shift of norm D: in theory, and from N_h "
         "samples as order statistics q / N_h; – where no sample is a bound.",
-        ["N_h", "D/σ_m", "p̲ %", "q_l / N_h %", "p̄ %", "q_u / N_h %"],
         rows,
     )
     figure = Figure(
@@ -80,10 +75,6 @@ def _percentage(share: float) -> Cell:
     return Cell(rounded(100 * share, 2), share)
 
 
-def _index(q: int, n: int, exists: bool) -> Cell:
-    return _percentage(q / n) if exists else Cell("–")
-
-
 PERCENTILES = Experiment(
     "percentiles",
     "Fig. 4, App. A",
@@ -99,16 +90,7 @@ PERCENTILES = Experiment(
 class BoundsScale(CertifyScale):
     """App. B: the test set, λ = 0, N_h = 1000 (here 1001, so that the median is a sample)."""
 
-    unused = (
-        "precision",
-        "n",
-        "n0",
-        "multiples",
-        "percentiles",
-        "held_out",
-        "held_out_draws",
-        "choice",
-    )
+    unused = ("precision", "n", "n0", "multiples", "percentiles", *HELD_OUT)
 
     images: int = size("test images", 10_000)
     distances: tuple[float, ...] = size(
@@ -147,29 +129,23 @@ def mean_bounds(model: Certified, scale: BoundsScale, lam: float) -> Floats:
 
 def selector_bounds(context: Context, scale: BoundsScale) -> Result:
     """How far an attacker of budget D can move the smoothed selector's output."""
-    plots, rows = [], []
+    plots, rows = [], list[dict[str, Value]]()
     for sigma_a, lam in product(scale.sigmas, scale.lams):
         found = mean_bounds(Certified(context, scale, sigma_a), scale, lam)
-        name = f"σ_a = {sigma_a:g}, λ = {lam:g}"
-        low, middle, high = found[:, :, 0].T  # (D,) each
+        title = f"h for σ_a = {sigma_a:g}, λ = {lam:g}"
+        distances = np.array(scale.distances)
         plots.append(
-            partial(
-                plot_selector_bounds,
-                distances=np.array(scale.distances),
-                lower=low,
-                median=middle,
-                upper=high,
-                title=f"h for {name}",
-            )
+            partial(plot_selector_bounds, distances=distances, means=found[:, :, 0], title=title)
         )
-        head = [Cell(f"{sigma_a:g}", sigma_a), Cell(f"{lam:g}", lam)]
         for distance, means in zip(scale.distances, found, strict=True):
-            rows.append([*head, Cell(f"{distance:g}", distance), *map(_mean, means)])
-    table = Table(
+            low, middle, high = map(_mean, means)
+            row: dict[str, Value] = {"σ_a": number(sigma_a), "λ": number(lam)}
+            row |= {"D": number(distance), "h_ql": low, "h_50%": middle, "h_qu": high}
+            rows.append(row)
+    table = Table.of(
         "selector-bounds",
         "Mean over images of the bounds on the selector's output under an attack of budget D, with "
         "95 % intervals over images; – where no sample is a bound (only clipping is one there).",
-        ["σ_a", "λ", "D", "h_ql", "h_50%", "h_qu"],
         rows,
     )
     figure = Figure(
@@ -187,7 +163,7 @@ def selector_bounds(context: Context, scale: BoundsScale) -> Result:
 def _mean(mean: Floats) -> Cell:
     value, low, high = (float(number) for number in mean)
     if np.isnan(value):
-        return Cell("–")
+        return UNKNOWN
     return Cell(f"{value:.4f} [{low:.4f}–{high:.4f}]", value, Interval(low, high))
 
 
@@ -212,35 +188,21 @@ class CleanScale(VotingScale):
     lams: tuple[float, ...] = size("λ", (0.0, 0.1, 0.2, 0.3, 0.4))
 
 
-@dataclass(frozen=True)
-class Pair:
-    """g_v at one λ beside g at its mean σ_s, under the same noise."""
-
-    sigma_a: float
-    lam: float
-    learned: Outcomes
-    fixed: Outcomes
-
-    @property
-    def gap(self) -> PairedDifference:
-        return PairedDifference.of(self.learned.correct, self.fixed.correct)
-
-
 def clean(context: Context, scale: CleanScale) -> Result:
     """Clean accuracy against the noise level, for g and for g_v with its mean σ_s."""
-    lines, series, pairs = [], [], []
+    lines, series, rows = [], [], []
     for sigma_a, colour in zip(scale.sigmas, colours(len(scale.sigmas)), strict=True):
-        mine = [pair_at(context, scale, sigma_a, lam) for lam in scale.lams]
-        for name, style, runs in (
-            ("g", "s--", [p.fixed for p in mine]),
-            ("g_v", "o-", [p.learned for p in mine]),
-        ):
+        pairs = [pair_at(context, scale, sigma_a, lam) for lam in scale.lams]
+        learned, fixed = zip(*pairs, strict=True)
+        for name, style, runs in (("g", "s--", fixed), ("g_v", "o-", learned)):
             x = [float(run.sigmas.mean()) for run in runs]
             y = [100 * float(run.correct.mean()) for run in runs]
             lines.append((f"{name}, σ_a = {sigma_a:g}", x, y, colour, style))
-        gaps = [paired(pair.learned, pair.fixed) for pair in mine]
+        gaps = [paired(*pair) for pair in pairs]
         series.append(Gaps(f"_σ_a = {sigma_a:g}", scale.lams, gaps, colour))
-        pairs += mine
+        rows += [
+            _clean_row(sigma_a, *each) for each in zip(scale.lams, learned, fixed, strict=True)
+        ]
     figure = Figure(
         "clean",
         "Fig. 6a. Left: clean accuracy against the noise level: the mean of all selected σ_s for "
@@ -248,66 +210,57 @@ def clean(context: Context, scale: CleanScale) -> Result:
         "g at its mean σ_s, with paired 95 % intervals over images.",
         [
             partial(plot_lines, lines=lines, xlabel="mean σ_s", ylabel="clean accuracy (%)"),
-            partial(plot_gaps, series=series, xlabel="λ", ylabel="g_v minus g (points)"),
+            partial(plot_gaps, series=series, ylabel="g_v minus g (points)"),
         ],
         height=3.7,
         width=9.0,
     )
-    notes = [context.selectors_of_g_v(pair_needs(scale))]
-    return Result([figure], [_clean_table(pairs)], notes)
+    table = Table.of(
+        "clean",
+        "Clean accuracy in % of g_v, and of g at g_v's mean σ_s under the same noise; the "
+        "difference in percentage points, paired by image, with 95 % intervals.",
+        rows,
+    )
+    return Result([figure], [table], [context.selectors_of_g_v(pair_needs(scale))])
 
 
-def pair_at(context: Context, scale: CleanScale, sigma_a: float, lam: float) -> Pair:
+def _clean_row(sigma_a: float, lam: float, learned: Outcomes, fixed: Outcomes) -> dict[str, Value]:
+    return {
+        "σ_a": number(sigma_a),
+        "λ": number(lam),
+        "mean σ_s": number(float(learned.sigmas.mean()), ".4f"),
+        "sd of σ_s": number(float(learned.sigmas.std()), ".4f"),
+        "g_v": Share.of(learned.correct),
+        "σ_s of g": number(float(fixed.sigmas[0]), ".4f"),
+        "g": Share.of(fixed.correct),
+        "g_v − g": PairedDifference.of(learned.correct, fixed.correct),
+    }
+
+
+def pair_at(
+    context: Context, scale: CleanScale, sigma_a: float, lam: float
+) -> tuple[Outcomes, Outcomes]:
     """g_v at one λ, and g at its mean σ_s.
 
     Their noise is the same, and so are their votes where the levels agree: what differs is the
     level, not chance.
     """
-    need, title = Need.fixed(sigma_a, selector=True), f"g_v, σ_a = {sigma_a:g}, λ = {lam:g}"
-    learned = predicted(context, scale, title, lambda: context.g_v_options(need, lam))
+
+    def run(name: str, model: Callable[[], ModelOptions]) -> Outcomes:
+        """Predicted by plain majority."""
+
+        def options() -> tuple[ModelOptions, DataOptions, PredictOptions]:
+            data = context.images(scale.data, "test", scale.images)
+            return model(), data, PredictOptions(n=scale.n, alpha=None, seed=scale.seed)
+
+        return context.voted("predict", name, options)
+
+    need, title = Need.pair(sigma_a), f"g_v, σ_a = {sigma_a:g}, λ = {lam:g}"
+    learned = run(title, lambda: context.g_v_options(need, lam))
     level = context.fact(f"mean σ_s of {title}", lambda: float(learned.sigmas.mean()))
-
-    def fixed() -> ModelOptions:
-        return ModelOptions(context.model(Need.fixed(sigma_a)), sigma=level)
-
-    return Pair(sigma_a, lam, learned, predicted(context, scale, f"g beside {title}", fixed))
-
-
-def predicted(
-    context: Context, scale: CleanScale, name: str, model: Callable[[], ModelOptions]
-) -> Outcomes:
-    """A run that predicts by plain majority."""
-
-    def options() -> tuple[ModelOptions, DataOptions, PredictOptions]:
-        data = context.images(scale.data, "test", scale.images)
-        return model(), data, PredictOptions(n=scale.n, alpha=None, seed=scale.seed)
-
-    return context.majority(name, options)
-
-
-def _clean_table(pairs: Sequence[Pair]) -> Table:
-    rows = []
-    for pair in pairs:
-        sigmas = pair.learned.sigmas
-        rows.append(
-            [
-                Cell(f"{pair.sigma_a:g}", pair.sigma_a),
-                Cell(f"{pair.lam:g}", pair.lam),
-                Cell(f"{sigmas.mean():.4f}", float(sigmas.mean())),
-                Cell(f"{sigmas.std():.4f}", float(sigmas.std())),
-                Cell.share(Share.of(pair.learned.correct)),
-                Cell(f"{pair.fixed.sigmas[0]:.4f}", float(pair.fixed.sigmas[0])),
-                Cell.share(Share.of(pair.fixed.correct)),
-                Cell.difference(pair.gap),
-            ]
-        )
-    return Table(
-        "clean",
-        "Clean accuracy in % of g_v, and of g at g_v's mean σ_s under the same noise; the "
-        "difference in percentage points, paired by image, with 95 % intervals.",
-        ["σ_a", "λ", "mean σ_s", "sd of σ_s", "g_v", "σ_s of g", "g", "g_v − g"],
-        rows,
-    )
+    alone = Need.fixed(sigma_a)
+    fixed = run(f"g beside {title}", lambda: ModelOptions(context.model(alone), sigma=level))
+    return learned, fixed
 
 
 CLEAN = Experiment(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 from reproduce.attacks import (
@@ -65,16 +66,10 @@ def universal(context: Context, scale: UniversalScale) -> Result:
         Line("g on f_u, σ_s swept", [p.outcomes for p in swept], "", ORANGE, None, True, "s"),
         Line("g_v* on f_u, λ swept", [p.outcomes for p in learned], "", ORANGE),
     ]
-    at_sigma_a = {point.value: point for point in swept}
+    at_sigma_a = {point.value: point.outcomes for point in swept}
+    pairs = [(at_sigma_a[at.baseline.value], at.baseline.outcomes) for at in arenas]
     gains = [
-        Gaps(
-            what,
-            list(range(len(arenas))),
-            [
-                paired(at_sigma_a[sigma].outcomes, at.baseline.outcomes, column)
-                for sigma, at in zip(scale.sigmas, arenas, strict=True)
-            ],
-        )
+        Gaps(what, range(len(arenas)), [paired(*pair, column) for pair in pairs])
         for what, column in (("clean accuracy", "clean_correct"), ("robust accuracy", "correct"))
     ]
     figure = Figure(
@@ -85,27 +80,19 @@ def universal(context: Context, scale: UniversalScale) -> Result:
         "σ_s = σ_a, with paired 95 % intervals over images.",
         [
             partial(plot_plane, lines=lines),
-            partial(
-                plot_universal_gains,
-                series=gains,
-                names=[f"{sigma:g}" for sigma in scale.sigmas],
-            ),
+            partial(plot_universal_gains, series=gains, sigmas=scale.sigmas),
         ],
         height=3.9,
         width=9.0,
     )
-    table = points_table(
-        "universal",
-        f"g and g_v* on fixed classifiers and on f_u, whose gaps are to g at σ_s = {half:g}.",
-        [*arenas, one],
-    )
-    return Result([figure], [table])
+    caption = f"g and g_v* on fixed classifiers and on f_u, whose gaps are to g at σ_s = {half:g}."
+    return Result([figure], [points_table("universal", caption, [*arenas, one])])
 
 
-def plot_universal_gains(axes: "Axes", series: Sequence[Gaps], names: Sequence[str]) -> None:
+def plot_universal_gains(axes: "Axes", series: Sequence[Gaps], sigmas: Sequence[float]) -> None:
     """Gains at each σ_a, evenly spaced."""
-    plot_gaps(axes, series, "σ_a", "f_u minus f (points)")
-    axes.set_xticks(range(len(names)), names)
+    plot_gaps(axes, series, "f_u minus f (points)", xlabel="σ_a")
+    axes.set_xticks(range(len(sigmas)), [f"{sigma:g}" for sigma in sigmas])
 
 
 UNIVERSAL = Experiment(
@@ -159,32 +146,21 @@ def middle_of(universal: float) -> float:
 
 def universal_extended(context: Context, scale: ExtendedScale) -> Result:
     """g_v* on f_u for three ranges σ_a′ and three budgets γ, against g of the middle σ_a."""
-    arenas = {
-        (sigma, eps): extended_arena(context, scale, sigma, eps)
-        for sigma in scale.sigmas
-        for eps in scale.budgets
-    }
+    arenas, plots = [], []
+    for sigma, eps in product(scale.sigmas, scale.budgets):
+        arenas.append(extended_arena(context, scale, sigma, eps))
+        lines = lines_of([replace(arenas[-1], title="")], (G, G_V_STAR))
+        plots.append(partial(plot_plane, lines=lines, title=f"σ_a′ = {sigma:g}, γ = {eps:g}"))
     figure = Figure(
         "universal-extended",
         "App. C: PGD through f, noise and h: g_v* on f_u, λ growing from the larger marker on, and "
         "g on the classifier of the middle σ_a, σ_s growing alike; filled: g at σ_s = σ_a.",
-        [
-            partial(
-                plot_plane,
-                lines=lines_of([replace(at, title="")], (G, G_V_STAR)),
-                title=f"σ_a′ = {sigma:g}, γ = {eps:g}",
-            )
-            for (sigma, eps), at in arenas.items()
-        ],
+        plots,
         columns=len(scale.budgets),
         height=2.9,
     )
-    table = points_table(
-        "universal-extended",
-        "g_v* on f_u of σ_a′, and g on the classifier of the middle σ_a.",
-        list(arenas.values()),
-    )
-    return Result([figure], [table])
+    caption = "g_v* on f_u of σ_a′, and g on the classifier of the middle σ_a."
+    return Result([figure], [points_table("universal-extended", caption, arenas)])
 
 
 def extended_arena(context: Context, scale: ExtendedScale, universal: float, eps: float) -> Arena:
@@ -192,9 +168,8 @@ def extended_arena(context: Context, scale: ExtendedScale, universal: float, eps
     sigma_a, need = middle_of(universal), Need.universal(universal)
     fixed, lams = Need.fixed(sigma_a), scale.lams_of(universal, eps)
     levels = sorted({sigma_a, *(round(sigma_a * multiple, 4) for multiple in scale.multiples)})
-    methods = {G_V_STAR: Attacks.g_v_star}
-    attacks = Attacks(context, scale, eps)
-    return arena(attacks, fixed.title, (fixed, sigma_a), levels, need, lams, methods)
+    attacks, star = Attacks(context, scale, eps), {G_V_STAR: Attacks.g_v_star}
+    return arena(attacks, fixed.title, (fixed, sigma_a), levels, need, lams, star)
 
 
 UNIVERSAL_EXTENDED = Experiment(

@@ -179,7 +179,6 @@ def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
 def test_g_v_has_the_selector_that_was_trained_for_it(
     tmp_path: Path, variant: str | None, need: Need, model: str
 ) -> None:
-    """Though descriptions of released models record fingerprints in two forms."""
     context = Context(tmp_path, variant=variant)
     assert context.g_v_options(need, 0.2).model == model
     assert context.has_own(need) == model.endswith("-gv")
@@ -251,7 +250,7 @@ def test_replays_are_what_certify_gives(
 
     def direct(name: str, **changes: Any) -> Outcomes:
         settings = replace(tiny.settings, **changes)
-        return Outcomes.open(context.certify(name, model, data, settings).folder)
+        return Outcomes.open(context.execute("certify", name, model, data, settings).folder)
 
     some = 0
     for distance in (0.0, 0.05, 0.2):
@@ -283,7 +282,7 @@ def test_g_is_certified_as_by_a_run_at_the_level(
     certified = Certified(context, tiny, 0.25)
     model = ModelOptions(context.model(Need.fixed(0.25)), sigma=0.25)
     data = context.images(tiny.data, "test", tiny.images)
-    run = context.certify("direct", model, data, tiny.settings)
+    run = context.execute("certify", "direct", model, data, tiny.settings)
     right = [row["id"] for row in run.rows() if row["label"] == row["prediction"]]
     for row in run.rows():
         votes = run.certificate(row).votes[0]

@@ -106,15 +106,15 @@ def test_records_stand_for_their_runs_on_another_machine(
     """An experiment repeats no run that a result beside it holds, finished or not."""
     out, asked = tmp_path / "weak-attack", f"weak-attack {FIXED} --data {data} --models {models}"
     attacked: list[str] = []
-    original = Context.attack
+    original = Context.execute
 
-    def attack(self: Context, name: str, *rest: Any) -> Any:
+    def attack(self: Context, verb: Any, name: str, *rest: Any) -> Any:
         if len(attacked) == 2 and "σ_a = 0.12" in name:
             raise KeyboardInterrupt
         attacked.append(name)
-        return original(self, name, *rest)
+        return original(self, verb, name, *rest)
 
-    monkeypatch.setattr(Context, "attack", attack)
+    monkeypatch.setattr(Context, "execute", attack)
     assert run(f"{asked} --sigmas 0.25 --store {tmp_path / 'one'} --out {out}") == 0
     of_one, lines = len(attacked), lines_of(out)
     attacked.clear()
