@@ -17,7 +17,7 @@ pools them, `verdicts` names each number of results/README.md, which a person wr
 recomputes.
 
 scales, harness: sizes, and models, images, runs and evidence; replay: one table of votes serves
-every λ, D and clip; certified, selection: the certificates; attacks, robustness, universal,
-matched: the attacks; cascade: beyond the paper; exact: facts that are no differences; figures;
-records, committed, pages: what a result consists of.
+every λ, D and clip; certified: the certificates, bounds of the selector, clean accuracy; attacks,
+robustness: the attacks; cascade, readings: beyond the paper; figures; records, committed: what a
+result consists of.
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.cascade import CASCADE
-from reproduce.certified import CERTIFIED, TRADEOFF
+from reproduce.certified import CERTIFIED, CLEAN, PERCENTILES, SELECTOR_BOUNDS, TRADEOFF
 from reproduce.committed import (
     FINISHED,
     result_in,
@@ -18,10 +18,15 @@ from reproduce.committed import (
 )
 from reproduce.harness import Context, Experiment, variant_of
 from reproduce.readings import READINGS
-from reproduce.robustness import CLIPPING, MATCHED, STRONG_ATTACK, WEAK_ATTACK
+from reproduce.robustness import (
+    CLIPPING,
+    MATCHED,
+    STRONG_ATTACK,
+    UNIVERSAL,
+    UNIVERSAL_EXTENDED,
+    WEAK_ATTACK,
+)
 from reproduce.scales import shown, sizes_in_use
-from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
-from reproduce.universal import UNIVERSAL, UNIVERSAL_EXTENDED
 from varsmooth.cli import exit_code
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.errors import check

@@ -96,6 +96,11 @@ def features_of(network: nn.Module, z: Tensor, sigma: float) -> Tensor:
     return seen[0]
 
 
+def _noise(seed: int, image: int, draws: int, like: Tensor) -> Tensor:
+    generator = keyed_generator("cpu", seed, "readings", image)
+    return torch.randn((draws, *like.shape), generator=generator)
+
+
 @dataclass(frozen=True)
 class Tabulated:
     """f at every level, and what h may read, for some images.
@@ -126,15 +131,7 @@ class Tabulated:
             for first in range(0, len(images), BLOCK):
                 x, labels, ids = images.batch(range(first, min(first + BLOCK, len(images))))
                 assert labels is not None
-                noise = torch.stack(
-                    [
-                        torch.randn(
-                            (draws + 1, *x[0].shape),
-                            generator=keyed_generator("cpu", seed, "readings", int(i)),
-                        )
-                        for i in ids
-                    ]
-                )
+                noise = torch.stack([_noise(seed, int(i), draws + 1, x[0]) for i in ids])
                 each = []
                 for s in levels:
                     noisy = (x[:, None] + s * noise[:, 1:]).flatten(0, 1)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from reproduce.exact import CLIP_PERCENTILES
+from reproduce.comparisons import CLIP_PERCENTILES
 from reproduce.harness import Context
 from reproduce.scales import Need, VotingScale, size
 from varsmooth._util.progress import Progress

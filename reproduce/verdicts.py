@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from reproduce import comparisons as c
-from reproduce import exact
 from reproduce.comparisons import SELECTED, SIGMAS, STRONG, WEAK, Cases, Committed, Comparison
 from reproduce.statistics import MARGIN, Decision, Estimate, pooled
 
@@ -143,16 +142,16 @@ MEASURES: dict[str, Measure] = {
         "ablation", c.ablation("universal λ, λ = {l}", "universal λ, λ = 0", "sigma"), "", 4
     ),
     # Fig. 4 and 5, App. A and B
-    "percentile-gaps": Measure("percentiles", fact=exact.percentile_gaps),
-    "bounds-width": Measure("selector-bounds", fact=exact.bounds_width),
-    "three-levels": Measure("certified", fact=exact.counterexample),
+    "percentile-gaps": Measure("percentiles", fact=c.percentile_gaps),
+    "bounds-width": Measure("selector-bounds", fact=c.bounds_width),
+    "three-levels": Measure("certified", fact=c.counterexample),
     "certified-equal": Measure("certified", c.certified_gain("equal")),
     "certified-envelope": Measure("certified", c.certified_gain("envelope")),
     "attacked-small": Measure("certified", c.attacked_gap(0), "close", 0.02),
     "attacked-large": Measure("certified", c.both(c.attacked_gap(0), c.attacked_gap(-1))),
     "attack-on-h": Measure("certified", c.at_distance("attack")),
     "certified-clipping": Measure("certified", c.at_distance("clip")),
-    "cost": Measure("certified", fact=exact.dual_cost),
+    "cost": Measure("certified", fact=c.dual_cost),
     "chosen-radius": radii("certified", c.chosen_radius()),
     "sound-radius": radii("certified", c.sound_radius()),
     "soundness-cost": radii("certified", c.soundness_cost()),
@@ -192,7 +191,7 @@ MEASURES: dict[str, Measure] = {
     ),
     "clipping-gain": Measure("clipping", c.compare(CLIPPED + STRONG, S + STRONG)),
     "clipping-defends": shifts("clipping", c.both(c.moved("g_v*"), c.moved("g_v*, clipped"))),
-    "table-2-width": Measure("clipping", fact=exact.table_2_widths),
+    "table-2-width": Measure("clipping", fact=c.table_2_widths),
     # Fig. 9, App. C
     "universal-robust": Measure("universal", c.universal_gain("g", "correct")),
     "universal-clean": Measure("universal", c.universal_gain("g", CLEAN)),
@@ -250,8 +249,8 @@ MEASURES: dict[str, Measure] = {
     "long-clean": Measure("long/clean", BESIDE),
     "long-weak": Measure("long/weak-attack", c.compare(V + WEAK, G + WEAK, lams=(0.2,))),
     "long-shift": shifts("long/weak-attack", c.moved("g_v", "weak"), "above"),
-    "long-memorised": Measure("long-run", fact=exact.memorised),
-    "memorised": Measure("memorisation", fact=exact.memorised),
+    "long-memorised": Measure("long-run", fact=c.memorised),
+    "memorised": Measure("memorisation", fact=c.memorised),
     "confidence-shift": shifts("confidence/strong-attack", c.moved("g_v"), "above"),
     "confidence-defends": shifts(
         "confidence/strong-attack", c.both(c.moved("g_v"), c.moved("g_v*"))
@@ -259,7 +258,7 @@ MEASURES: dict[str, Measure] = {
     "confidence-dual": Measure("confidence/strong-attack", c.compare(S + STRONG, V + STRONG)),
     # What each idea is worth
     "conditioning": Measure("conditioning", c.conditioning()),
-    "summed-kl": Measure("ablation", fact=exact.summed_kl),
+    "summed-kl": Measure("ablation", fact=c.summed_kl),
     "reads-f": radii(
         "ablation",
         c.ablation("reads f's output, λ = {l}", "universal λ, λ = {l}", "radius"),
@@ -277,5 +276,5 @@ MEASURES: dict[str, Measure] = {
     # Cascades
     "cascade": radii("cascade", c.cascade_gain("cascade, λ = 1"), "", 4),
     "cascade-same-total": radii("cascade", c.cascade_gain("cascade, λ = 1, same total"), "", 4),
-    "cascade-attack": Measure("cascade-attack", fact=exact.cascade_violations),
+    "cascade-attack": Measure("cascade-attack", fact=c.cascade_violations),
 }

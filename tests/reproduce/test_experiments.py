@@ -19,14 +19,15 @@ from reproduce.comparisons import (
     Committed,
     at_distance,
     attacked_gap,
+    bounds_width,
     certified_gain,
     chosen_radius,
     every_model,
+    largest_gap,
     sound_radius,
     soundness_cost,
     traded,
 )
-from reproduce.exact import bounds_width, largest_gap
 from reproduce.harness import Context, Evidence
 from reproduce.records import read_records
 from reproduce.replay import (
