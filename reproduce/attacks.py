@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from reproduce.comparisons import LAMS
 from reproduce.figures import Gaps, Line
 from reproduce.harness import Context, number
+from reproduce.replay import Clip
 from reproduce.scales import Need, VotingScale, size
 from reproduce.statistics import paired
 from varsmooth.evaluation.options import AttackOptions, DataOptions, ModelOptions, PredictOptions
@@ -14,11 +16,7 @@ from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import PairedDifference, Share
 from varsmooth.evaluation.report.tables import Cell, Table, Value
 
-Clip = tuple[float, float] | None
 Kind = Literal["weak", "strong"]
-
-LAMS = (0.0, 0.1, 0.2, 0.3, 0.4)
-"""The λ of Experiment B for a fixed σ_a."""
 
 G, G_V, G_V_STAR, CLIPPED = "g", "g_v", "g_v*", "g_v*, clipped"
 

@@ -13,17 +13,10 @@ from typing import Any
 
 from reproduce.figures import draw
 from reproduce.harness import Context, Evidence, Experiment, Result, ScaleName
-from reproduce.records import (
-    CONFIG,
-    RECORDS,
-    UNFINISHED,
-    earlier_runs,
-    read_records,
-    write_records,
-)
+from reproduce.records import CONFIG, RECORDS, UNFINISHED, earlier_runs, read_records, write_records
 from reproduce.scales import Need, Scale, VotingScale, reductions, resized, shown, sizes_in_use
 from reproduce.statistics import pooled
-from reproduce.verdicts import MEASURES, Measure, rows_of
+from reproduce.verdicts import MEASURES, rows_of
 from varsmooth._util.files import replace_file
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.report.figures import MISSING, have_matplotlib
@@ -90,9 +83,11 @@ def run_experiment(
         "scale": scale_name,
         "sizes": asdict(scale),
         "models": {
-            need.released if context.models is None else need.level: _fingerprints(
-                context.about(need)
-            )
+            need.released if context.models is None else need.level: {
+                part: described.fingerprint
+                for part in ("classifier", "selector")
+                if (described := getattr(context.about(need), part)) is not None
+            }
             for need in needs
         },
         **context.contents(scale.data),
@@ -301,14 +296,6 @@ def _sentence(note: str) -> str:
     return (note[0] if symbol else note[0].upper()) + note[1:].rstrip(".")
 
 
-def _fingerprints(model: Description) -> dict[str, str | None]:
-    return {
-        part: described.fingerprint
-        for part in ("classifier", "selector")
-        if (described := getattr(model, part)) is not None
-    }
-
-
 def _trained(about: Description, need: Need) -> str:
     """`f 25 epochs (paper: 400), h (KL per dimension) 20 epochs of 10000 images (paper: 200)`."""
     words = [_epochs("f", about.classifier, 400)]
@@ -395,17 +382,10 @@ def case_lines(results: Path, experiment: str) -> Iterator[str]:
         if measure.judged:
             yield f"By the rule: {measure.decide(measure.estimate(results))}; but {measure.judged}."
         yield ""
-        yield from _table_of_cases(measure, results)
-
-
-def _table_of_cases(measure: Measure, results: Path) -> Iterator[str]:
-    cases = measure.by_case(results)
-    if not cases:
-        return
-    yield f"| case | difference, {measure.unit or 'absolute'} | images |"
-    yield "|---|---:|---:|"
-    for title, differences in cases.items():
-        estimate = pooled([differences])
-        text = estimate.text(measure.scale, measure.digits)
-        yield f"| {title} | {text} | {estimate.images} |"
-    yield ""
+        if cases := measure.by_case(results):
+            yield f"| case | difference, {measure.unit or 'absolute'} | images |"
+            yield "|---|---:|---:|"
+            for title, estimate in ((title, pooled([gap])) for title, gap in cases.items()):
+                text = estimate.text(measure.scale, measure.digits)
+                yield f"| {title} | {text} | {estimate.images} |"
+            yield ""

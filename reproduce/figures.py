@@ -16,13 +16,7 @@ from numpy.typing import ArrayLike
 from reproduce.statistics import Differences, pooled
 from varsmooth import bounds
 from varsmooth.bounds import Floats
-from varsmooth.evaluation.report.figures import (
-    LINE_STYLES,
-    Picture,
-    colours,
-    draw_band,
-    styled,
-)
+from varsmooth.evaluation.report.figures import LINE_STYLES, Picture, colours, draw_band, styled
 from varsmooth.evaluation.report.outcomes import Envelope, Outcomes
 from varsmooth.evaluation.report.statistics import certified_accuracy, share_intervals
 

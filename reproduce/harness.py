@@ -21,11 +21,7 @@ from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.attack import attack_dataset
 from varsmooth.evaluation.build import BuiltModel, build, described
 from varsmooth.evaluation.certify import certify_dataset
-from varsmooth.evaluation.options import (
-    DataOptions,
-    ModelOptions,
-    RunOptions,
-)
+from varsmooth.evaluation.options import DataOptions, ModelOptions, RunOptions
 from varsmooth.evaluation.predict import predict_dataset
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.report.outcomes import Outcomes

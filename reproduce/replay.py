@@ -13,7 +13,7 @@ whatever they would say, and is recorded as an abstention.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +54,7 @@ class VotesOnDemand:
     images: ImageDataset
     settings: CertifyOptions
     batch_size: int
+    _found: dict[tuple[float, int, float], LevelVotes | None] = field(default_factory=dict)
 
     def at(self, level: float, image: int, class_at: float | None = None) -> LevelVotes | None:
         """The votes for the image with this id; None if its class is not its label.
@@ -73,10 +74,6 @@ class VotesOnDemand:
                 found = sampler.votes({0: (level, chosen.candidate)}, self.settings.n)[0]
             self._found[asked] = found
         return self._found[asked]
-
-    @cached_property
-    def _found(self) -> dict[tuple[float, int, float], LevelVotes | None]:
-        return {}
 
     def everywhere(self, levels: Sequence[float], image: int) -> list[LevelVotes] | None:
         """The votes at each level; None if the class of one is not the label."""
@@ -326,6 +323,7 @@ class Certified:
     scale: CertifyScale
     sigma_a: float
     split: str = "test"
+    _replays: dict[float, Replay] = field(default_factory=dict)
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -343,22 +341,10 @@ class Certified:
 
         return self.context.run(name, lambda: self.table.fixed(level), key)
 
-    def paper(self, lam: float, distance: float, clip: Clip = None) -> Outcomes:
-        """g_v* with attack on h: the paper's three levels at D."""
-        what = f"attack on h, D = {distance:g}"
-        return self._replayed(lam, what, clip, lambda found: found.paper(distance, clip))
-
-    def conditional(self, lam: float) -> Outcomes:
-        """g_v* without attack on h."""
-        return self._replayed(lam, "no attack on h", None, lambda found: found.conditional())
-
-    def sound(self, lam: float, clip: Clip = None) -> Outcomes:
-        """g_v* whatever the attacker does."""
-        return self._replayed(lam, "sound", clip, lambda found: found.sound(clip))
-
-    def _replayed(
-        self, lam: float, what: str, clip: Clip, derive: Callable[[Replay], Outcomes]
+    def star(
+        self, lam: float, what: str, derive: Callable[[Replay], Outcomes], clip: Clip = None
     ) -> Outcomes:
+        """g_v* at one λ. what: whether h is attacked, and how."""
         name = f"g_v*, σ_a = {self.sigma_a:g}, λ = {lam:g}, {what}" + ", clipped" * bool(clip)
 
         def key() -> str:
@@ -372,10 +358,6 @@ class Certified:
         if lam not in self._replays:
             self._replays[lam] = Replay(self.table, self.samples_run(lam, self._levels_of_h(lam)))
         return self._replays[lam]
-
-    @cached_property
-    def _replays(self) -> dict[float, Replay]:
-        return {}
 
     @cached_property
     def table(self) -> VotesOnDemand:
@@ -414,7 +396,7 @@ class Certified:
             return None
 
         def make() -> list[float]:
-            held_out = replace(self, split="val")
+            held_out = replace(self, split="val", _replays={})
 
             def average(run: Outcomes) -> float:
                 return average_certified_radius(run.reach)

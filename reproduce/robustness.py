@@ -12,7 +12,6 @@ from reproduce.attacks import (
     FIXED_CPU,
     G_V,
     G_V_STAR,
-    LAMS,
     ORANGE,
     Arena,
     Attacks,
@@ -29,7 +28,7 @@ from reproduce.attacks import (
     points_table,
 )
 from reproduce.certified import clip_table
-from reproduce.comparisons import CLIP_PERCENTILES, MIDDLE, TABLE_2
+from reproduce.comparisons import CLIP_PERCENTILES, LAMS, MIDDLE, TABLE_2
 from reproduce.figures import Figure, Gaps, Line, plot_gaps, plot_plane
 from reproduce.harness import Context, Experiment, Result, gap_cell, number
 from reproduce.replay import CertifyScale, clip_of
@@ -212,10 +211,7 @@ CLIPPING = Experiment(
     "clipping",
     "Fig. 8, Table 2",
     "clean against robust accuracy of g_v* without and with clipping, and of g",
-    {
-        "cpu": ClippingScale(**FIXED_CPU, held_out=200, held_out_draws=51),
-        "paper": ClippingScale(),
-    },
+    {"cpu": ClippingScale(**FIXED_CPU, held_out=200, held_out_draws=51), "paper": ClippingScale()},
     {"cpu": "1.5 h, half of it shared with strong-attack", "paper": "10 h on a GPU after training"},
     clipping,
 )

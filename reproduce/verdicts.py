@@ -107,6 +107,11 @@ MULTIPLES, UNIVERSAL_LEVELS = (0.75, 1.0, 1.25), (0.12, 0.25, 0.37, 0.5, 1.0)
 SWEPT = (0.25, 0.375, 0.5, 0.625, 0.75, 1.0)
 LOW, HIGH = "g_v*, σ_a = {s:g}, λ = 0, " + STRONG, "g_v*, σ_a = {s:g}, λ = 0.4, " + STRONG
 BESIDE = c.compare("g_v, σ_a = {s:g}, λ = {l:g}", "g beside g_v, σ_a = {s:g}, λ = {l:g}")
+WEAK_GAIN = c.compare(V + WEAK, G + WEAK, lams=(0.2,))
+ROBUST_GAIN = c.compare(S + STRONG, G + STRONG, lams=(0.2,))
+DUAL_GAIN = c.compare(S + STRONG, V + STRONG)
+CLIPPING_GAIN = c.compare(CLIPPED + STRONG, S + STRONG)
+DEFENDED = c.both(c.moved("g_v"), c.moved("g_v*"))
 EXTENDED = "g_v*, σ_a′ = {u:g}, λ = "
 
 
@@ -157,10 +162,8 @@ MEASURES: dict[str, Measure] = {
     "soundness-cost": radii("certified", c.soundness_cost()),
     # Fig. 6
     "clean-gain": Measure("clean", BESIDE),
-    "weak-gain": Measure("weak-attack", c.compare(V + WEAK, G + WEAK, lams=(0.2,))),
-    "weak-gain-grows": Measure(
-        "weak-attack", c.last_minus_first(c.compare(V + WEAK, G + WEAK, lams=(0.2,)))
-    ),
+    "weak-gain": Measure("weak-attack", WEAK_GAIN),
+    "weak-gain-grows": Measure("weak-attack", c.last_minus_first(WEAK_GAIN)),
     "weak-shift": shifts("weak-attack", c.moved("g_v", "weak"), "close"),
     # Fig. 7
     "strong-is-stronger": Measure("strong-attack", c.compare(G + WEAK, G + STRONG, lams=(0.0,))),
@@ -177,19 +180,19 @@ MEASURES: dict[str, Measure] = {
     "dual-drops-less-by-budget": Measure(
         "strong-attack", c.both(c.both(drop(V), drop(S)), c.both(drop(V, 0.1), drop(S, 0.1)))
     ),
-    "dual-gain": Measure("strong-attack", c.compare(S + STRONG, V + STRONG)),
+    "dual-gain": Measure("strong-attack", DUAL_GAIN),
     "median-cost": Measure("strong-attack", c.compare(V + STRONG, S + STRONG, column=CLEAN)),
-    "median-defends": shifts("strong-attack", c.both(c.moved("g_v"), c.moved("g_v*"))),
+    "median-defends": shifts("strong-attack", DEFENDED),
     "shift-by-budget": shifts(
         "strong-attack", c.both(c.moved("g_v*"), c.moved("g_v*", budgets=(0.1,)))
     ),
     "converged": Measure("attack-convergence", c.converged(), "close"),
     # Fig. 8
-    "robust-gain": Measure("clipping", c.compare(S + STRONG, G + STRONG, lams=(0.2,))),
+    "robust-gain": Measure("clipping", ROBUST_GAIN),
     "robust-gain-clean": Measure(
         "clipping", c.compare(S + STRONG, G + STRONG, column=CLEAN, lams=(0.2,))
     ),
-    "clipping-gain": Measure("clipping", c.compare(CLIPPED + STRONG, S + STRONG)),
+    "clipping-gain": Measure("clipping", CLIPPING_GAIN),
     "clipping-defends": shifts("clipping", c.both(c.moved("g_v*"), c.moved("g_v*, clipped"))),
     "table-2-width": Measure("clipping", fact=c.table_2_widths),
     # Fig. 9, App. C
@@ -240,30 +243,25 @@ MEASURES: dict[str, Measure] = {
     ),
     # Wider selectors
     "wide-clean": Measure("wide/clean", BESIDE),
-    "wide-weak": Measure("wide/weak-attack", c.compare(V + WEAK, G + WEAK, lams=(0.2,))),
-    "wide-dual": Measure("wide/strong-attack", c.compare(S + STRONG, V + STRONG)),
-    "wide-robust": Measure("wide/clipping", c.compare(S + STRONG, G + STRONG, lams=(0.2,))),
-    "wide-clipping": Measure("wide/clipping", c.compare(CLIPPED + STRONG, S + STRONG)),
+    "wide-weak": Measure("wide/weak-attack", WEAK_GAIN),
+    "wide-dual": Measure("wide/strong-attack", DUAL_GAIN),
+    "wide-robust": Measure("wide/clipping", ROBUST_GAIN),
+    "wide-clipping": Measure("wide/clipping", CLIPPING_GAIN),
     "wide-certified": Measure("wide/certified", c.certified_gain("envelope")),
     "wide-converged": Measure("wide/attack-convergence", c.converged(), "close"),
     "long-clean": Measure("long/clean", BESIDE),
-    "long-weak": Measure("long/weak-attack", c.compare(V + WEAK, G + WEAK, lams=(0.2,))),
+    "long-weak": Measure("long/weak-attack", WEAK_GAIN),
     "long-shift": shifts("long/weak-attack", c.moved("g_v", "weak"), "above"),
     "long-memorised": Measure("long-run", fact=c.memorised),
     "memorised": Measure("memorisation", fact=c.memorised),
     "confidence-shift": shifts("confidence/strong-attack", c.moved("g_v"), "above"),
-    "confidence-defends": shifts(
-        "confidence/strong-attack", c.both(c.moved("g_v"), c.moved("g_v*"))
-    ),
-    "confidence-dual": Measure("confidence/strong-attack", c.compare(S + STRONG, V + STRONG)),
+    "confidence-defends": shifts("confidence/strong-attack", DEFENDED),
+    "confidence-dual": Measure("confidence/strong-attack", DUAL_GAIN),
     # What each idea is worth
     "conditioning": Measure("conditioning", c.conditioning()),
     "summed-kl": Measure("ablation", fact=c.summed_kl),
     "reads-f": radii(
-        "ablation",
-        c.ablation("reads f's output, λ = {l}", "universal λ, λ = {l}", "radius"),
-        "",
-        4,
+        "ablation", c.ablation("reads f's output, λ = {l}", "universal λ, λ = {l}", "radius"), "", 4
     ),
     "reads-f-radius": radii(
         "ablation",

@@ -30,13 +30,7 @@ from reproduce.comparisons import (
 )
 from reproduce.harness import Context, Evidence
 from reproduce.records import read_records
-from reproduce.replay import (
-    Certified,
-    CertifyScale,
-    Replay,
-    levels_between,
-    selector_options,
-)
+from reproduce.replay import Certified, CertifyScale, Replay, levels_between, selector_options
 from reproduce.scales import Need, Scale, resized, sizes_in_use
 from reproduce.statistics import pooled, radius_gap
 from reproduce.verdicts import BESIDE
@@ -602,8 +596,7 @@ SMALL = "clean --data cifar10-sample --n 20 --sigmas 0.25 --images 6 --lams 0,0.
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [damaged_json, truncated, no_gzip, a_row_less, a_label_that_is_none],
+    "damage", [damaged_json, truncated, no_gzip, a_row_less, a_label_that_is_none]
 )
 def test_a_damaged_result_is_one_sentence_that_names_it(
     damage: Callable[[Path], None],
