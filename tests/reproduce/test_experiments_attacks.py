@@ -30,7 +30,6 @@ from tests.reproduce.commands import lines_of, results, run, sized
 from tests.small_models import write_pair
 from varsmooth.bounds import Floats
 from varsmooth.data import load_dataset
-from varsmooth.evaluation import attack
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import AttentionSelector, Conv4
@@ -319,32 +318,6 @@ def test_universal_extended(tmp_path: Path, experiment: Laboratory) -> None:
     assert (
         "| σ_a = 0.12 | 0.5 | g_v* | λ = 0.9 |" in (tmp_path / "universal-extended.md").read_text()
     )
-
-
-def test_nothing_is_attacked_twice(
-    tmp_path: Path, experiment: Laboratory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was run is resumed, and experiments share runs: Fig. 7 has those of Fig. 6b."""
-    words = f"{FIXED} --sigmas 0.5 --few-lams 0.2 --multiples 1"
-    found = experiment(f"strong-attack {words} --budgets 2", tmp_path / "strong")
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("an image was attacked again")
-
-    monkeypatch.setattr(attack, "find_adversarial", never)
-    again = experiment(f"strong-attack {words} --budgets 2", tmp_path / "again")
-    assert again.lines == found.lines
-
-
-def test_what_is_missing_is_said(
-    tmp_path: Path, experiment: Laboratory, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = "universal-extended --sigmas 0.5 --models"
-    assert run(words, experiment.models, "--store", experiment.store, "--out", tmp_path) != 0
-    told = capsys.readouterr().err
-    assert "cifar10-universal-0.50 with its selector" in told
-    assert "varsmooth train selector cpu/h-universal-0.50" in told
-    assert told.strip().count("\n") == 0
 
 
 def test_the_selector_under_attack_is_the_papers(experiment: Laboratory) -> None:
