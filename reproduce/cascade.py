@@ -15,6 +15,7 @@ import numpy as np
 
 from reproduce.figures import Curve, Figure, plot_curves
 from reproduce.harness import Context, Experiment, Result, number
+from reproduce.records import outcomes_of
 from reproduce.scales import Need, Scale, size
 from reproduce.statistics import pooled, radius_gap
 from varsmooth.bounds import Integers
@@ -233,9 +234,7 @@ def _outcomes(
             zip(table.labels.tolist(), certificates, strict=True)
         )
     ]
-    data = {"name": scale.data, "split": "test", "size": len(rows)}
-    header = {"name": "", "verb": "certify", "config": {"alpha": ALPHA}, "dataset": data}
-    return Outcomes.of(header, rows)
+    return outcomes_of("certify", rows, data=scale.data, config={"alpha": ALPHA})
 
 
 def row(

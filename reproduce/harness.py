@@ -348,7 +348,7 @@ def outcomes(run: Run) -> Outcomes:
     return Outcomes.of(run.header, run.rows())
 
 
-SPELLED = {
+SPELLED: dict[str, tuple[Any, ...]] = {
     "selector": (None, "learned"),
     "bound": ("cohen",),
     "center_crop": (None,),

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from reproduce.comparisons import beside_mean
 from reproduce.figures import Figure, Gaps, plot_gaps
 from reproduce.harness import Context, Experiment, Result, digest, gap_cell
+from reproduce.records import outcomes_of
 from reproduce.scales import Need, Scale, size
 from reproduce.statistics import Differences
 from varsmooth._util.progress import Progress
@@ -149,10 +150,10 @@ class Tabulated:
         read = {reader: torch.cat(rows) for reader, rows in features.items()}
         return cls(images, np.concatenate(votes), torch.cat(losses), read)
 
-    def predictions(self, column: int | np.ndarray) -> np.ndarray:
-        """The majority at one level, or at one for each image."""
-        found: np.ndarray = self.votes[np.arange(len(self.votes)), column].argmax(axis=1)
-        return found
+    def predictions(self, columns: np.ndarray) -> list[int]:
+        """The majority at one level for each image."""
+        chosen: list[int] = self.votes[np.arange(len(self.votes)), columns].argmax(axis=1).tolist()
+        return chosen
 
 
 class Head(nn.Module):
@@ -266,7 +267,7 @@ class Reading:
         chosen = zip(
             images.ids.tolist(),
             images.known_labels.tolist(),
-            self.test.predictions(columns).tolist(),
+            self.test.predictions(columns),
             columns.tolist(),
             strict=True,
         )
@@ -274,8 +275,7 @@ class Reading:
             {"id": i, "label": label, "prediction": p, "sigma": self.levels[c]}
             for i, label, p, c in chosen
         ]
-        data = {"name": images.name, "split": images.split, "size": len(rows)}
-        return Outcomes.of({"name": "", "verb": "predict", "config": {}, "dataset": data}, rows)
+        return outcomes_of("predict", rows, data=images.name, split=images.split)
 
 
 def readings(context: Context, scale: ReadingsScale) -> Result:

@@ -7,9 +7,11 @@ import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from varsmooth._util.files import replace_file
 from varsmooth.errors import VarsmoothError
+from varsmooth.evaluation.records import Row
 from varsmooth.evaluation.report.outcomes import Outcomes
 
 RECORDS, UNFINISHED, CONFIG = "records.csv.gz", "unfinished.csv.gz", "config.json"
@@ -42,6 +44,15 @@ def write_records(path: Path, runs: Mapping[str, Outcomes]) -> None:
     replace_file(path, gzip.compress(text.getvalue().encode(), mtime=0))
 
 
+def outcomes_of(
+    verb: str, rows: Sequence[Row], name: str = "", data: str = "", split: str = "test", **more: Any
+) -> Outcomes:
+    """Rows as a run. more: entries of its header."""
+    dataset = {"name": data, "split": split, "size": len(rows)}
+    header = {"name": name, "verb": verb, "config": {}, "dataset": dataset}
+    return Outcomes.of(header | more, rows)
+
+
 def read_records(path: Path) -> dict[str, Outcomes]:
     """Compact records as runs by name."""
     try:
@@ -69,13 +80,7 @@ def earlier_runs(results: Path) -> dict[str, Outcomes]:
 
 def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:
     kind = {key: bool(lines[0][key]) for key in ("guarantee", "eps")}
-    header = {
-        "name": name,
-        "key": lines[0].get("key", ""),
-        "verb": "certify" if kind["guarantee"] else "attack" if kind["eps"] else "predict",
-        "config": {},
-        "dataset": {"name": "", "split": "test", "size": len(lines)},
-    }
+    verb = "certify" if kind["guarantee"] else "attack" if kind["eps"] else "predict"
     rows = [
         {
             "id": int(line["id"]),
@@ -88,4 +93,4 @@ def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:
         }
         for line in lines
     ]
-    return Outcomes.of(header, rows)
+    return outcomes_of(verb, rows, name, key=lines[0].get("key", ""))

@@ -21,6 +21,7 @@ import numpy as np
 
 from reproduce.comparisons import CLIP_PERCENTILES
 from reproduce.harness import Context
+from reproduce.records import outcomes_of
 from reproduce.scales import Need, VotingScale, size
 from varsmooth._util.progress import Progress
 from varsmooth.bounds import Floats, average_certified_radius
@@ -107,9 +108,7 @@ class VotesOnDemand:
                     row |= {"prediction": found.prediction, "radius": found.radius}
                 rows.append(row)
                 progress.add(1)
-        dataset = {"name": images.name, "split": images.split, "size": len(images)}
-        header = {"name": what, "verb": "certify", "config": {}, "dataset": dataset}
-        return Outcomes.of(header, rows)
+        return outcomes_of("certify", rows, what, images.name, images.split)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def paired(
 
     column: `correct`, `clean_correct` or another column of `Outcomes`, or what makes one.
     """
-    of = attrgetter(column) if isinstance(column, str) else column
+    of: Callable[[Outcomes], Any] = attrgetter(column) if isinstance(column, str) else column
     place = {image: i for i, image in enumerate(other.ids.tolist())}
     shared = [(i, place[image]) for i, image in enumerate(one.ids.tolist()) if image in place]
     first, second = np.array(shared).T

@@ -29,7 +29,7 @@ from reproduce.comparisons import (
     traded,
 )
 from reproduce.harness import Context, Evidence
-from reproduce.records import read_records
+from reproduce.records import outcomes_of, read_records
 from reproduce.replay import Certified, CertifyScale, Replay, levels_between, selector_options
 from reproduce.scales import Need, Scale, resized, sizes_in_use
 from reproduce.statistics import pooled, radius_gap
@@ -639,7 +639,7 @@ def test_unfinished_work_of_others_stays(tmp_path: Path) -> None:
     """A smaller run into the same folder ends without what a larger one has begun."""
     evidence = Evidence()
     close = resume(evidence, tmp_path, {"sizes": "large"})
-    begun = Outcomes.of({"name": "a", "verb": "predict", "config": {}, "dataset": {}}, ROWS)
+    begun = outcomes_of("predict", ROWS, "a")
     evidence.runs["a"] = begun
     evidence.facts["clip"] = 1
     evidence.kept()
