@@ -33,11 +33,13 @@ from varsmooth.errors import check
 from varsmooth.evaluation.report.figures import MISSING, have_matplotlib
 from varsmooth.models.descriptions import released_names
 
-ALL: tuple[Experiment[Any], ...] = (
-    *(TRADEOFF, PERCENTILES, SELECTOR_BOUNDS, CERTIFIED, CLEAN, WEAK_ATTACK, STRONG_ATTACK),
-    *(CLIPPING, UNIVERSAL, UNIVERSAL_EXTENDED, MATCHED, READINGS, CASCADE),
-)
-EXPERIMENTS = {experiment.name: experiment for experiment in ALL}
+EXPERIMENTS: dict[str, Experiment[Any]] = {
+    experiment.name: experiment
+    for experiment in (
+        *(TRADEOFF, PERCENTILES, SELECTOR_BOUNDS, CERTIFIED, CLEAN, WEAK_ATTACK, STRONG_ATTACK),
+        *(CLIPPING, UNIVERSAL, UNIVERSAL_EXTENDED, MATCHED, READINGS, CASCADE),
+    )
+}
 """By name, in the order of the paper."""
 
 VARIANTS = sorted({variant_of(name) for name in released_names()} - {""})
