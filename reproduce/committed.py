@@ -252,7 +252,7 @@ def write_result(
 ) -> None:
     """Write everything but the records. about: what was run, see `run_experiment`."""
     small_print = small_print_of(experiment, about)
-    files = {}
+    files: dict[str, bytes] = {}
     for picture in map(draw, result.figures):
         files |= {f"{picture.name}.png": picture.png, f"{picture.name}.svg": picture.svg.encode()}
     for table in result.tables:
