@@ -12,12 +12,12 @@ An experiment is an `Experiment` in the file of its family, listed in `__main__`
   whose name and key the committed records have. When a committed result is redrawn
   (`python -m reproduce pages`), its records stand for the runs, and nothing is computed.
 
-What the runs show is decided elsewhere: `comparisons` and `comparisons_certified` read pairs of
-runs by name, `statistics` pools them, `verdicts` names each number of results/README.md, which a
-person writes and a test recomputes.
+What the runs show is decided elsewhere: `comparisons` reads pairs of runs by name, `statistics`
+pools them, `verdicts` names each number of results/README.md, which a person writes and a test
+recomputes.
 
 scales, harness: sizes, and models, images, runs and evidence; replay: one table of votes serves
-every λ, D and clip; certified, selection: the certificates; attacks, robustness, universal,
-matched: the attacks; cascade: beyond the paper; exact: facts that are no differences; figures;
-records, committed, pages: what a result consists of.
+every λ, D and clip; certified: the certificates, bounds of the selector, clean accuracy; attacks,
+robustness: the attacks; cascade, readings: beyond the paper; figures; records, committed: what a
+result consists of.
 """

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.cascade import CASCADE
-from reproduce.certified import CERTIFIED, TRADEOFF
+from reproduce.certified import CERTIFIED, CLEAN, PERCENTILES, SELECTOR_BOUNDS, TRADEOFF
 from reproduce.committed import (
+    FINISHED,
     result_in,
     results_in,
     run_experiment,
@@ -16,13 +17,16 @@ from reproduce.committed import (
     write_finished,
 )
 from reproduce.harness import Context, Experiment, variant_of
-from reproduce.matched import MATCHED
-from reproduce.pages import FINISHED
 from reproduce.readings import READINGS
-from reproduce.robustness import CLIPPING, STRONG_ATTACK, WEAK_ATTACK
+from reproduce.robustness import (
+    CLIPPING,
+    MATCHED,
+    STRONG_ATTACK,
+    UNIVERSAL,
+    UNIVERSAL_EXTENDED,
+    WEAK_ATTACK,
+)
 from reproduce.scales import shown, sizes_in_use
-from reproduce.selection import CLEAN, PERCENTILES, SELECTOR_BOUNDS
-from reproduce.universal import UNIVERSAL, UNIVERSAL_EXTENDED
 from varsmooth.cli import exit_code
 from varsmooth.cli.parser import WrongUsage
 from varsmooth.errors import check
@@ -32,19 +36,8 @@ from varsmooth.models.descriptions import released_names
 EXPERIMENTS: dict[str, Experiment[Any]] = {
     experiment.name: experiment
     for experiment in (
-        TRADEOFF,
-        PERCENTILES,
-        SELECTOR_BOUNDS,
-        CERTIFIED,
-        CLEAN,
-        WEAK_ATTACK,
-        STRONG_ATTACK,
-        CLIPPING,
-        UNIVERSAL,
-        UNIVERSAL_EXTENDED,
-        MATCHED,
-        READINGS,
-        CASCADE,
+        *(TRADEOFF, PERCENTILES, SELECTOR_BOUNDS, CERTIFIED, CLEAN, WEAK_ATTACK, STRONG_ATTACK),
+        *(CLIPPING, UNIVERSAL, UNIVERSAL_EXTENDED, MATCHED, READINGS, CASCADE),
     )
 }
 """By name, in the order of the paper."""
@@ -98,13 +91,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_places(verb: argparse.ArgumentParser) -> None:
     add = verb.add_argument
-    add(
-        "--scale",
-        choices=("cpu", "paper"),
-        default="cpu",
-        help="cpu: released models, a subset of the images; paper: all images and the paper's "
-        "sizes where it states them, training what is missing",
+    scales = (
+        "cpu: released models, a subset of the images; paper: all images and the paper's sizes "
+        "where it states them, training what is missing"
     )
+    add("--scale", choices=("cpu", "paper"), default="cpu", help=scales)
     add("--out", type=Path, help="folder of the result (default: results/[VARIANT/]NAME)")
     add("--models", type=Path, help="folder of trained models (default: the released ones)")
     add("--variant", help=f"other released selectors: {', '.join(VARIANTS)}")
@@ -166,8 +157,8 @@ def write_pages(results: Path, only: str | None = None) -> None:
         "python -m reproduce NAME",
     )
     known = [(EXPERIMENTS[name], at) for name, at in there if name in EXPERIMENTS]
-    redrawn = [(experiment, at, result_in(experiment, at)) for experiment, at in known]
-    for experiment, folder, result in redrawn:
+    results_of = [result_in(*one) for one in known]
+    for (experiment, folder), result in zip(known, results_of, strict=True):
         write_again(experiment, folder, result, results)
     for name, folder in there:
         if name in FINISHED:

@@ -4,21 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from reproduce.comparisons import LAMS
 from reproduce.figures import Gaps, Line
-from reproduce.harness import Context, outcomes
+from reproduce.harness import Context, number
+from reproduce.replay import Clip
 from reproduce.scales import Need, VotingScale, size
 from reproduce.statistics import paired
 from varsmooth.evaluation.options import AttackOptions, DataOptions, ModelOptions, PredictOptions
 from varsmooth.evaluation.report.figures import colours
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import PairedDifference, Share
-from varsmooth.evaluation.report.tables import Cell, Table
+from varsmooth.evaluation.report.tables import Cell, Table, Value
 
-Clip = tuple[float, float] | None
 Kind = Literal["weak", "strong"]
-
-LAMS = (0.0, 0.1, 0.2, 0.3, 0.4)
-"""The λ of Experiment B for a fixed σ_a."""
 
 G, G_V, G_V_STAR, CLIPPED = "g", "g_v", "g_v*", "g_v*, clipped"
 
@@ -36,13 +34,7 @@ class AttackScale(VotingScale):
     n_median: int = size("draws of h's median N_h", 1001, stated=False, odd=True)
 
 
-CPU: dict[str, Any] = {
-    "images": 200,
-    "steps": 20,
-    "samples": 4,
-    "n": 200,
-    "n_median": 51,
-}
+CPU: dict[str, Any] = {"images": 200, "steps": 20, "samples": 4, "n": 200, "n_median": 51}
 """What a CPU core can do in about three minutes for each point."""
 
 
@@ -109,10 +101,8 @@ class Attacks:
 
     def g(self, need: Need, sigma: float) -> Point:
         """Conventional smoothing."""
-        alone = replace(need, selector=False)
-        return self._point(
-            G, need, sigma, lambda: ModelOptions(self.context.model(alone), sigma=sigma)
-        )
+        model, alone = self.context.model, replace(need, selector=False)
+        return self._point(G, need, sigma, lambda: ModelOptions(model(alone), sigma=sigma))
 
     def g_v(self, need: Need, lam: float) -> Point:
         """h evaluated once, on x + ε."""
@@ -130,7 +120,8 @@ class Attacks:
             settings = PredictOptions(n=self.scale.n, alpha=None, seed=self.scale.seed)
             return self._star(need, lam, None), self._images(), settings
 
-        return self.context.majority(f"{G_V_STAR}, {need.title}, λ = {lam:g}, no attack", options)
+        name = f"{G_V_STAR}, {need.title}, λ = {lam:g}, no attack"
+        return self.context.voted("predict", name, options)
 
     def _star(self, need: Need, lam: float, clip: Clip) -> ModelOptions:
         level = self.context.about(need).sigma_of_selector
@@ -151,14 +142,10 @@ class Attacks:
         attack = f"γ = {self.eps:g}, {self.kind} attack"
         name = f"{method}, {need.title}, {setting}, {attack}"
 
-        def make() -> Outcomes:
-            settings = self._settings(method)
-            return outcomes(self.context.attack(name, model(), self._images(), settings))
+        def options() -> tuple[ModelOptions, DataOptions, AttackOptions]:
+            return model(), self._images(), self._settings(method)
 
-        def key() -> str:
-            return self.context.key("attack", model(), self._images(), self._settings(method))
-
-        return Point(method, value, self.eps, self.context.run(name, make, key))
+        return Point(method, value, self.eps, self.context.voted("attack", name, options))
 
     def _images(self) -> DataOptions:
         return self.context.images(self.scale.data, "test", self.scale.images)
@@ -202,25 +189,17 @@ def arena(
 ) -> Arena:
     """g on one classifier at every σ_s, and methods on a pair at every λ."""
     fixed, sigma_a = baseline
-    every: dict[str, tuple[Run, Need, Sequence[float]]] = {G: (Attacks.g, fixed, levels)}
-    every |= {method: (run, need, lams) for method, run in methods.items()}
-    points = {
-        method: [run(attacks, model, value) for value in values]
-        for method, (run, model, values) in every.items()
-    }
+    points = {G: [attacks.g(fixed, level) for level in levels]}
+    points |= {m: [run(attacks, need, lam) for lam in lams] for m, run in methods.items()}
     (at,) = (point for point in points[G] if point.value == sigma_a)
     return Arena(title, at, points)
 
 
 def fixed_arena(
-    attacks: Attacks,
-    scale: FixedScale,
-    sigma_a: float,
-    methods: Mapping[str, Run],
+    attacks: Attacks, scale: FixedScale, sigma_a: float, methods: Mapping[str, Run]
 ) -> Arena:
     """g and the methods on the model of one σ_a."""
-    need = Need.fixed(sigma_a, selector=True)
-    levels, lams = scale.levels_of(sigma_a), scale.lams_of(sigma_a)
+    need, levels, lams = Need.pair(sigma_a), scale.levels_of(sigma_a), scale.lams_of(sigma_a)
     return arena(attacks, need.title, (need, sigma_a), levels, need, lams, methods)
 
 
@@ -262,35 +241,32 @@ def gaps_of(arenas: Sequence[Arena], method: str, rival: str = G) -> list[Gaps]:
 
 def points_table(name: str, caption: str, arenas: Sequence[Arena]) -> Table:
     """Every point: levels before and under attack, accuracies, gaps to g at σ_s = σ_a."""
-    rows = []
-    for at in arenas:
-        for point in (point for points in at.methods.values() for point in points):
-            one, other = point.outcomes, at.baseline.outcomes
-            before, after = one.clean_sigmas, one.sigmas
-            columns = ((o.clean_correct, o.correct) for o in (one, other))
+
+    def row(at: Arena, point: Point) -> dict[str, Value]:
+        one, other = point.outcomes, at.baseline.outcomes
+        gaps: list[Value] = [Cell("–"), Cell("–")]
+        if one is not other:
             gaps = [
-                Cell("–") if one is other else Cell.difference(PairedDifference.of(*pair))
-                for pair in zip(*columns, strict=True)
+                PairedDifference.of(one.clean_correct, other.clean_correct),
+                PairedDifference.of(one.correct, other.correct),
             ]
-            numbers = (float(before.mean()), float(before.std()), float(after.mean()))
-            rows.append(
-                [
-                    Cell.of(at.title),
-                    Cell(f"{point.eps:g}", point.eps),
-                    Cell.of(point.method),
-                    Cell.of(point.setting),
-                    *(Cell(f"{number:.4f}", number) for number in numbers),
-                    Cell.share(Share.of(one.clean_correct)),
-                    Cell.share(Share.of(one.correct)),
-                    *gaps,
-                ]
-            )
-    levels = ["mean σ_s", "sd of σ_s", "mean σ_s attacked"]
-    accuracies = ["clean", "robust", "clean − g", "robust − g"]
-    return Table(
+        return {
+            "model": at.title,
+            "γ": number(point.eps),
+            "method": point.method,
+            "setting": point.setting,
+            "mean σ_s": number(float(one.clean_sigmas.mean()), ".4f"),
+            "sd of σ_s": number(float(one.clean_sigmas.std()), ".4f"),
+            "mean σ_s attacked": number(float(one.sigmas.mean()), ".4f"),
+            "clean": Share.of(one.clean_correct),
+            "robust": Share.of(one.correct),
+            "clean − g": gaps[0],
+            "robust − g": gaps[1],
+        }
+
+    return Table.of(
         name,
         f"{caption} Accuracies in %, with 95 % intervals over images; gaps to g at σ_s = σ_a in "
         "percentage points, paired by image.",
-        ["model", "γ", "method", "setting", *levels, *accuracies],
-        rows,
+        [row(at, point) for at in arenas for points in at.methods.values() for point in points],
     )

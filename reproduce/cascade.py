@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from reproduce.figures import Curve, Figure, plot_curves
-from reproduce.harness import Context, Experiment, Result
+from reproduce.harness import Context, Experiment, Result, number
+from reproduce.records import outcomes_of
 from reproduce.scales import Need, Scale, size
 from reproduce.statistics import pooled, radius_gap
 from varsmooth.bounds import Integers
@@ -29,7 +30,7 @@ from varsmooth.evaluation.report.statistics import (
     mean_interval,
     regret,
 )
-from varsmooth.evaluation.report.tables import Cell, Table
+from varsmooth.evaluation.report.tables import Cell, Table, Value
 from varsmooth.evaluation.tune import cascade as cascades
 from varsmooth.evaluation.tune.table import ConfidentVotes, TableFile, tabulate
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
@@ -40,6 +41,7 @@ from varsmooth.models.options import TunedStages
 from varsmooth.rounding import rounded
 
 RADII = (0.0, 0.12, 0.25, 0.37, 0.5, 0.75, 1.0)
+LEVELS = (0.707, 0.5, 0.354, 0.25, 0.177, 0.125)
 TUNING_SEED = 12345
 """The rules are chosen on draws of their own."""
 
@@ -52,9 +54,7 @@ class CascadeScale(Scale):
     model: str = size("model, cifar10-…", "universal-1.00", stated=False)
     images: int = size("test images", 1000, stated=False)
     n: int = size("votes N", 1000, stated=False)
-    levels: tuple[float, ...] = size(
-        "levels", (0.707, 0.5, 0.354, 0.25, 0.177, 0.125), stated=False
-    )
+    levels: tuple[float, ...] = size("levels", LEVELS, stated=False)
     precision: str = size("precision of f", "bfloat16", stated=False, among=("float32", "bfloat16"))
     held_out: int = size("held-out images", 1000, stated=False)
     tuning_n: int = size("votes on held-out images", 300, stated=False)
@@ -161,9 +161,8 @@ def chosen_rules(context: Context, scale: CascadeScale) -> dict[str, Any]:
     """The rule for each λ, and the single σ with the largest average radius, on held-out images."""
 
     def choose() -> dict[str, Any]:
-        table = votes_of(
-            context, scale, "val", scale.held_out, scale.tuning_n, scale.seed + TUNING_SEED
-        )
+        seed = scale.seed + TUNING_SEED
+        table = votes_of(context, scale, "val", scale.held_out, scale.tuning_n, seed)
         choice = cascades.choose(table, scale.stages, scale.lams)
         rules = {
             f"{lam:g}": {
@@ -175,8 +174,7 @@ def chosen_rules(context: Context, scale: CascadeScale) -> dict[str, Any]:
         }
         return {"best": table.levels[choice.single.columns[0]], "rules": rules}
 
-    facts: dict[str, Any] = context.fact("rules chosen on held-out images", choose)
-    return facts
+    return dict(context.fact("rules chosen on held-out images", choose))
 
 
 def compare(
@@ -229,38 +227,34 @@ def named_rules(chosen: dict[str, Any]) -> dict[str, TunedStages]:
 def _outcomes(
     table: ConfidentVotes, certificates: list[Certificate], scale: CascadeScale
 ) -> Outcomes:
+    columns = ("prediction", "radius", "sigma", "guarantee")
     rows = [
-        {
-            "id": i,
-            "label": int(table.labels[i]),
-            "prediction": c.prediction,
-            "radius": c.radius,
-            "sigma": c.sigma,
-            "guarantee": "sound",
-        }
-        for i, c in enumerate(certificates)
+        {"id": i, "label": label} | {name: getattr(certificate, name) for name in columns}
+        for i, (label, certificate) in enumerate(
+            zip(table.labels.tolist(), certificates, strict=True)
+        )
     ]
-    data = {"name": scale.data, "split": "test", "size": len(rows)}
-    header = {"name": "", "verb": "certify", "config": {"alpha": ALPHA}, "dataset": data}
-    return Outcomes.of(header, rows)
+    return outcomes_of("certify", rows, data=scale.data, config={"alpha": ALPHA})
 
 
-def row(name: str, runs: dict[str, Outcomes], best: str, samples: dict[str, float]) -> list[Cell]:
+def row(
+    name: str, runs: dict[str, Outcomes], best: str, samples: dict[str, float]
+) -> dict[str, Value]:
     run, baseline = runs[name], runs[best]
     fixed = envelope([r.reach for label, r in runs.items() if is_single(label)])
     radius = run.average_radius
     ratio = radius / baseline.average_radius
     against = pooled([radius_gap(run, baseline)])
-    below = regret(run.reach, fixed, RADII)
-    return [
-        Cell.of(name),
-        *(Cell(f"{share:.3f}", float(share)) for share in certified_accuracy(run.reach, RADII)),
-        Cell.mean_radius(radius, mean_interval(np.maximum(run.reach, 0))),
-        Cell(rounded(ratio, 3), ratio),
-        Cell.signed(against.value, against.interval(), 4),
-        Cell(f"{below:.3f}", below),
-        Cell(f"{samples[name]:.0f}", samples[name]),
-    ]
+    shares = zip(RADII, certified_accuracy(run.reach, RADII).tolist(), strict=True)
+    return {
+        "": name,
+        **{f"r = {r:g}": number(share, ".3f") for r, share in shares},
+        "average radius": Cell.mean_radius(radius, mean_interval(np.maximum(run.reach, 0))),
+        "/ best σ": Cell(rounded(ratio, 3), ratio),
+        "minus best σ": Cell.signed(against.value, against.interval(), 4),
+        "regret": number(regret(run.reach, fixed, RADII), ".3f"),
+        "samples": number(samples[name], ".0f"),
+    }
 
 
 def is_single(name: str) -> bool:
@@ -270,22 +264,13 @@ def is_single(name: str) -> bool:
 def cascade(context: Context, scale: CascadeScale) -> Result:
     """Every single σ with both bounds, and the cascades at several λ, on one table of votes."""
     runs, samples, best = compare(context, scale)
-    table = Table(
+    table = Table.of(
         f"cascade-{scale.n}",
         f"Certified accuracy and average radius, sound at α = {ALPHA:g}, N = {scale.n}, "
         f"{scale.images} test images, one f for every σ. The baseline is {best}, the single σ with "
         "the largest average radius on held-out images, under the same bound. Regret: how far "
         "below the envelope of all single σ, at the worst of the radii. Samples: noisy images per "
         "certificate, selection draws included.",
-        [
-            "",
-            *(f"r = {r:g}" for r in RADII),
-            "average radius",
-            "/ best σ",
-            "minus best σ",
-            "regret",
-            "samples",
-        ],
         [row(name, runs, best, samples) for name in runs],
     )
     singles = [run for name, run in runs.items() if is_single(name)]
@@ -308,12 +293,12 @@ def cascade(context: Context, scale: CascadeScale) -> Result:
 
 
 CASCADE: Experiment[CascadeScale] = Experiment(
-    name="cascade",
-    paper="beyond the paper",
-    title="a sound noise level per image against every single σ",
-    scales={"cpu": CascadeScale(), "paper": CascadeScale(images=10_000, n=10_000)},
-    time={"cpu": "50 CPU minutes", "paper": "a GPU day"},
-    run=cascade,
-    needs=lambda scale: [scale.need],
+    "cascade",
+    "beyond the paper",
+    "a sound noise level per image against every single σ",
+    {"cpu": CascadeScale(), "paper": CascadeScale(images=10_000, n=10_000)},
+    {"cpu": "50 CPU minutes", "paper": "a GPU day"},
+    cascade,
+    lambda scale: [scale.need],
     median=False,
 )

@@ -5,34 +5,44 @@ records and facts alone, so it can be made again without sampling.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from reproduce.figures import draw
 from reproduce.harness import Context, Evidence, Experiment, Result, ScaleName
-from reproduce.pages import FINISHED, draw_figures, write_page
-from reproduce.records import (
-    CONFIG,
-    RECORDS,
-    UNFINISHED,
-    earlier_runs,
-    read_records,
-    write_records,
-)
+from reproduce.records import CONFIG, RECORDS, UNFINISHED, earlier_runs, read_records, write_records
 from reproduce.scales import Need, Scale, VotingScale, reductions, resized, shown, sizes_in_use
+from reproduce.statistics import pooled
+from reproduce.verdicts import MEASURES, rows_of
 from varsmooth._util.files import replace_file
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.report.figures import MISSING, have_matplotlib
 from varsmooth.models.descriptions import Description, Part
 
+PAGE = "README.md"
 KNOWN = "unfinished.json"
 """Facts of an experiment that still runs; commit them with its records to resume elsewhere."""
 Config = dict[str, Any]
 
 REQUIRED = {"experiment", "title", "paper", "command", "scale", "sizes", "facts", "models"}
 """Entries that tell the configuration of a result from other files of its name."""
+
+FINISHED = {
+    "memorisation": "6adb1b6",
+    "long-run": "c4ce7aa",
+    "attack-convergence": "1523985",
+    "attainable": "b4ae989",
+    "conditioning": "c38cc35",
+    "ablation": "73f5e76",
+    "cascade-gate": "d950093",
+    "cascade-attack": "6946d27",
+}
+"""Experiments that have left the code, with the commit that ran them; their results stay."""
+DRAWN = "198ad3e"
+"""The commit that drew their figures last."""
 
 
 def run_experiment(
@@ -73,9 +83,11 @@ def run_experiment(
         "scale": scale_name,
         "sizes": asdict(scale),
         "models": {
-            need.released if context.models is None else need.level: _fingerprints(
-                context.about(need)
-            )
+            need.released if context.models is None else need.level: {
+                part: described.fingerprint
+                for part in ("classifier", "selector")
+                if (described := getattr(context.about(need), part)) is not None
+            }
             for need in needs
         },
         **context.contents(scale.data),
@@ -211,23 +223,18 @@ def _plain(value: Any) -> Any:
 
 
 def result_in(experiment: Experiment[Any], folder: Path) -> Result:
-    """What follows from the evidence of a folder; an error names the folder."""
+    """What follows from the evidence of a folder: nothing is computed; an error names it."""
     config = read_json(folder / CONFIG)
     try:
-        return result_of(experiment, folder, config)
+        records = read_records(folder / RECORDS) if (folder / RECORDS).is_file() else {}
+        context = Context(folder, evidence=Evidence(records, config["facts"], complete=True))
+        return experiment.run(context, scale_of(experiment, config))
     except VarsmoothError as error:
         raise VarsmoothError(f"{folder}: {error}") from error
     except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
         command = f"restore them, or delete the folder and run: {config.get('command')}"
         why = f"its records and {CONFIG} do not fit together ({error})"
         raise VarsmoothError(f"{folder}: {why}; {command}") from error
-
-
-def result_of(experiment: Experiment[Any], folder: Path, config: Config) -> Result:
-    """What follows from the evidence of a folder; nothing is computed."""
-    records = read_records(folder / RECORDS) if (folder / RECORDS).is_file() else {}
-    context = Context(folder, evidence=Evidence(records, config["facts"], complete=True))
-    return experiment.run(context, scale_of(experiment, config))
 
 
 def scale_of(experiment: Experiment[Any], config: Config) -> Scale:
@@ -245,7 +252,9 @@ def write_result(
 ) -> None:
     """Write everything but the records. about: what was run, see `run_experiment`."""
     small_print = small_print_of(experiment, about)
-    files = draw_figures(result.figures)
+    files: dict[str, bytes] = {}
+    for picture in map(draw, result.figures):
+        files |= {f"{picture.name}.png": picture.png, f"{picture.name}.svg": picture.svg.encode()}
     for table in result.tables:
         full = replace(table, caption=f"{table.caption} {small_print}")
         files[f"{table.name}.md"] = full.to_markdown().encode()
@@ -285,14 +294,6 @@ def _sentence(note: str) -> str:
     """With a capital, unless it starts with a symbol such as g_v."""
     symbol = "_" in note.split()[0]
     return (note[0] if symbol else note[0].upper()) + note[1:].rstrip(".")
-
-
-def _fingerprints(model: Description) -> dict[str, str | None]:
-    return {
-        part: described.fingerprint
-        for part in ("classifier", "selector")
-        if (described := getattr(model, part)) is not None
-    }
 
 
 def _trained(about: Description, need: Need) -> str:
@@ -339,3 +340,52 @@ def read_json(path: Path) -> Any:
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+# The page of each result: what it shows, the command, figures, tables, and every case
+
+
+def write_page(
+    results: Path, folder: Path, config: dict[str, Any], small_print: str, code: str = ""
+) -> None:
+    """The page of one result. code: the commit that ran it, if the experiment has left."""
+    lines = [f"# {config['experiment']}: {config['title']} ({config['paper']})", ""]
+    lines += ["```sh", config["command"], "```", "", small_print, ""]
+    if code:
+        drawn = f", and `{DRAWN}` drew it" if config["figures"] else ""
+        lines += [f"This is finished and has left the code; commit `{code}` ran it{drawn}.", ""]
+    for figure in config["figures"]:
+        lines += [f"![{figure['name']}]({figure['name']}.png)", "", f"*{figure['caption']}*", ""]
+    tables = ", ".join(f"[{table['name']}]({table['name']}.md)" for table in config["tables"])
+    lines += [f"Tables: {tables}.", ""] if tables else []
+    name = str(folder.relative_to(results)) if folder.is_relative_to(results) else ""
+    lines += list(case_lines(results, name))
+    (folder / PAGE).write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
+def case_lines(results: Path, experiment: str) -> Iterator[str]:
+    """What each measure of a result is made of, below the sentence that rests on it."""
+    page = results / PAGE
+    rows = rows_of(page.read_text(encoding="utf-8")) if page.is_file() else []
+    sentences = {
+        row.name: f"{row.cells[0]}: {row.cells[2].strip('*')}"
+        for row in rows
+        if row.experiment == experiment
+    }
+    back = "../" * len(Path(experiment).parts)
+    if sentences:
+        how = f"[the pooled number decides]({back}{PAGE}#how)"
+        yield from ("## Cases", "", f"Each has its own 95 % interval; {how}.", "")
+    for name, sentence in sentences.items():
+        measure = MEASURES[name]
+        yield from (f"### {name}", "", f"{sentence}. {measure.number(results)}.")
+        if measure.judged:
+            yield f"By the rule: {measure.decide(measure.estimate(results))}; but {measure.judged}."
+        yield ""
+        if cases := measure.by_case(results):
+            yield f"| case | difference, {measure.unit or 'absolute'} | images |"
+            yield "|---|---:|---:|"
+            for title, estimate in ((title, pooled([gap])) for title, gap in cases.items()):
+                text = estimate.text(measure.scale, measure.digits)
+                yield f"| {title} | {text} | {estimate.images} |"
+            yield ""

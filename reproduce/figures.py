@@ -16,13 +16,7 @@ from numpy.typing import ArrayLike
 from reproduce.statistics import Differences, pooled
 from varsmooth import bounds
 from varsmooth.bounds import Floats
-from varsmooth.evaluation.report.figures import (
-    LINE_STYLES,
-    Picture,
-    colours,
-    draw_band,
-    styled,
-)
+from varsmooth.evaluation.report.figures import LINE_STYLES, Picture, colours, draw_band, styled
 from varsmooth.evaluation.report.outcomes import Envelope, Outcomes
 from varsmooth.evaluation.report.statistics import certified_accuracy, share_intervals
 
@@ -263,10 +257,12 @@ def plot_percentile_bounds(axes: "Axes", n: int, a: float, furthest: float = 4.0
     axes.set(ylim=(-2, 102), title=f"$N_h$ = {n:,}")
 
 
-def plot_selector_bounds(
-    axes: "Axes", distances: Floats, lower: Floats, median: Floats, upper: Floats, title: str
-) -> None:
-    """How far the mean bounds of h lie from its median, in % of it, against the budget D."""
+def plot_selector_bounds(axes: "Axes", distances: Floats, means: Floats, title: str) -> None:
+    """How far the mean bounds of h lie from its median, in % of it, against the budget D.
+
+    means: lower bound, median, upper bound at each D, (D, 3).
+    """
+    lower, median, upper = means.T
     blue, red = colours(2)
     for bound, colour, label in (
         (upper, red, "upper bound h_qu"),
@@ -275,12 +271,8 @@ def plot_selector_bounds(
         y = 100 * (bound / median - 1)
         axes.plot(distances, y, "o-", color=colour, label=tex(label), markersize=4, linewidth=1.4)
     axes.axhline(0, color=GREY, linewidth=1)
-    axes.annotate(
-        tex(f"h_50% = {float(median[0]):.3f}"),
-        (0.04, 0.04),
-        xycoords="axes fraction",
-        fontsize=9,
-    )
+    text, corner = tex(f"h_50% = {float(median[0]):.3f}"), (0.04, 0.04)
+    axes.annotate(text, corner, xycoords="axes fraction", fontsize=9)
     axes.set(xlabel="budget $D$", ylabel=tex("bound minus h_50% (%)"), title=tex(title))
 
 
@@ -372,11 +364,7 @@ class Gaps:
 
 
 def plot_gaps(
-    axes: "Axes",
-    series: Sequence[Gaps],
-    xlabel: str,
-    ylabel: str,
-    title: str = "",
+    axes: "Axes", series: Sequence[Gaps], ylabel: str, title: str = "", xlabel: str = "λ"
 ) -> None:
     """Differences in points with paired 95 % intervals over images, side by side at each x."""
     values = sorted({x for gaps in series for x in gaps.x})
@@ -408,11 +396,10 @@ def plot_lines(
     lines: Sequence[tuple[str, Sequence[float], Sequence[float], Any, str]],
     xlabel: str,
     ylabel: str,
-    title: str = "",
 ) -> None:
     """(label, x, y, colour, style) of each line."""
     for label, x, y, colour, style in lines:
         filled = "white" if style.endswith("--") else colour
         look: dict[str, Any] = {"color": colour, "markerfacecolor": filled, "label": tex(label)}
         axes.plot(x, y, style, markersize=4.5, linewidth=1.3, **look)
-    axes.set(xlabel=tex(xlabel), ylabel=tex(ylabel), title=tex(title))
+    axes.set(xlabel=tex(xlabel), ylabel=tex(ylabel), title="")

@@ -3,15 +3,15 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from reproduce.figures import Figure
 from reproduce.scales import Need, S, pair_needs
-from varsmooth._util.fingerprints import fingerprint
+from reproduce.statistics import Differences, pooled
 from varsmooth._util.processes import choose_device
 from varsmooth.data import load_dataset
 from varsmooth.data.folders import splits_in
@@ -21,24 +21,33 @@ from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.attack import attack_dataset
 from varsmooth.evaluation.build import BuiltModel, build, described
 from varsmooth.evaluation.certify import certify_dataset
-from varsmooth.evaluation.options import (
-    AttackOptions,
-    CertifyOptions,
-    DataOptions,
-    ModelOptions,
-    PredictOptions,
-    RunOptions,
-)
+from varsmooth.evaluation.options import DataOptions, ModelOptions, RunOptions
 from varsmooth.evaluation.predict import predict_dataset
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.report.outcomes import Outcomes
-from varsmooth.evaluation.report.tables import Table
-from varsmooth.models.checkpoints import load_checkpoint
+from varsmooth.evaluation.report.tables import Cell, Table
 from varsmooth.models.descriptions import CONFIG, Description, describe, released_names
 from varsmooth.models.options import Precision
-from varsmooth.training import preset_names
+from varsmooth.training import (
+    ClassifierConfig,
+    SelectorConfig,
+    preset_names,
+    read_config,
+    train_classifier,
+    train_selector,
+)
 
+T = TypeVar("T")
 ScaleName = Literal["cpu", "paper"]
+Verb = Literal["certify", "predict", "attack"]
+VERBS: dict[Verb, Callable[..., Run]] = {
+    "certify": certify_dataset,
+    "predict": predict_dataset,
+    "attack": attack_dataset,
+}
+EARLIER = json.loads(Path(__file__).with_name("fingerprints.json").read_text(encoding="utf-8"))
+"""By name of a released model: its fingerprints, and how they were written when the keys of
+committed records were made. A network that is trained again has none."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +94,12 @@ class Evidence:
     earlier: Mapping[str, Outcomes] = field(default_factory=dict)
     kept: Callable[[], None] = lambda: None
 
-    def of(self, kind: dict[str, Any], name: str, make: Callable[[], Any]) -> Any:
+    def of(self, kind: dict[str, T], name: str, make: Callable[[], T]) -> T:
         """What is known under a name; computed if it is not known yet."""
         if name not in kind:
             check(not self.complete, f"the records hold no {name!r}; run the experiment again")
             kind[name] = make()
+            self.kept()
         return kind[name]
 
 
@@ -126,37 +136,31 @@ class Context:
         key: a digest of all that its rows depend on. If a committed result has a run with this key,
         under whatever name, its records stand for it.
         """
-        evidence, computed = self.evidence, False
+        evidence = self.evidence
+        if name in evidence.runs or evidence.complete:
+            return evidence.of(evidence.runs, name, make)
+        wanted = key()
 
-        def found() -> Outcomes:
-            nonlocal computed
-            wanted = key()
-            computed = not wanted or wanted not in evidence.earlier
-            rows = make() if computed else evidence.earlier[wanted]
+        def named(rows: Outcomes) -> Outcomes:
             return replace(rows, header=rows.header | {"name": name, "key": wanted})
 
-        outcomes: Outcomes = evidence.of(evidence.runs, name, found)
-        if computed:
-            evidence.kept()
-        return outcomes
+        if wanted in evidence.earlier:
+            evidence.runs[name] = named(evidence.earlier[wanted])
+        return evidence.of(evidence.runs, name, lambda: named(make()))
 
-    def majority(
-        self, name: str, asked: Callable[[], tuple[ModelOptions, DataOptions, PredictOptions]]
+    def voted(
+        self, verb: Verb, name: str, options: Callable[[], tuple[ModelOptions, DataOptions, Any]]
     ) -> Outcomes:
-        """The outcomes of a run of predictions under this name."""
-
-        def make() -> Outcomes:
-            return outcomes(self.predict(name, *asked()))
-
-        return self.run(name, make, lambda: self.key("predict", *asked()))
+        """The outcomes of an ordinary run under this name. options: of `execute`."""
+        return self.run(
+            name,
+            lambda: outcomes(self.execute(verb, name, *options())),
+            lambda: self.key(verb, *options()),
+        )
 
     def fact(self, name: str, make: Callable[[], Any]) -> Any:
         """A plain value that no record holds: numbers, lists of numbers, or None."""
-        evidence, known = self.evidence, name in self.evidence.facts
-        found = evidence.of(evidence.facts, name, make)
-        if not known:
-            evidence.kept()
-        return found
+        return self.evidence.of(self.evidence.facts, name, make)
 
     def model(self, need: Need) -> str:
         """Name or folder of a model; trains it first if this context does that."""
@@ -184,9 +188,8 @@ class Context:
             own = self._own(need)
             if own is None:
                 return False
-            # The networks themselves: fingerprints in descriptions have an older and a newer form.
-            networks = [load_checkpoint(place).classifier for place in (own, self.model(need))]
-            return len({f and fingerprint(f) for f in networks}) == 1
+            parts = [describe(place).classifier for place in (own, self.model(need))]
+            return len({part and part.fingerprint for part in parts}) == 1
 
         return bool(self.fact(f"g_v has its own h, {need.title}", make))
 
@@ -200,24 +203,24 @@ class Context:
 
     def _own(self, need: Need) -> str | None:
         """`hv-0.25` in a folder of models, or `cifar10-0.25-gv` released, or of the variant."""
-        if self.models is not None:
-            folder = self.models / f"hv-{need.level}"
-            return str(folder) if (folder / CONFIG).is_file() else None
-        name = f"{self._released(need)}-gv"
-        return name if name in released_names() else None
+        name = f"{self._released(need)}-gv" if self.models is None else f"hv-{need.level}"
+        return next(iter(self._existing([name])), None)
 
     def find(self, need: Need) -> str | None:
         """Name or folder of a model that is there; the pair of g_v where g_v* has none."""
-        if self.models is None:
-            name = self._released(need)
-            places = [each for each in (name, f"{name}-gv") if each in released_names()]
-        else:
-            names = (f"h-{need.level}", f"f-{need.level}", need.released, f"hv-{need.level}")
-            places = [str(self.models / n) for n in names if (self.models / n / CONFIG).is_file()]
-        for place in places:
+        name, level = self._released(need), need.level
+        names = [name, f"{name}-gv"]
+        if self.models is not None:
+            names = [f"h-{level}", f"f-{level}", name, f"hv-{level}"]
+        for place in self._existing(names):
             if not need.selector or describe(place).selector is not None:
                 return place
         return None
+
+    def _existing(self, names: Iterable[str]) -> list[str]:
+        if self.models is None:
+            return [name for name in names if name in released_names()]
+        return [str(self.models / n) for n in names if (self.models / n / CONFIG).is_file()]
 
     def lack(self, needs: Sequence[Need]) -> str:
         """One sentence: which models are missing and how to get them. Empty if none is."""
@@ -226,9 +229,10 @@ class Context:
             return ""
         names = [self._released(need) + " with its selector" * need.selector for need in missing]
         trained = self.variant is None and f"cpu/f-{missing[0].level}" in preset_names()
+        where = "among the released models" if self.models is None else f"in {self.models}"
         commands = [f"varsmooth train {kind} cpu/{name}" for kind, name in missing[0].presets]
         return (
-            f"{', '.join(dict.fromkeys(names))} missing {self._where()}; "
+            f"{', '.join(dict.fromkeys(names))} missing {where}; "
             + f"train it ({', then '.join(commands)}) and name its folder with --models, or "
             * trained
             + "leave out its σ_a with --sigmas"
@@ -238,35 +242,19 @@ class Context:
         varied = need.selector and self.variant is not None
         return f"{need.released}-{self.variant}" if varied else need.released
 
-    def _where(self) -> str:
-        return "among the released models" if self.models is None else f"in {self.models}"
-
     def _trained(self, need: Need) -> str:
-        from varsmooth.training import (
-            ClassifierConfig,
-            SelectorConfig,
-            read_config,
-            train_classifier,
-            train_selector,
-        )
-
-        check(self.models is not None, "say where trained models go with --models")
         assert self.models is not None
-        overrides: dict[str, Any] = {"root": None if self.root is None else str(self.root)}
-        folder = self.models / f"f-{need.level}"
+        where = {"root": None if self.root is None else str(self.root)}
+        folder = classifier = self.models / f"f-{need.level}"
         if not (folder / CONFIG).is_file():
-            preset = f"{self.train}/f-{need.level}"
-            wishes = overrides | {"out": str(folder)}
-            train_classifier(read_config(ClassifierConfig, preset, wishes))
-        if need.selector:
-            wishes = overrides | {"classifier": str(folder)}
-            for name in (f"hv-{need.level}", f"h-{need.level}"):  # of g_v, if it has one; of g_v*
-                if f"{self.train}/{name}" in preset_names():
-                    folder = self.models / name
-                    config = read_config(
-                        SelectorConfig, f"{self.train}/{name}", wishes | {"out": str(folder)}
-                    )
-                    train_selector(config)
+            wishes = where | {"out": str(folder)}
+            train_classifier(read_config(ClassifierConfig, f"{self.train}/{folder.name}", wishes))
+        of_g_v = f"hv-{need.level}"  # of g_v, if it has one
+        for name in (of_g_v, f"h-{need.level}") if need.selector else ():
+            if (preset := f"{self.train}/{name}") in preset_names():
+                folder = self.models / name
+                wishes = where | {"classifier": str(classifier), "out": str(folder)}
+                train_selector(read_config(SelectorConfig, preset, wishes))
         return str(folder)
 
     def contents(self, data: str) -> dict[str, dict[str, str]]:
@@ -301,56 +289,29 @@ class Context:
         subset = None if count == have else f"0:{step * count}:{step}"
         return DataOptions(data=data, split=split, subset=subset, root=self.root)
 
-    def folder(self, kind: str, settings: Mapping[str, Any]) -> Path:
-        """The folder in the store of something that was trained with these settings."""
-        content = self.content(settings["data"], settings["train_split"])
-        return self.store / kind / _digest({**settings, **content})
-
-    @property
-    def places(self) -> dict[str, Any]:
-        """Where training finds its images and where it computes: options of every training."""
-        return {"root": self.root, "device": "cpu" if self.device == "cpu" else "auto"}
-
-    @property
-    def votes(self) -> Path:
-        """The vote cache that all runs share."""
-        return self.store / "votes"
-
     def build(self, model: ModelOptions) -> BuiltModel:
         """The smoothed classifier of a run, on the device of its runs."""
         return build(self._precise(model), choose_device(self.device))
 
-    def certify(
-        self, name: str, model: ModelOptions, data: DataOptions, settings: CertifyOptions
+    def execute(
+        self, verb: Verb, name: str, model: ModelOptions, data: DataOptions, settings: Any
     ) -> Run:
-        """An ordinary certification run; its votes are shared with all others."""
-        options = self._options("certify", name, model, data, settings)
-        settings = replace(settings, vote_cache=self.votes)
-        return certify_dataset(self._precise(model), data, settings, options)
+        """An ordinary run over a data set; certificates share their votes. Seeds are given."""
+        folder = self.store / "runs" / self.key(verb, model, data, settings)
+        if verb == "certify":
+            settings = replace(settings, vote_cache=self.store / "votes")
+        where = RunOptions(folder, name, self.batch_size, self.device)
+        return VERBS[verb](self._precise(model), data, settings, where)
 
-    def predict(
-        self, name: str, model: ModelOptions, data: DataOptions, settings: PredictOptions
-    ) -> Run:
-        """An ordinary prediction run; give it a seed."""
-        options = self._options("predict", name, model, data, settings)
-        return predict_dataset(self._precise(model), data, settings, options)
-
-    def attack(
-        self, name: str, model: ModelOptions, data: DataOptions, settings: AttackOptions
-    ) -> Run:
-        """An ordinary attack run."""
-        options = self._options("attack", name, model, data, settings)
-        return attack_dataset(self._precise(model), data, settings, options)
-
-    def key(self, verb: str, model: ModelOptions, data: DataOptions, settings: Any) -> str:
+    def key(self, verb: Verb, model: ModelOptions, data: DataOptions, settings: Any) -> str:
         """A digest of all that the rows of a run depend on."""
         assert model.model is not None
-        about = describe(model.model)
+        about, earlier = describe(model.model), EARLIER.get(model.model, {})
         steered = model.sigma is None  # else no selector has a say, and none need be there yet
         values = {
             "verb": verb,
             "fingerprints": [
-                part and part.fingerprint
+                part and earlier.get(part.fingerprint, part.fingerprint)
                 for part in (about.classifier, about.selector if steered else None)
             ],
             "recommended": _in_use(about.recommended, model) if steered else {},
@@ -358,16 +319,10 @@ class Context:
             "data": _spelled(replace(data, root=None)) | self.content(data.data, data.split),
             "settings": _spelled(settings),
         }
-        return f"{verb}-{_digest(values)}"
+        return f"{verb}-{digest(values)}"
 
     def _precise(self, model: ModelOptions) -> ModelOptions:
         return replace(model, precision=self.precision)
-
-    def _options(
-        self, verb: str, name: str, model: ModelOptions, data: DataOptions, settings: Any
-    ) -> RunOptions:
-        folder = self.store / "runs" / self.key(verb, model, data, settings)
-        return RunOptions(folder, name, self.batch_size, self.device)
 
 
 def variant_of(name: str) -> str:
@@ -380,25 +335,38 @@ def variant_of(name: str) -> str:
     return found[1] if found and found[1] != "gv" else ""
 
 
+def number(value: float, form: str = "g") -> Cell:
+    return Cell(f"{value:{form}}", value)
+
+
+def gap_cell(gap: Differences) -> Cell:
+    estimate = pooled([gap])
+    return Cell(estimate.text(), estimate.value, estimate.interval())
+
+
 def outcomes(run: Run) -> Outcomes:
     return Outcomes.of(run.header, run.rows())
 
 
+SPELLED: dict[str, tuple[Any, ...]] = {
+    "selector": (None, "learned"),
+    "bound": ("cohen",),
+    "center_crop": (None,),
+    "interpolation": (None,),
+}
+"""Options that came after the first committed records, and values that no key has."""
+
+
 def _spelled(options: Any) -> dict[str, Any]:
-    """Options as the keys of committed records spell them; what came later counts if it is set."""
+    """Options as the keys of committed records spell them."""
     values = asdict(options)
     if "selector" in values:
         values |= {"protect": values["selector"] != "learned", "gate": None}
-    later = {
-        "selector": (None, "learned"),
-        "bound": ("cohen",),
-        "vote_cache": (values.get("vote_cache"),),
-    }
-    later |= {"center_crop": (None,), "interpolation": (None,)}
-    return {k: v for k, v in values.items() if k not in later or v not in later[k]}
+    values.pop("vote_cache", None)
+    return {name: value for name, value in values.items() if value not in SPELLED.get(name, ())}
 
 
-def _digest(values: Any) -> str:
+def digest(values: Any) -> str:
     """A name for plain values."""
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from reproduce.comparisons import beside_mean
 from reproduce.figures import Figure, Gaps, plot_gaps
-from reproduce.harness import Context, Experiment, Result
+from reproduce.harness import Context, Experiment, Result, digest, gap_cell
+from reproduce.records import outcomes_of
 from reproduce.scales import Need, Scale, size
-from reproduce.statistics import Differences, pooled
+from reproduce.statistics import Differences
 from varsmooth._util.progress import Progress
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.evaluation.report.outcomes import Outcomes
@@ -69,11 +70,16 @@ def network_of(context: Context, scale: ReadingsScale, sigma_a: float) -> nn.Mod
             "epochs": scale.epochs,
             "data": scale.data,
             "n": 10,
+            "held_out_images": 100,
+            "seed": scale.seed,
+            "train_split": "train",
         }
-        settings |= {"held_out_images": 100, "seed": scale.seed, "train_split": "train"}
-        folder = context.folder("readings", settings)
+        content = context.content(scale.data, "train")
+        folder = context.store / "readings" / digest(settings | content)
         if not (folder / CONFIG).is_file():
-            train_classifier(ClassifierConfig(out=folder, **settings, **context.places))
+            device = "cpu" if context.device == "cpu" else "auto"
+            where: dict[str, Any] = {"out": folder, "root": context.root, "device": device}
+            train_classifier(ClassifierConfig(**settings, **where))
     network = load_checkpoint(str(folder)).classifier
     assert network is not None
     return network
@@ -144,10 +150,10 @@ class Tabulated:
         read = {reader: torch.cat(rows) for reader, rows in features.items()}
         return cls(images, np.concatenate(votes), torch.cat(losses), read)
 
-    def predictions(self, column: int | np.ndarray) -> np.ndarray:
-        """The majority at one level, or at one for each image."""
-        found: np.ndarray = self.votes[np.arange(len(self.votes)), column].argmax(axis=1)
-        return found
+    def predictions(self, columns: np.ndarray) -> list[int]:
+        """The majority at one level for each image."""
+        chosen: list[int] = self.votes[np.arange(len(self.votes)), columns].argmax(axis=1).tolist()
+        return chosen
 
 
 class Head(nn.Module):
@@ -239,16 +245,10 @@ class Reading:
         return self.table("test", self.scale.images, self.scale.n)
 
     @cached_property
-    def val(self) -> Tabulated:
-        return self.table("val", self.scale.held_out, self.scale.draws)
-
-    @cached_property
     def heads(self) -> dict[str, Head]:
-        levels = torch.tensor(self.levels)
-        return {
-            reader: train_head(self.val, reader, levels, self.scale, self.sigma_a)
-            for reader in READERS
-        }
+        val, levels = self.table("val", self.scale.held_out, self.scale.draws), self.levels
+        args = (torch.tensor(levels), self.scale, self.sigma_a)
+        return {reader: train_head(val, reader, *args) for reader in READERS}
 
     def g(self, column: int) -> Outcomes:
         """One level for all images."""
@@ -267,7 +267,7 @@ class Reading:
         chosen = zip(
             images.ids.tolist(),
             images.known_labels.tolist(),
-            self.test.predictions(columns).tolist(),
+            self.test.predictions(columns),
             columns.tolist(),
             strict=True,
         )
@@ -275,8 +275,7 @@ class Reading:
             {"id": i, "label": label, "prediction": p, "sigma": self.levels[c]}
             for i, label, p, c in chosen
         ]
-        data = {"name": images.name, "split": images.split, "size": len(rows)}
-        return Outcomes.of({"name": "", "verb": "predict", "config": {}, "dataset": data}, rows)
+        return outcomes_of("predict", rows, data=images.name, split=images.split)
 
 
 def readings(context: Context, scale: ReadingsScale) -> Result:
@@ -300,7 +299,7 @@ def readings(context: Context, scale: ReadingsScale) -> Result:
             gaps |= dict(zip(titles, mine, strict=True))
             series.append(Gaps(reader, scale.lams, mine))
         ylabel, title = "g_v minus g at its mean σ_s (points)", f"σ_a = {sigma_a:g}"
-        panels.append(partial(plot_gaps, series=series, xlabel="λ", ylabel=ylabel, title=title))
+        panels.append(partial(plot_gaps, series=series, ylabel=ylabel, title=title))
     figure = Figure(
         "readings",
         "Clean accuracy of g_v minus that of g at its mean σ_s, with paired 95 % intervals over "
@@ -309,13 +308,12 @@ def readings(context: Context, scale: ReadingsScale) -> Result:
         height=3.6,
         width=max(6.4, 3.6 * len(panels)),
     )
-    estimates = {title: pooled([gap]) for title, gap in gaps.items()}
     table = Table(
         "readings",
         "Clean accuracy of g_v minus that of g at its mean σ_s, in percentage points, paired by "
         "image.",
         ["reading", "g_v − g"],
-        [[Cell.of(title), Cell(e.text(), e.value, e.interval())] for title, e in estimates.items()],
+        [[Cell.of(title), gap_cell(gap)] for title, gap in gaps.items()],
     )
     note = (
         f"h is a head on frozen features of f, or of {STRONG}, trained on held-out images; "

@@ -5,50 +5,61 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from varsmooth._util.files import replace_file
 from varsmooth.errors import VarsmoothError
+from varsmooth.evaluation.records import Row
 from varsmooth.evaluation.report.outcomes import Outcomes
 
 RECORDS, UNFINISHED, CONFIG = "records.csv.gz", "unfinished.csv.gz", "config.json"
 """Of a result, and of an experiment that still runs."""
 
 
+COLUMNS = {
+    "id": "ids",
+    "label": "labels",
+    "prediction": "predictions",
+    "radius": "radii",
+    "sigma": "sigmas",
+    "eps": "eps",
+    "clean_prediction": "clean_predictions",
+    "clean_sigma": "clean_sigmas",
+}
+"""Of the records, and of `Outcomes`."""
+
+
 def write_records(path: Path, runs: Mapping[str, Outcomes]) -> None:
-    replace_file(path, compact_records(runs.values()))
-
-
-def compact_records(runs: Iterable[Outcomes]) -> bytes:
-    """One line per run and image, every digit: what figures, tables and claims are made of."""
+    """One line per run and image, every digit."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    columns = ("id", "label", "prediction", "radius", "sigma", "eps")
-    writer.writerow(["run", "key", "guarantee", *columns, "clean_prediction", "clean_sigma"])
-    for run in runs:
-        values = zip(
-            run.ids.tolist(),
-            run.labels.tolist(),
-            run.predictions.tolist(),
-            run.radii.tolist(),
-            run.sigmas.tolist(),
-            run.eps.tolist(),
-            run.clean_predictions.tolist(),
-            run.clean_sigmas.tolist(),
-            strict=True,
-        )
-        for row in values:
-            cells = ["" if cell != cell else cell for cell in row]  # NaN: not a column of this run
-            key = run.header.get("key", "")
-            writer.writerow([run.name, key, run.guarantee or "", *cells])
-    return gzip.compress(text.getvalue().encode(), mtime=0)
+    writer.writerow(["run", "key", "guarantee", *COLUMNS])
+    for run in runs.values():
+        about = [run.name, run.header.get("key", ""), run.guarantee or ""]
+        for row in zip(*(getattr(run, name).tolist() for name in COLUMNS.values()), strict=True):
+            cells = ("" if cell != cell else cell for cell in row)  # NaN: not a column of this run
+            writer.writerow([*about, *cells])
+    replace_file(path, gzip.compress(text.getvalue().encode(), mtime=0))
+
+
+def outcomes_of(
+    verb: str, rows: Sequence[Row], name: str = "", data: str = "", split: str = "test", **more: Any
+) -> Outcomes:
+    """Rows as a run. more: entries of its header."""
+    dataset = {"name": data, "split": split, "size": len(rows)}
+    header = {"name": name, "verb": verb, "config": {}, "dataset": dataset}
+    return Outcomes.of(header | more, rows)
 
 
 def read_records(path: Path) -> dict[str, Outcomes]:
     """Compact records as runs by name."""
     try:
-        return {name: _outcomes(name, each) for name, each in _lines(path).items()}
+        lines: dict[str, list[dict[str, str]]] = {}
+        for line in csv.DictReader(io.StringIO(gzip.decompress(path.read_bytes()).decode())):
+            lines.setdefault(line["run"], []).append(line)
+        return {name: _outcomes(name, each) for name, each in lines.items()}
     except (OSError, EOFError, LookupError, TypeError, ValueError, zlib.error) as error:
         raise VarsmoothError(f"{path} is damaged ({error}); restore it or delete it") from error
 
@@ -67,22 +78,9 @@ def earlier_runs(results: Path) -> dict[str, Outcomes]:
     return found
 
 
-def _lines(path: Path) -> dict[str, list[dict[str, str]]]:
-    lines: dict[str, list[dict[str, str]]] = {}
-    for line in csv.DictReader(io.StringIO(gzip.decompress(path.read_bytes()).decode())):
-        lines.setdefault(line["run"], []).append(line)
-    return lines
-
-
 def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:
     kind = {key: bool(lines[0][key]) for key in ("guarantee", "eps")}
-    header = {
-        "name": name,
-        "key": lines[0].get("key", ""),
-        "verb": "certify" if kind["guarantee"] else "attack" if kind["eps"] else "predict",
-        "config": {},
-        "dataset": {"name": "", "split": "test", "size": len(lines)},
-    }
+    verb = "certify" if kind["guarantee"] else "attack" if kind["eps"] else "predict"
     rows = [
         {
             "id": int(line["id"]),
@@ -95,4 +93,4 @@ def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:
         }
         for line in lines
     ]
-    return Outcomes.of(header, rows)
+    return outcomes_of(verb, rows, name, key=lines[0].get("key", ""))

@@ -13,14 +13,15 @@ whatever they would say, and is recorded as an abstention.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from reproduce.exact import CLIP_PERCENTILES
+from reproduce.comparisons import CLIP_PERCENTILES
 from reproduce.harness import Context
+from reproduce.records import outcomes_of
 from reproduce.scales import Need, VotingScale, size
 from varsmooth._util.progress import Progress
 from varsmooth.bounds import Floats, average_certified_radius
@@ -54,6 +55,7 @@ class VotesOnDemand:
     images: ImageDataset
     settings: CertifyOptions
     batch_size: int
+    _found: dict[tuple[float, int, float], LevelVotes | None] = field(default_factory=dict)
 
     def at(self, level: float, image: int, class_at: float | None = None) -> LevelVotes | None:
         """The votes for the image with this id; None if its class is not its label.
@@ -74,10 +76,6 @@ class VotesOnDemand:
             self._found[asked] = found
         return self._found[asked]
 
-    @cached_property
-    def _found(self) -> dict[tuple[float, int, float], LevelVotes | None]:
-        return {}
-
     def everywhere(self, levels: Sequence[float], image: int) -> list[LevelVotes] | None:
         """The votes at each level; None if the class of one is not the label."""
         votes = []
@@ -92,8 +90,7 @@ class VotesOnDemand:
         ledger = Ledger(self.settings.alpha, self.settings.alpha)
 
         def derive(image: int) -> Derived:
-            votes = self.everywhere([level], image)
-            return level, _derived("fixed", ledger, votes, None, level, image)
+            return level, _derived("fixed", ledger, self.everywhere([level], image), level)
 
         return self.outcomes("fixed", f"g at σ_s = {level:.3g}", derive)
 
@@ -111,9 +108,7 @@ class VotesOnDemand:
                     row |= {"prediction": found.prediction, "radius": found.radius}
                 rows.append(row)
                 progress.add(1)
-        dataset = {"name": images.name, "split": images.split, "size": len(images)}
-        header = {"name": what, "verb": "certify", "config": {}, "dataset": dataset}
-        return Outcomes.of(header, rows)
+        return outcomes_of("certify", rows, what, images.name, images.split)
 
 
 @dataclass(frozen=True)
@@ -135,7 +130,7 @@ class Replay:
             seen = replace(self._seen(image, clip), distance=distance)
             levels = seen.levels_between(ledger, every_index=False)
             level, votes = seen.median_level, self.table.everywhere(levels, image)
-            return level, _derived("paper", ledger, votes, seen, level, image)
+            return level, _derived("paper", ledger, votes, level, seen)
 
         return self.table.outcomes("paper", f"three levels at D = {distance:g}", derive)
 
@@ -146,7 +141,7 @@ class Replay:
         def derive(image: int) -> Derived:
             level = self._seen(image, clip).median_level
             votes = self.table.everywhere([level], image)
-            return level, _derived("conditional", ledger, votes, None, level, image)
+            return level, _derived("conditional", ledger, votes, level)
 
         return self.table.outcomes("conditional", "no attack on h", derive)
 
@@ -166,7 +161,7 @@ class Replay:
                     return level, None
                 votes.append(found)
                 least = min(least, max(distance, found.radius(ledger)))
-            return level, _derived("sound", ledger, votes, seen, level, image)
+            return level, _derived("sound", ledger, votes, level, seen)
 
         return self.table.outcomes("sound", "every level", derive)
 
@@ -188,19 +183,22 @@ def _derived(
     method: str,
     ledger: Ledger,
     votes: Sequence[LevelVotes] | None,
-    seen: SelectorEvidence | None,
     sigma: float,
-    image: int,
+    seen: SelectorEvidence | None = None,
 ) -> Certificate | None:
-    """The certificate that follows from the votes, if there are any."""
+    """The certificate that follows from the votes, if there are any; of it class and radius."""
     if votes is None:
         return None
-    facts: dict[str, Any] = {"id": image, "seed": 0, "settings": {}}
-    return Certificate.derive(method, Evidence(ledger, tuple(votes), seen), sigma=sigma, **facts)
+    evidence, nobody = Evidence(ledger, tuple(votes), seen), dict[str, Any](id=0, seed=0)
+    return Certificate.derive(method, evidence, sigma=sigma, settings={}, **nobody)
 
 
 MULTIPLES = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 FINE_MULTIPLES = tuple(round(0.1 * k, 1) for k in range(1, 21))
+
+
+HELD_OUT = ("held_out", "held_out_draws", "choice")
+"""Sizes of what is chosen on held-out images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,16 +223,9 @@ class CertifyScale(VotingScale):
 
     @property
     def settings(self) -> CertifyOptions:
-        """What every certification run has in common."""
-        return CertifyOptions(
-            n=self.n,
-            n0=self.n0,
-            n_select=self.n_select,
-            alpha=self.alpha,
-            alpha_select=self.alpha_select,
-            bound="cohen",  # as the paper
-            seed=self.seed,
-        )
+        """What every certification run has in common; the bound is the paper's."""
+        names = ("n", "n0", "n_select", "alpha", "alpha_select", "seed")
+        return CertifyOptions(bound="cohen", **{name: getattr(self, name) for name in names})
 
 
 CPU: dict[str, Any] = {
@@ -291,19 +282,14 @@ FEW = 10
 """Votes of a run whose samples of h are what matters: as many as `certify` accepts."""
 
 
-def medians_of(context: Context, scale: CertifyScale, model: ModelOptions) -> Floats:
-    """The median of h for each held-out image (n,)."""
-    data = context.images(scale.data, "val", scale.held_out)
-    few = CertifyOptions(n=FEW, n0=1, n_select=scale.held_out_draws, seed=scale.seed)
-    found = context.certify("h on held-out images", model, data, few)
-    medians: Floats = np.median(raw_samples(found), axis=1)
-    return medians
-
-
 def held_out_medians(context: Context, scale: CertifyScale, sigma_a: float, lam: float) -> Floats:
     """σ_s of the smoothed selector for each held-out image (n,), before any snapping."""
-    need = Need.fixed(sigma_a, selector=True)
-    return medians_of(context, scale, selector_options(context, need, lam, [sigma_a]))
+    model = selector_options(context, Need.pair(sigma_a), lam, [sigma_a])
+    data = context.images(scale.data, "val", scale.held_out)
+    few = CertifyOptions(n=FEW, n0=1, n_select=scale.held_out_draws, seed=scale.seed)
+    found = context.execute("certify", "h on held-out images", model, data, few)
+    medians: Floats = np.median(raw_samples(found), axis=1)
+    return medians
 
 
 def raw_samples(run: Run) -> Floats:
@@ -336,45 +322,28 @@ class Certified:
     scale: CertifyScale
     sigma_a: float
     split: str = "test"
+    _replays: dict[float, Replay] = field(default_factory=dict)
 
     @property
     def levels(self) -> tuple[float, ...]:
         """The levels of g."""
-        return tuple(
-            self.context.fact(
-                f"levels, σ_a = {self.sigma_a:g}", lambda: list(sweep(self.scale, self.sigma_a))
-            )
-        )
+        name = f"levels, σ_a = {self.sigma_a:g}"
+        return tuple(self.context.fact(name, lambda: list(sweep(self.scale, self.sigma_a))))
 
-    def g(self, level: float) -> Outcomes:
-        """Conventional smoothing."""
-        return self.fixed(f"g, σ_a = {self.sigma_a:g}, σ_s = {level:.3g}", level)
-
-    def fixed(self, name: str, level: float) -> Outcomes:
-        """The same under another name."""
-        network = self.context.model
+    def g(self, level: float, name: str = "") -> Outcomes:
+        """Conventional smoothing. name: of the run, if it is not the usual one."""
+        name = name or f"g, σ_a = {self.sigma_a:g}, σ_s = {level:.3g}"
+        network, need = self.context.model, Need.fixed(self.sigma_a)
 
         def key() -> str:
-            return self._key(ModelOptions(network(Need.fixed(self.sigma_a)), sigma=level))
+            return self._key(ModelOptions(network(need), sigma=level))
 
         return self.context.run(name, lambda: self.table.fixed(level), key)
 
-    def paper(self, lam: float, distance: float, clip: Clip = None) -> Outcomes:
-        """g_v* with attack on h: the paper's three levels at D."""
-        what = f"attack on h, D = {distance:g}"
-        return self._replayed(lam, what, clip, lambda found: found.paper(distance, clip))
-
-    def conditional(self, lam: float) -> Outcomes:
-        """g_v* without attack on h."""
-        return self._replayed(lam, "no attack on h", None, lambda found: found.conditional())
-
-    def sound(self, lam: float, clip: Clip = None) -> Outcomes:
-        """g_v* whatever the attacker does."""
-        return self._replayed(lam, "sound", clip, lambda found: found.sound(clip))
-
-    def _replayed(
-        self, lam: float, what: str, clip: Clip, derive: Callable[[Replay], Outcomes]
+    def star(
+        self, lam: float, what: str, derive: Callable[[Replay], Outcomes], clip: Clip = None
     ) -> Outcomes:
+        """g_v* at one λ. what: whether h is attacked, and how."""
         name = f"g_v*, σ_a = {self.sigma_a:g}, λ = {lam:g}, {what}" + ", clipped" * bool(clip)
 
         def key() -> str:
@@ -390,26 +359,22 @@ class Certified:
         return self._replays[lam]
 
     @cached_property
-    def _replays(self) -> dict[float, Replay]:
-        return {}
-
-    @cached_property
     def table(self) -> VotesOnDemand:
         """The votes of f."""
         context, need = self.context, Need.fixed(self.sigma_a)
         built = context.build(ModelOptions(context.model(need), sigma=self.sigma_a))
-        g = CachedSmoothedClassifier(built.g, context.votes)
+        g = CachedSmoothedClassifier(built.g, context.store / "votes")
         images = load_images(self._images, built)
         return VotesOnDemand(g, images, self.scale.settings, context.batch_size)
 
     def samples_run(self, lam: float, levels: Sequence[float]) -> Run:
         """N_h samples of h at one λ, before any snapping; the levels say where to certify."""
         model, few = self._selector_model(lam, levels), replace(self.scale.settings, n=FEW)
-        return self.context.certify(f"samples of h, λ = {lam:g}", model, self._images, few)
+        name = f"samples of h, λ = {lam:g}"
+        return self.context.execute("certify", name, model, self._images, few)
 
     def _selector_model(self, lam: float, levels: Sequence[float]) -> ModelOptions:
-        need = Need.fixed(self.sigma_a, selector=True)
-        return selector_options(self.context, need, lam, levels)
+        return selector_options(self.context, Need.pair(self.sigma_a), lam, levels)
 
     def _levels_of_h(self, lam: float) -> tuple[float, ...]:
         """Percentiles of what h chooses on held-out images."""
@@ -430,7 +395,7 @@ class Certified:
             return None
 
         def make() -> list[float]:
-            held_out = replace(self, split="val")
+            held_out = replace(self, split="val", _replays={})
 
             def average(run: Outcomes) -> float:
                 return average_certified_radius(run.reach)

@@ -82,6 +82,11 @@ class Need:
         return cls(f"{sigma_a:.2f}", selector)
 
     @classmethod
+    def pair(cls, sigma_a: float) -> "Need":
+        """The same with its selector."""
+        return cls.fixed(sigma_a, selector=True)
+
+    @classmethod
     def universal(cls, sigma_a: float) -> "Need":
         """The pair of a classifier for all levels up to this one."""
         return cls(f"universal-{sigma_a:.2f}", selector=True)
@@ -106,7 +111,7 @@ class Need:
 
 def pair_needs(scale: Scale) -> list[Need]:
     """Classifier and selector of every σ_a."""
-    return [Need.fixed(sigma, selector=True) for sigma in scale.sigmas]
+    return [Need.pair(sigma) for sigma in scale.sigmas]
 
 
 def resized(scale: S, sizes: Mapping[str, str]) -> S:
@@ -142,21 +147,17 @@ def _read(key: str, text: str, scale: Scale) -> Any:
 def _allowed(key: str, value: Any, about: Mapping[str, Any]) -> bool:
     if isinstance(value, str):
         return bool(value) and (not about["among"] or value in about["among"])
-    if _is_lam(key):
+    if key.endswith("lams"):
         return bool(0 <= value <= 1)
     enough = value > 0 or (value == 0 and about["zero"])
     return bool(enough and not (about["odd"] and value % 2 == 0))
-
-
-def _is_lam(key: str) -> bool:
-    return key == "lam" or key.endswith("lams")
 
 
 def _words(key: str, kind: type, about: Mapping[str, Any]) -> str:
     """What `_allowed` allows."""
     if kind is str:
         return f"one of {', '.join(about['among'])}" if about["among"] else "a name"
-    if _is_lam(key):
+    if key.endswith("lams"):
         return "a number from 0 to 1"
     number = "an odd number" if about["odd"] else "a whole number" if kind is int else "a number"
     return f"{number} {'from 0 on' if about['zero'] else 'above 0'}"

@@ -5,9 +5,10 @@ that is hard at one σ_a is hard at the next, so images are the clusters: poolin
 interval only as far as the settings differ from image to image.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from operator import attrgetter
+from typing import Any, Literal
 
 import numpy as np
 from scipy.stats import t
@@ -30,6 +31,16 @@ class Differences:
 
     ids: Sequence[int]
     values: Floats  # (n,)
+
+    def minus(self, other: "Differences") -> "Differences":
+        """On the images that both have."""
+        theirs = dict(zip(other.ids, other.values.tolist(), strict=True))
+        each = {i: d - theirs[i] for i, d in zip(self.ids, self.values, strict=True) if i in theirs}
+        return Differences(list(each), np.array(list(each.values())))
+
+    def __truediv__(self, unit: float) -> "Differences":
+        """In a unit, such as σ_a."""
+        return Differences(self.ids, self.values / unit)
 
 
 @dataclass(frozen=True)
@@ -65,30 +76,28 @@ class Estimate:
         return "{} [{}, {}]".format(*numbers).replace("-", "−")
 
 
-def paired(one: Outcomes, other: Outcomes, column: str = "correct") -> Differences:
+def paired(
+    one: Outcomes, other: Outcomes, column: str | Callable[[Outcomes], Any] = "correct"
+) -> Differences:
     """A column of one run minus that of another, on the images that both have.
 
-    column: `correct`, `clean_correct` or another column of `Outcomes`.
+    column: `correct`, `clean_correct` or another column of `Outcomes`, or what makes one.
     """
+    of: Callable[[Outcomes], Any] = attrgetter(column) if isinstance(column, str) else column
     place = {image: i for i, image in enumerate(other.ids.tolist())}
     shared = [(i, place[image]) for i, image in enumerate(one.ids.tolist()) if image in place]
     first, second = np.array(shared).T
-    values = getattr(one, column)[first].astype(float) - getattr(other, column)[second]
-    return Differences(one.ids[first].tolist(), values)
+    return Differences(one.ids[first].tolist(), of(one)[first].astype(float) - of(other)[second])
 
 
 def certified_at(one: Outcomes, other: Outcomes, radius: float) -> Differences:
     """Certified accuracy at a radius, image by image."""
-    assert np.array_equal(one.ids, other.ids)
-    gained = (one.reach >= radius).astype(float) - (other.reach >= radius)
-    return Differences(one.ids.tolist(), gained)
+    return paired(one, other, lambda run: run.reach >= radius)
 
 
-def radius_gap(one: Outcomes, other: Outcomes, unit: float = 1.0) -> Differences:
-    """Certified radius in a unit, such as σ_a; wrong images count as 0."""
-    assert np.array_equal(one.ids, other.ids)
-    radii = [np.maximum(run.reach, 0) for run in (one, other)]
-    return Differences(one.ids.tolist(), (radii[0] - radii[1]) / unit)
+def radius_gap(one: Outcomes, other: Outcomes) -> Differences:
+    """Certified radius; wrong images count as 0."""
+    return paired(one, other, lambda run: np.maximum(run.reach, 0))
 
 
 def pooled(settings: Mapping[str, Differences] | Sequence[Differences]) -> Estimate:

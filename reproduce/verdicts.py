@@ -7,14 +7,16 @@ here, which recomputes the row's number, and its decision, from the committed re
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from reproduce import comparisons as c
-from reproduce import comparisons_certified as cert
-from reproduce import exact
 from reproduce.comparisons import SELECTED, SIGMAS, STRONG, WEAK, Cases, Committed, Comparison
 from reproduce.statistics import MARGIN, Decision, Estimate, pooled
+
+committed = cache(Committed)
+"""Each result is read once: several measures share it."""
 
 Rule = Literal["larger", "close", "not worse", "above"]
 """larger: the 95 % interval lies above 0, and the 90 % interval not within ±margin, which is no
@@ -41,33 +43,29 @@ class Measure:
     judged: str = ""
 
     def evidence(self, results: Path) -> Committed:
-        return Committed.of(results / self.experiment)
+        return committed(results / self.experiment)
 
     def by_case(self, results: Path) -> Cases:
         return {} if self.cases is None else self.cases(self.evidence(results))
+
+    def estimate(self, results: Path) -> Estimate:
+        return pooled(self.by_case(results))
 
     def number(self, results: Path) -> str:
         """As the page writes it: `+0.20 [+0.09, +0.31] points`."""
         if self.fact is not None:
             return self.fact(self.evidence(results))
-        return self.text(pooled(self.by_case(results)))
-
-    def text(self, estimate: Estimate) -> str:
-        return f"{estimate.text(self.scale, self.digits)} {self.unit}".strip()
+        return f"{self.estimate(results).text(self.scale, self.digits)} {self.unit}".strip()
 
     def decide(self, estimate: Estimate) -> Decision:
-        low, high = estimate.interval() if self.rule == "above" else estimate.interval(0.9)
         if self.rule == "larger":
             return estimate.decide(self.margin)
-        if self.rule == "above":
-            return self._side(low > self.margin, high < self.margin)
-        if self.rule == "not worse":
-            return self._side(low > -self.margin, high < -self.margin)
-        beyond = high < -self.margin or low > self.margin
-        return self._side(estimate.within(self.margin), beyond)
-
-    @staticmethod
-    def _side(holds: bool, fails: bool) -> Decision:
+        low, high = estimate.interval(0.95 if self.rule == "above" else 0.9)
+        holds, fails = {
+            "close": (estimate.within(self.margin), high < -self.margin or low > self.margin),
+            "not worse": (low > -self.margin, high < -self.margin),
+            "above": (low > self.margin, high < self.margin),
+        }[self.rule]
         return "holds" if holds else "does not hold" if fails else "open"
 
 
@@ -109,6 +107,11 @@ MULTIPLES, UNIVERSAL_LEVELS = (0.75, 1.0, 1.25), (0.12, 0.25, 0.37, 0.5, 1.0)
 SWEPT = (0.25, 0.375, 0.5, 0.625, 0.75, 1.0)
 LOW, HIGH = "g_v*, σ_a = {s:g}, λ = 0, " + STRONG, "g_v*, σ_a = {s:g}, λ = 0.4, " + STRONG
 BESIDE = c.compare("g_v, σ_a = {s:g}, λ = {l:g}", "g beside g_v, σ_a = {s:g}, λ = {l:g}")
+WEAK_GAIN = c.compare(V + WEAK, G + WEAK, lams=(0.2,))
+ROBUST_GAIN = c.compare(S + STRONG, G + STRONG, lams=(0.2,))
+DUAL_GAIN = c.compare(S + STRONG, V + STRONG)
+CLIPPING_GAIN = c.compare(CLIPPED + STRONG, S + STRONG)
+DEFENDED = c.both(c.moved("g_v"), c.moved("g_v*"))
 EXTENDED = "g_v*, σ_a′ = {u:g}, λ = "
 
 
@@ -124,47 +127,43 @@ def extended(first: str, second: str, column: str = "correct") -> Measure:
 
 MEASURES: dict[str, Measure] = {
     # Fig. 2, §3.1
-    "smaller-sigma": Measure("tradeoff", cert.traded(SIGMAS, "σ_s = σ_a = {s:g}", far=False)),
-    "larger-sigma": Measure("tradeoff", cert.traded(SIGMAS, "σ_s = σ_a = {s:g}", far=True)),
-    "smaller-sigma-s": Measure(
-        "tradeoff", cert.traded(SWEPT, "σ_a = 0.5, σ_s = {s:.3g}", far=False)
-    ),
-    "larger-sigma-s": Measure("tradeoff", cert.traded(SWEPT, "σ_a = 0.5, σ_s = {s:.3g}", far=True)),
-    "close-to-sigma-a": radii("tradeoff", cert.near_sigma_a),
-    "level-by-lambda": radii("strong-attack", c.level_gain),
+    "smaller-sigma": Measure("tradeoff", c.traded(SIGMAS, "σ_s = σ_a = {s:g}", far=False)),
+    "larger-sigma": Measure("tradeoff", c.traded(SIGMAS, "σ_s = σ_a = {s:g}", far=True)),
+    "smaller-sigma-s": Measure("tradeoff", c.traded(SWEPT, "σ_a = 0.5, σ_s = {s:.3g}", far=False)),
+    "larger-sigma-s": Measure("tradeoff", c.traded(SWEPT, "σ_a = 0.5, σ_s = {s:.3g}", far=True)),
+    "close-to-sigma-a": radii("tradeoff", c.near_sigma_a()),
+    "level-by-lambda": radii("strong-attack", c.level_gain()),
     "clean-by-lambda": Measure("strong-attack", c.compare(LOW, HIGH, column=CLEAN, lams=(0.0,))),
     "robust-by-lambda": Measure("strong-attack", c.compare(HIGH, LOW, lams=(0.0,))),
     "gaussianity": Measure(
-        "strong-attack", c.kurtosis_fall, margin=0.1, unit="", scale=1.0, digits=4
+        "strong-attack", c.kurtosis_fall(), margin=0.1, unit="", scale=1.0, digits=4
     ),
     "universal-lambda": Measure(
         "ablation",
-        cert.ablation("universal λ, λ = {l}", "trained for λ = {l}, λ = {l}", "accuracy"),
+        c.ablation("universal λ, λ = {l}", "trained for λ = {l}, λ = {l}", "accuracy"),
         "not worse",
     ),
     "adjustable": radii(
-        "ablation", cert.ablation("universal λ, λ = {l}", "universal λ, λ = 0", "sigma"), "", 4
+        "ablation", c.ablation("universal λ, λ = {l}", "universal λ, λ = 0", "sigma"), "", 4
     ),
     # Fig. 4 and 5, App. A and B
-    "percentile-gaps": Measure("percentiles", fact=exact.percentile_gaps),
-    "bounds-width": Measure("selector-bounds", fact=exact.bounds_width),
-    "three-levels": Measure("certified", fact=exact.counterexample),
-    "certified-equal": Measure("certified", cert.certified_gain("equal")),
-    "certified-envelope": Measure("certified", cert.certified_gain("envelope")),
-    "attacked-small": Measure("certified", cert.attacked_gap(0), "close", 0.02),
-    "attacked-large": Measure("certified", c.both(cert.attacked_gap(0), cert.attacked_gap(-1))),
-    "attack-on-h": Measure("certified", cert.attack_on_h),
-    "certified-clipping": Measure("certified", cert.certified_clipping),
-    "cost": Measure("certified", fact=exact.dual_cost),
-    "chosen-radius": radii("certified", cert.chosen_radius),
-    "sound-radius": radii("certified", cert.sound_radius),
-    "soundness-cost": radii("certified", cert.soundness_cost),
+    "percentile-gaps": Measure("percentiles", fact=c.percentile_gaps),
+    "bounds-width": Measure("selector-bounds", fact=c.bounds_width),
+    "three-levels": Measure("certified", fact=c.counterexample),
+    "certified-equal": Measure("certified", c.certified_gain("equal")),
+    "certified-envelope": Measure("certified", c.certified_gain("envelope")),
+    "attacked-small": Measure("certified", c.attacked_gap(0), "close", 0.02),
+    "attacked-large": Measure("certified", c.both(c.attacked_gap(0), c.attacked_gap(-1))),
+    "attack-on-h": Measure("certified", c.at_distance("attack")),
+    "certified-clipping": Measure("certified", c.at_distance("clip")),
+    "cost": Measure("certified", fact=c.dual_cost),
+    "chosen-radius": radii("certified", c.chosen_radius()),
+    "sound-radius": radii("certified", c.sound_radius()),
+    "soundness-cost": radii("certified", c.soundness_cost()),
     # Fig. 6
     "clean-gain": Measure("clean", BESIDE),
-    "weak-gain": Measure("weak-attack", c.compare(V + WEAK, G + WEAK, lams=(0.2,))),
-    "weak-gain-grows": Measure(
-        "weak-attack", c.last_minus_first(c.compare(V + WEAK, G + WEAK, lams=(0.2,)))
-    ),
+    "weak-gain": Measure("weak-attack", WEAK_GAIN),
+    "weak-gain-grows": Measure("weak-attack", c.last_minus_first(WEAK_GAIN)),
     "weak-shift": shifts("weak-attack", c.moved("g_v", "weak"), "close"),
     # Fig. 7
     "strong-is-stronger": Measure("strong-attack", c.compare(G + WEAK, G + STRONG, lams=(0.0,))),
@@ -181,21 +180,21 @@ MEASURES: dict[str, Measure] = {
     "dual-drops-less-by-budget": Measure(
         "strong-attack", c.both(c.both(drop(V), drop(S)), c.both(drop(V, 0.1), drop(S, 0.1)))
     ),
-    "dual-gain": Measure("strong-attack", c.compare(S + STRONG, V + STRONG)),
+    "dual-gain": Measure("strong-attack", DUAL_GAIN),
     "median-cost": Measure("strong-attack", c.compare(V + STRONG, S + STRONG, column=CLEAN)),
-    "median-defends": shifts("strong-attack", c.both(c.moved("g_v"), c.moved("g_v*"))),
+    "median-defends": shifts("strong-attack", DEFENDED),
     "shift-by-budget": shifts(
         "strong-attack", c.both(c.moved("g_v*"), c.moved("g_v*", budgets=(0.1,)))
     ),
-    "converged": Measure("attack-convergence", c.converged, "close"),
+    "converged": Measure("attack-convergence", c.converged(), "close"),
     # Fig. 8
-    "robust-gain": Measure("clipping", c.compare(S + STRONG, G + STRONG, lams=(0.2,))),
+    "robust-gain": Measure("clipping", ROBUST_GAIN),
     "robust-gain-clean": Measure(
         "clipping", c.compare(S + STRONG, G + STRONG, column=CLEAN, lams=(0.2,))
     ),
-    "clipping-gain": Measure("clipping", c.compare(CLIPPED + STRONG, S + STRONG)),
+    "clipping-gain": Measure("clipping", CLIPPING_GAIN),
     "clipping-defends": shifts("clipping", c.both(c.moved("g_v*"), c.moved("g_v*, clipped"))),
-    "table-2-width": Measure("clipping", fact=exact.table_2_widths),
+    "table-2-width": Measure("clipping", fact=c.table_2_widths),
     # Fig. 9, App. C
     "universal-robust": Measure("universal", c.universal_gain("g", "correct")),
     "universal-clean": Measure("universal", c.universal_gain("g", CLEAN)),
@@ -244,41 +243,36 @@ MEASURES: dict[str, Measure] = {
     ),
     # Wider selectors
     "wide-clean": Measure("wide/clean", BESIDE),
-    "wide-weak": Measure("wide/weak-attack", c.compare(V + WEAK, G + WEAK, lams=(0.2,))),
-    "wide-dual": Measure("wide/strong-attack", c.compare(S + STRONG, V + STRONG)),
-    "wide-robust": Measure("wide/clipping", c.compare(S + STRONG, G + STRONG, lams=(0.2,))),
-    "wide-clipping": Measure("wide/clipping", c.compare(CLIPPED + STRONG, S + STRONG)),
-    "wide-certified": Measure("wide/certified", cert.certified_gain("envelope")),
-    "wide-converged": Measure("wide/attack-convergence", c.converged, "close"),
+    "wide-weak": Measure("wide/weak-attack", WEAK_GAIN),
+    "wide-dual": Measure("wide/strong-attack", DUAL_GAIN),
+    "wide-robust": Measure("wide/clipping", ROBUST_GAIN),
+    "wide-clipping": Measure("wide/clipping", CLIPPING_GAIN),
+    "wide-certified": Measure("wide/certified", c.certified_gain("envelope")),
+    "wide-converged": Measure("wide/attack-convergence", c.converged(), "close"),
     "long-clean": Measure("long/clean", BESIDE),
-    "long-weak": Measure("long/weak-attack", c.compare(V + WEAK, G + WEAK, lams=(0.2,))),
+    "long-weak": Measure("long/weak-attack", WEAK_GAIN),
     "long-shift": shifts("long/weak-attack", c.moved("g_v", "weak"), "above"),
-    "long-memorised": Measure("long-run", fact=exact.memorised),
-    "memorised": Measure("memorisation", fact=exact.memorised),
+    "long-memorised": Measure("long-run", fact=c.memorised),
+    "memorised": Measure("memorisation", fact=c.memorised),
     "confidence-shift": shifts("confidence/strong-attack", c.moved("g_v"), "above"),
-    "confidence-defends": shifts(
-        "confidence/strong-attack", c.both(c.moved("g_v"), c.moved("g_v*"))
-    ),
-    "confidence-dual": Measure("confidence/strong-attack", c.compare(S + STRONG, V + STRONG)),
+    "confidence-defends": shifts("confidence/strong-attack", DEFENDED),
+    "confidence-dual": Measure("confidence/strong-attack", DUAL_GAIN),
     # What each idea is worth
-    "conditioning": Measure("conditioning", c.conditioning),
-    "summed-kl": Measure("ablation", fact=exact.summed_kl),
+    "conditioning": Measure("conditioning", c.conditioning()),
+    "summed-kl": Measure("ablation", fact=c.summed_kl),
     "reads-f": radii(
-        "ablation",
-        cert.ablation("reads f's output, λ = {l}", "universal λ, λ = {l}", "radius"),
-        "",
-        4,
+        "ablation", c.ablation("reads f's output, λ = {l}", "universal λ, λ = {l}", "radius"), "", 4
     ),
     "reads-f-radius": radii(
         "ablation",
-        cert.ablation(
+        c.ablation(
             "reads f's output, rewarded for radius, λ = {l}", "universal λ, λ = {l}", "radius"
         ),
         "",
         4,
     ),
     # Cascades
-    "cascade": radii("cascade", cert.cascade_gain("cascade, λ = 1"), "", 4),
-    "cascade-same-total": radii("cascade", cert.cascade_gain("cascade, λ = 1, same total"), "", 4),
-    "cascade-attack": Measure("cascade-attack", fact=exact.cascade_violations),
+    "cascade": radii("cascade", c.cascade_gain("cascade, λ = 1"), "", 4),
+    "cascade-same-total": radii("cascade", c.cascade_gain("cascade, λ = 1, same total"), "", 4),
+    "cascade-attack": Measure("cascade-attack", fact=c.cascade_violations),
 }

@@ -9,9 +9,8 @@ import pytest
 
 from reproduce.__main__ import EXPERIMENTS, build_parser, sizes_of
 from reproduce.attacks import Attacks, AttackScale
-from reproduce.committed import results_in, resume, scale_of, small_print_of
+from reproduce.committed import FINISHED, results_in, resume, scale_of, small_print_of
 from reproduce.harness import Context, Evidence
-from reproduce.pages import FINISHED
 from reproduce.records import read_records
 from reproduce.scales import Need, resized
 from varsmooth.evaluation.report.outcomes import Outcomes

@@ -15,34 +15,29 @@ import torch
 
 from reproduce.__main__ import EXPERIMENTS
 from reproduce.committed import resume
-from reproduce.comparisons import Committed
-from reproduce.comparisons_certified import (
-    attack_on_h,
+from reproduce.comparisons import (
+    Committed,
+    at_distance,
     attacked_gap,
-    certified_clipping,
+    bounds_width,
     certified_gain,
     chosen_radius,
     every_model,
+    largest_gap,
     sound_radius,
     soundness_cost,
     traded,
 )
-from reproduce.exact import bounds_width, largest_gap
 from reproduce.harness import Context, Evidence
-from reproduce.records import read_records
-from reproduce.replay import (
-    Certified,
-    CertifyScale,
-    Replay,
-    levels_between,
-    selector_options,
-)
+from reproduce.records import outcomes_of, read_records
+from reproduce.replay import Certified, CertifyScale, Replay, levels_between, selector_options
 from reproduce.scales import Need, Scale, resized, sizes_in_use
 from reproduce.statistics import pooled, radius_gap
 from reproduce.verdicts import BESIDE
 from tests.reproduce.commands import results, run, sized
 from tests.small_models import write_pair
-from varsmooth.bounds import class_radius
+from varsmooth.bounds import class_radius, order_statistics
+from varsmooth.data import load_dataset
 from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.options import ModelOptions
@@ -87,11 +82,18 @@ def test_sizes_are_options() -> None:
         resized(Scale(), {"images": "many"})
 
 
-def test_an_unknown_experiment_or_size_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("tradeof") == 2
-    assert "invalid choice: 'tradeof'" in capsys.readouterr().err
-    assert run("tradeoff --image 7") == 2
-    assert "--image" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("tradeof", "invalid choice: 'tradeof'"),
+        ("clean --steps 3", "clean has no --steps; see: python -m reproduce clean --help"),
+        ("clean --variant nonsense", "--variant must be confidence, long, wide"),
+        ("clean --variant confidence --models m", "leave out --models"),
+    ],
+)
+def test_wrong_usage(words: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    assert sentence in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -160,7 +162,7 @@ def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
 
     for one, other in (("0.25", "0.5"), ("0.5", "0.75")):
         runs = [Committed(tmp_path).runs[f"σ_a = 0.5, σ_s = {level}"] for level in (one, other)]
-        found = pooled([radius_gap(runs[0], runs[1], 0.5)]).value
+        found = pooled([radius_gap(*runs) / 0.5]).value
         assert found == pytest.approx((average(one) - average(other)) / 0.5)
 
 
@@ -180,7 +182,6 @@ def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
 def test_g_v_has_the_selector_that_was_trained_for_it(
     tmp_path: Path, variant: str | None, need: Need, model: str
 ) -> None:
-    """Though descriptions of released models record fingerprints in two forms."""
     context = Context(tmp_path, variant=variant)
     assert context.g_v_options(need, 0.2).model == model
     assert context.has_own(need) == model.endswith("-gv")
@@ -252,7 +253,7 @@ def test_replays_are_what_certify_gives(
 
     def direct(name: str, **changes: Any) -> Outcomes:
         settings = replace(tiny.settings, **changes)
-        return Outcomes.open(context.certify(name, model, data, settings).folder)
+        return Outcomes.open(context.execute("certify", name, model, data, settings).folder)
 
     some = 0
     for distance in (0.0, 0.05, 0.2):
@@ -284,7 +285,7 @@ def test_g_is_certified_as_by_a_run_at_the_level(
     certified = Certified(context, tiny, 0.25)
     model = ModelOptions(context.model(Need.fixed(0.25)), sigma=0.25)
     data = context.images(tiny.data, "test", tiny.images)
-    run = context.certify("direct", model, data, tiny.settings)
+    run = context.execute("certify", "direct", model, data, tiny.settings)
     right = [row["id"] for row in run.rows() if row["label"] == row["prediction"]]
     for row in run.rows():
         votes = run.certificate(row).votes[0]
@@ -329,7 +330,7 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
         (gap,) = attacked_gap(which)(evidence).values()
         mine = [certified(f"λ = {lam}, attack on h, D = {d:g}", d) for lam in ("0", "0.1", "0.2")]
         assert pooled([gap]).value == pytest.approx(max(mine) - certified("g, ", d))
-    (sound,) = sound_radius(evidence).values()
+    (sound,) = sound_radius()(evidence).values()
     gap_in_radius = best("sound, clipped", radius_if_right) - best("g, ", radius_if_right)
     assert pooled([sound]).value == pytest.approx(gap_in_radius / 0.25)
     lost = {
@@ -337,10 +338,10 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
         - best(f"λ = {lam}, sound, clipped", radius_if_right)
         for lam in ("0", "0.1", "0.2")
     }
-    costs = {name: 0.25 * pooled([each]).value for name, each in soundness_cost(evidence).items()}
+    costs = {name: 0.25 * pooled([each]).value for name, each in soundness_cost()(evidence).items()}
     assert costs == pytest.approx(lost)
-    assert len(certified_clipping(evidence)) == 15  # clipped or not at the same λ and D
-    attacked = attack_on_h(evidence)
+    assert len(at_distance("clip")(evidence)) == 15  # clipped or not at the same λ and D
+    attacked = at_distance("attack")(evidence)
     assert len(attacked) == 15
     assert all((gap.values >= 0).all() for gap in attacked.values())
     name = "σ_a = 0.25, λ = 0.1, r = 0.3"
@@ -348,7 +349,7 @@ def test_certified(tmp_path: Path, models: Path, store: Path) -> None:
         "λ = 0.1, attack on h, D = 0.3", 0.3
     )
     assert pooled([attacked[name]]).value == pytest.approx(expected)
-    assert len(chosen_radius(evidence)) == 1  # held-out images chose a λ and a σ_s
+    assert len(chosen_radius()(evidence)) == 1  # held-out images chose a λ and a σ_s
 
 
 def reaches(line: dict[str, str], radius: float) -> float:
@@ -362,11 +363,7 @@ def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:
     means = np.array(config["facts"]["bounds, σ_a = 0.25, λ = 0"], dtype=float)[:, :, 0]
     assert np.isnan(means[2, [0, 2]]).all()  # 61 samples bound nothing at D = 3.6 σ_m
     g = load(models / "h-0.25", lam=0.0)
-    from varsmooth.bounds import order_statistics
-    from varsmooth.data import load_dataset
-
-    data = load_dataset("cifar10-sample")[0:996:166]
-    images, _, ids = data.batch(slice(None))
+    images, _, ids = load_dataset("cifar10-sample")[0:996:166].batch(slice(None))
     with torch.no_grad():
         assert isinstance(g.selector, NoiseSelector)
         samples = g.selector.samples(images, 0.25, 61, g.noise(6, 0, ids), "selector-bounds")
@@ -383,10 +380,7 @@ def test_clean(tmp_path: Path, models: Path, store: Path) -> None:
     assert run(words, "--models", models, "--store", store, "--out", tmp_path) == 0
     _, lines = results(tmp_path)
     g = load(models / "h-0.25", lam=0.4, selector="learned")
-    from varsmooth.data import load_dataset
-
-    data = load_dataset("cifar10-sample")[0:996:166]
-    images, labels, ids = data.batch(slice(None))
+    images, labels, ids = load_dataset("cifar10-sample")[0:996:166].batch(slice(None))
     assert labels is not None
     with torch.no_grad():
         chosen = g.selector(images, g.noise(6, 0, ids))
@@ -439,9 +433,6 @@ def test_other_released_selectors(
     shown = capsys.readouterr().err
     assert "cifar10-0.12-confidence with its selector" in shown
     assert "leave out its σ_a with --sigmas" in shown
-    assert run("clean --variant nonsense") == 2
-    assert "--variant must be confidence, long, wide" in capsys.readouterr().err
-    assert run("clean --variant confidence --models m") == 2
 
 
 @pytest.mark.parametrize(
@@ -460,6 +451,7 @@ def test_other_released_selectors(
             "clean --sigmas 0.3",
             "cifar10-0.30 with its selector missing among the released models; leave out",
         ),
+        ("clean --sigmas 0.254", "σ_a has two digits"),
         ("clean --data cifar10-sample --images 5000", "cifar10-sample test has "),
         ("weak-attack --data cifar10-sample --images 60 --closer 50", "images, not 3000"),
         ("certified --data cifar10-sample --images 6 --choice 6000", "images, not 6000"),
@@ -475,11 +467,6 @@ def test_a_wrong_size_is_one_sentence_before_any_work(
     assert sentence in shown
     assert "Traceback" not in shown
     assert not list(tmp_path.iterdir())
-
-
-def test_an_unknown_option_is_told_apart_by_experiment(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("clean --steps 3") == 2
-    assert "clean has no --steps; see: python -m reproduce clean --help" in capsys.readouterr().err
 
 
 def test_nothing_is_rewritten_unless_all_results_can_be_redrawn(
@@ -565,31 +552,28 @@ def test_a_result_is_not_replaced_by_a_smaller_one_or_by_another_experiment(
     assert run("pages --results", tmp_path) == 0  # which is none of theirs
 
 
-def damaged_json(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
+def a_row_less(records: bytes) -> bytes:
+    return gzip.compress(b"".join(gzip.decompress(records).splitlines(keepends=True)[:-1]))
 
 
-def truncated(folder: Path) -> None:
-    path = folder / "records.csv.gz"
-    path.write_bytes(path.read_bytes()[:-20])
-
-
-def no_gzip(folder: Path) -> None:
-    (folder / "records.csv.gz").write_bytes(b"hello")
-
-
-def a_row_less(folder: Path) -> None:
-    lines = gzip.decompress((folder / "records.csv.gz").read_bytes()).splitlines(keepends=True)
-    (folder / "records.csv.gz").write_bytes(gzip.compress(b"".join(lines[:-1])))
-
-
-def a_label_that_is_none(folder: Path) -> None:
-    text = gzip.decompress((folder / "records.csv.gz").read_bytes()).decode()
-    head, first, *rest = text.splitlines(keepends=True)
+def a_label_that_is_none(records: bytes) -> bytes:
+    head, first, *rest = gzip.decompress(records).decode().splitlines(keepends=True)
     cells = first.split(",")
     cells[-7] = "x"
-    changed = head + ",".join(cells) + "".join(rest)
-    (folder / "records.csv.gz").write_bytes(gzip.compress(changed.encode()))
+    return gzip.compress((head + ",".join(cells) + "".join(rest)).encode())
+
+
+def truncated(records: bytes) -> bytes:
+    return records[:-20]
+
+
+def no_gzip(records: bytes) -> bytes:
+    return b"hello"
+
+
+def damaged(small_result: Path, folder: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = Path(shutil.copytree(small_result, folder)) / "records.csv.gz"
+    path.write_bytes(damage(path.read_bytes()))
 
 
 @pytest.fixture(scope="module")
@@ -602,17 +586,16 @@ def small_result(models: Path, store: Path, tmp_path_factory: pytest.TempPathFac
 SMALL = "clean --data cifar10-sample --n 20 --sigmas 0.25 --images 6 --lams 0,0.2"
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [damaged_json, truncated, no_gzip, a_row_less, a_label_that_is_none],
-)
+@pytest.mark.parametrize("damage", [None, truncated, no_gzip, a_row_less, a_label_that_is_none])
 def test_a_damaged_result_is_one_sentence_that_names_it(
-    damage: Callable[[Path], None],
+    damage: Callable[[bytes], bytes] | None,
     tmp_path: Path,
     small_result: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    damage(Path(shutil.copytree(small_result, tmp_path / "clean")))
+    damaged(small_result, tmp_path / "clean", damage or (lambda records: records))
+    if damage is None:
+        (tmp_path / "clean" / "config.json").write_text("{")
     assert run("pages --results", tmp_path) == 1
     shown = capsys.readouterr().err
     assert shown.count("\n") == 1
@@ -622,7 +605,7 @@ def test_a_damaged_result_is_one_sentence_that_names_it(
 def test_a_damaged_result_does_not_stop_another(
     tmp_path: Path, models: Path, store: Path, small_result: Path
 ) -> None:
-    truncated(Path(shutil.copytree(small_result, tmp_path / "clean")))
+    damaged(small_result, tmp_path / "clean", truncated)
     assert run(SMALL, "--models", models, "--store", store, "--out", tmp_path / "other") == 0
 
 
@@ -649,11 +632,6 @@ def test_the_order_of_values_does_not_matter() -> None:
     assert one == other
 
 
-def test_a_level_between_those_of_models_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("clean --sigmas 0.254 --images 2 --out", "nowhere") == 1
-    assert "σ_a has two digits" in capsys.readouterr().err
-
-
 ROWS = [{"id": 0, "label": 1, "prediction": 1, "sigma": 0.25}]
 
 
@@ -661,7 +639,7 @@ def test_unfinished_work_of_others_stays(tmp_path: Path) -> None:
     """A smaller run into the same folder ends without what a larger one has begun."""
     evidence = Evidence()
     close = resume(evidence, tmp_path, {"sizes": "large"})
-    begun = Outcomes.of({"name": "a", "verb": "predict", "config": {}, "dataset": {}}, ROWS)
+    begun = outcomes_of("predict", ROWS, "a")
     evidence.runs["a"] = begun
     evidence.facts["clip"] = 1
     evidence.kept()

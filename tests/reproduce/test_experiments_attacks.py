@@ -18,7 +18,6 @@ from reproduce.comparisons import (
     both,
     compare,
     excess_kurtosis,
-    gaps,
     last_minus_first,
     moved,
     universal_gain,
@@ -31,7 +30,6 @@ from tests.reproduce.commands import lines_of, results, run, sized
 from tests.small_models import write_pair
 from varsmooth.bounds import Floats
 from varsmooth.data import load_dataset
-from varsmooth.evaluation import attack
 from varsmooth.models.checkpoints import load_checkpoint, save
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import AttentionSelector, Conv4
@@ -107,15 +105,15 @@ def test_records_stand_for_their_runs_on_another_machine(
     """An experiment repeats no run that a result beside it holds, finished or not."""
     out, asked = tmp_path / "weak-attack", f"weak-attack {FIXED} --data {data} --models {models}"
     attacked: list[str] = []
-    original = Context.attack
+    original = Context.execute
 
-    def attack(self: Context, name: str, *rest: Any) -> Any:
+    def attack(self: Context, verb: Any, name: str, *rest: Any) -> Any:
         if len(attacked) == 2 and "σ_a = 0.12" in name:
             raise KeyboardInterrupt
         attacked.append(name)
-        return original(self, name, *rest)
+        return original(self, verb, name, *rest)
 
-    monkeypatch.setattr(Context, "attack", attack)
+    monkeypatch.setattr(Context, "execute", attack)
     assert run(f"{asked} --sigmas 0.25 --store {tmp_path / 'one'} --out {out}") == 0
     of_one, lines = len(attacked), lines_of(out)
     attacked.clear()
@@ -207,7 +205,7 @@ STRONG = ("γ = 2", "strong attack")
 def test_weak_attack(tmp_path: Path, experiment: Laboratory) -> None:
     found = experiment(f"weak-attack {FIXED} --eps 2 --sigmas 0.25,0.5", tmp_path)
     ours, theirs = "g_v, σ_a = {s:g}, λ = {l:g}, ", "g, σ_a = {s:g}, σ_s = {s:g}, "
-    gains = gaps(Committed(tmp_path), ours + ON_F, theirs + ON_F, budgets=(2.0,))
+    gains = compare(ours + ON_F, theirs + ON_F, budgets=(2.0,))(Committed(tmp_path))
     assert set(gains) == {"σ_a = 0.25, λ = 0", "σ_a = 0.25, λ = 0.4", "σ_a = 0.5, λ = 0.2"}
     for title, gap in gains.items():
         sigma, lam = title.split(", ")
@@ -320,32 +318,6 @@ def test_universal_extended(tmp_path: Path, experiment: Laboratory) -> None:
     assert (
         "| σ_a = 0.12 | 0.5 | g_v* | λ = 0.9 |" in (tmp_path / "universal-extended.md").read_text()
     )
-
-
-def test_nothing_is_attacked_twice(
-    tmp_path: Path, experiment: Laboratory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was run is resumed, and experiments share runs: Fig. 7 has those of Fig. 6b."""
-    words = f"{FIXED} --sigmas 0.5 --few-lams 0.2 --multiples 1"
-    found = experiment(f"strong-attack {words} --budgets 2", tmp_path / "strong")
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("an image was attacked again")
-
-    monkeypatch.setattr(attack, "find_adversarial", never)
-    again = experiment(f"strong-attack {words} --budgets 2", tmp_path / "again")
-    assert again.lines == found.lines
-
-
-def test_what_is_missing_is_said(
-    tmp_path: Path, experiment: Laboratory, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = "universal-extended --sigmas 0.5 --models"
-    assert run(words, experiment.models, "--store", experiment.store, "--out", tmp_path) != 0
-    told = capsys.readouterr().err
-    assert "cifar10-universal-0.50 with its selector" in told
-    assert "varsmooth train selector cpu/h-universal-0.50" in told
-    assert told.strip().count("\n") == 0
 
 
 def test_the_selector_under_attack_is_the_papers(experiment: Laboratory) -> None:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from reproduce.figures import Figure, Line, _add_legends, draw, plot_plane, tex
+from reproduce.records import outcomes_of
 from varsmooth.evaluation.report.outcomes import Outcomes
 
 
@@ -18,7 +19,7 @@ def run(clean: int, robust: int) -> Outcomes:
         {"id": i, "label": 1, "clean_prediction": int(i < clean), "prediction": int(i < robust)}
         for i in range(100)
     ]
-    return Outcomes.of({"name": "", "verb": "attack", "config": {}, "dataset": {}}, rows)
+    return outcomes_of("attack", rows)
 
 
 def test_names_of_models_cover_no_line() -> None:

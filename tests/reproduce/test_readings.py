@@ -7,7 +7,7 @@ import pytest
 
 from reproduce.__main__ import main
 from reproduce.comparisons import beside_mean
-from reproduce.records import read_records
+from reproduce.records import outcomes_of, read_records
 from varsmooth.evaluation.report.outcomes import Outcomes
 
 
@@ -16,8 +16,7 @@ def run(levels: list[float], right: list[int]) -> Outcomes:
         {"id": i, "label": 1, "prediction": p, "sigma": s}
         for i, (s, p) in enumerate(zip(levels, right, strict=True))
     ]
-    data = {"name": "", "split": "test", "size": len(rows)}
-    return Outcomes.of({"name": "", "verb": "predict", "config": {}, "dataset": data}, rows)
+    return outcomes_of("predict", rows)
 
 
 def test_g_is_interpolated_at_the_mean_level() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from reproduce.records import outcomes_of
 from reproduce.statistics import Differences, Estimate, paired, pooled
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import mean_interval
@@ -52,7 +53,7 @@ def test_runs_are_paired_by_image() -> None:
         rows = [
             {"id": i, "label": 1, "prediction": p} for i, p in zip(ids, predictions, strict=True)
         ]
-        return Outcomes.of({"name": "", "verb": "predict"}, rows)
+        return outcomes_of("predict", rows)
 
     found = paired(run([3, 1, 2], [1, 1, 0]), run([1, 2, 4, 3], [0, 1, 1, 1]))
     assert found.ids == [3, 1, 2]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reproduce.exact import (
+from reproduce.comparisons import (
     ATTACKED,
     CENTRE,
     DIMENSIONS,
