@@ -15,7 +15,7 @@ from varsmooth import (
     certify_at,
     predict,
 )
-from varsmooth.results import SHOWN
+from varsmooth.certificates import SHOWN
 
 
 def protected() -> SmoothedClassifier:

@@ -2,22 +2,17 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from varsmooth import bounds
 from varsmooth.cascade import Stages
-from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, N0, N_MAX, N_SELECT, Bound, Guarantee
-from varsmooth.errors import check, check_counts
-from varsmooth.evidence import (
-    Evidence,
-    Ledger,
-    LevelVotes,
-    SelectorEvidence,
-    check_probability,
-)
+from varsmooth.certificates import Certificate
+from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, Guarantee, Options
+from varsmooth.errors import check
+from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence, check_probability
 from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.smoothing import Selector
 
@@ -33,76 +28,25 @@ ABSTAIN_EARLY_Z = float(bounds.normal_quantile(1 - ABSTAIN_EARLY))
 
 
 @dataclass(frozen=True)
-class Options:
-    """What `certify`, `certify_at`, `certify_until`, `certify_as_paper` and `predict` share.
-
-    One object serves them all, so that `predict` is the prediction that a certificate covers; each
-    reads what it needs.
-
-    Attributes:
-        method: "sound" holds whatever the attacker does; "conditional", Cohen's certificate at the
-            chosen σ, holds while the attacker does not move σ. An unprotected selector has only
-            this one.
-        n0: Selection draws.
-        n_select: Samples of h behind the bounds on its median.
-        alpha_select: The part of α for the bounds on h; in `predict`, for the deployed median.
-        n_max: Most votes at a level, where the votes decide when to stop.
-        band: Cover the deployed `predict`, whose median is empirical; False holds for the ideal
-            median only.
-        bound: "cohen" bounds the runner-up by 1 − p_A always, as Cohen et al. do; "best" by its own
-            votes where the selection draws say that this gives the larger radius.
-        every_index: Of `certify_as_paper`: look at every sampled level between the bounds.
-        batch_size: Noisy images per forward pass; changes no draw.
-        progress: Of `certify` and `predict`: show a bar, image by image.
-        undecided: Of `certify_at` and `certify_until`: called after every look with the number of
-            images that are still undecided.
-    """
-
-    method: Literal["sound", "conditional"] = "sound"
-    n0: int = N0
-    n_select: int = N_SELECT
-    alpha_select: float = ALPHA_SELECT
-    n_max: int = N_MAX
-    band: bool = True
-    bound: Bound = "best"
-    every_index: bool = False
-    batch_size: int | None = None
-    progress: bool = False
-    undecided: Callable[[int], None] | None = None
-
-    def check(self) -> None:
-        """Refuse numbers of draws below 1 and unknown values of method and bound."""
-        check_counts(n0=self.n0, n_select=self.n_select, n_max=self.n_max)
-        check(
-            self.method in ("sound", "conditional"),
-            f"method must be 'sound' or 'conditional', not {self.method!r}; "
-            "the paper's certificate is certify_as_paper",
-        )
-        check(
-            self.bound in ("best", "cohen"), f"bound must be 'best' or 'cohen', not {self.bound!r}"
-        )
-
-
-@dataclass(frozen=True)
 class Selection:
-    """What the selection draws fix, image by image, before any vote is counted.
+    """What the selection draws fix for an image, before any of its votes is counted.
 
     Attributes:
-        sigma: The level chosen for each image.
-        ledgers: How α is spent on each image.
-        streams: The levels at which each image needs votes.
-        draws: Noisy images of f that the selection took, for each image.
-        selector: The samples of each image's selector.
+        sigma: The level chosen.
+        ledger: How α is spent.
+        streams: The levels at which votes are needed.
+        draws: Noisy images of f that the selection took.
+        selector: The samples of the selector.
         stages: The cascade, whose streams are in the order of its stages.
         lazy: The streams are in the order of their entry distances, and those whose distance is
             not below the radius so far need no votes.
     """
 
-    sigma: Sequence[float]
-    ledgers: Sequence[Ledger]
-    streams: Sequence[Sequence[VoteStream]]
-    draws: Sequence[int]
-    selector: Sequence[SelectorEvidence] | None = None
+    sigma: float
+    ledger: Ledger
+    streams: Sequence[VoteStream]
+    draws: int
+    selector: SelectorEvidence | None = None
     stages: Stages | None = None
     lazy: bool = False
 
@@ -123,17 +67,15 @@ class Method(ABC):
         name: As records store it.
         guarantee: What its radii mean.
         kinds: The requested certificates for which this method is used.
+        certifies: The selectors that it is for.
         subject: What it certifies, as the subject of an error message.
     """
 
     name: ClassVar[str]
     guarantee: ClassVar[Guarantee]
     kinds: ClassVar[tuple[Kind, ...]]
+    certifies: ClassVar[type[Selector]]
     subject: ClassVar[str]
-
-    @abstractmethod
-    def accepts(self, selector: Selector) -> bool:
-        """Whether this method belongs to such a selector."""
 
     def check(self, selector: Selector) -> None:
         """Refuse a selector whose settings this method cannot certify; any is fine here."""
@@ -148,8 +90,38 @@ class Method(ABC):
         """N_p, the draws of the selector behind a deployed prediction that the radius covers."""
         return 0
 
+    def certify(
+        self, sampler: Sampler, ledger: Ledger, options: Options, n: int
+    ) -> list[Certificate]:
+        """Select, vote, and derive each image's certificate from its evidence."""
+        selections = self.select(sampler, ledger, options, n)
+        votes = _planned_votes(sampler, selections)
+        return self.derive(sampler, selections, votes, [sum(v.n for v in row) for row in votes])
+
+    def derive(
+        self,
+        sampler: Sampler,
+        selections: Sequence[Selection],
+        votes: Sequence[Sequence[LevelVotes]],
+        counted: Sequence[int],
+    ) -> list[Certificate]:
+        """The certificates of a batch, with the number of votes counted for each image."""
+        settings = {**sampler.g.selector.describe(), "lattice": sampler.g.lattice}
+        return [
+            Certificate.derive(
+                self.name,
+                Evidence(chosen.ledger, tuple(votes[i]), chosen.selector, chosen.stages),
+                sigma=chosen.sigma,
+                id=sampler.noise.ids[i],
+                seed=sampler.noise.seed,
+                settings=settings,
+                samples=chosen.draws + counted[i],
+            )
+            for i, chosen in enumerate(selections)
+        ]
+
     @abstractmethod
-    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
         """Choose class, level and votes of every image on the selection draws."""
 
     @abstractmethod
@@ -160,9 +132,9 @@ class Method(ABC):
         """Whether a radius certifies the class."""
         return radius > 0
 
-    @abstractmethod
     def complete(self, evidence: Evidence) -> bool:
         """Whether a stored record has every part from which the radius follows."""
+        return len(evidence.votes) > 0
 
     @abstractmethod
     def audit(
@@ -258,6 +230,26 @@ class Method(ABC):
     def largest_radius(self, selector: Selector, ledger: Ledger, n: int) -> float:
         """The largest radius that n votes can certify, where that is known beforehand."""
         return float("inf")
+
+
+def _planned_votes(sampler: Sampler, selections: Sequence[Selection]) -> list[list[LevelVotes]]:
+    """The planned votes at every level that can matter."""
+    votes: list[list[LevelVotes]] = [[] for _ in selections]
+    radius = [math.inf for _ in selections]
+    for position in range(max(len(chosen.streams) for chosen in selections)):
+        streams = {
+            i: chosen.streams[position]
+            for i, chosen in enumerate(selections)
+            if position < len(chosen.streams) and chosen.streams[position].distance < radius[i]
+        }
+        for planned in sorted({stream.planned for stream in streams.values()}):
+            at = {i: (s.level, s.candidate) for i, s in streams.items() if s.planned == planned}
+            for i, level in sampler.votes(at, planned).items():
+                votes[i].append(level)
+                if selections[i].lazy:
+                    proven = level.radius(selections[i].ledger)
+                    radius[i] = min(radius[i], max(streams[i].distance, proven))
+    return votes
 
 
 def with_share(ledger: Ledger, selection: LevelVotes, options: Options, n: int) -> Ledger:

@@ -9,13 +9,12 @@ from numpy.typing import ArrayLike
 
 from varsmooth import bounds
 from varsmooth.cascade import CascadeSelector, Stages
-from varsmooth.defaults import ABSTAIN
+from varsmooth.defaults import ABSTAIN, Options
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods.base import (
     ABSTAIN_EARLY_Z,
     Answer,
     Method,
-    Options,
     Selection,
     check_votes_suffice,
     lead_is_decided,
@@ -49,20 +48,30 @@ class Cascade(Method):
     name = "cascade"
     guarantee = "sound"
     kinds = ("sound",)
+    certifies = CascadeSelector
     subject = "a cascade"
 
-    def accepts(self, selector: Selector) -> bool:
-        return isinstance(selector, CascadeSelector)
-
-    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
         stages = _stages(sampler.g.selector)
-        plans, taken = _plans(sampler, stages, ledger.alpha_class, options, n)
-        sigma = [stages.levels[plan.stage] for plan in plans]
-        ledgers = [_with_share(ledger, plan, stages, options, n) for plan in plans]
-        streams = [
-            _streams(plan, stages, own.runner_up) for plan, own in zip(plans, ledgers, strict=True)
-        ]
-        return Selection(sigma, ledgers, streams, taken, stages=stages)
+        selections = []
+        for plan, draws in _plans(sampler, stages, ledger.alpha_class, options, n):
+            own = ledger
+            if stages.is_argmax(plan.stage):
+                own = with_share(ledger, plan.selection, options, n)
+            streams = [
+                VoteStream(
+                    stages.levels[j],
+                    plan.candidate,
+                    threshold=stages.thresholds[j],
+                    excludes=j != plan.stage,  # an earlier stage must not answer another class
+                    margin=own.runner_up and j == plan.stage,
+                    planned=votes,
+                )
+                for j, votes in enumerate(plan.votes)
+            ]
+            sigma = stages.levels[plan.stage]
+            selections.append(Selection(sigma, own, streams, draws, stages=stages))
+        return selections
 
     def radius(self, evidence: Evidence) -> float:
         return min(stage_radii(evidence))
@@ -217,28 +226,21 @@ def _stage_answer(
     stages: Stages, j: int, votes: LevelVotes, a: float | None
 ) -> tuple[int, set[int]]:
     """The class that stage j answers or ABSTAIN, and the classes that it leaves open."""
-    tau, answer = stages.thresholds[j], (votes.candidate, {votes.candidate})
+    tau, argmax = stages.thresholds[j], stages.is_argmax(j)
     if a is None:
-        enough = stages.is_argmax(j) or votes.top >= tau * votes.n
-        return answer if enough else (ABSTAIN, set())
-    if stages.is_argmax(j):
-        return answer if leads(votes, a) else (ABSTAIN, set())
-    return (
-        answer if _reaches(votes, tau, a) else (ABSTAIN, _possible(votes.counts, votes.n, tau, a))
-    )
-
-
-def _with_share(ledger: Ledger, plan: Plan, stages: Stages, options: Options, n: int) -> Ledger:
-    """A bound for the runner-up where it pays: at the last stage, which answers argmax."""
-    if not stages.is_argmax(plan.stage):
-        return ledger
-    return with_share(ledger, plan.selection, options, n)
+        answers = argmax or votes.top >= tau * votes.n
+    else:
+        answers = leads(votes, a) if argmax else _reaches(votes, tau, a)
+    if answers:
+        return votes.candidate, {votes.candidate}
+    nothing_open = argmax or a is None
+    return ABSTAIN, set() if nothing_open else _possible(votes.counts, votes.n, tau, a)
 
 
 def _plans(
     sampler: Sampler, stages: Stages, a: float, options: Options, n: int
-) -> tuple[list[Plan], list[int]]:
-    """One plan per image from n0 draws at every stage that may matter, and the draws it took."""
+) -> list[tuple[Plan, int]]:
+    """For each image a plan, from n0 draws at every stage that may matter, and these draws."""
     n0 = options.n0
     selection: list[list[list[int]]] = [[] for _ in sampler.rows]
     rows = list(sampler.rows)
@@ -251,20 +253,7 @@ def _plans(
             rows = [i for i, more in zip(rows, improvable, strict=True) if more]
         if not rows:
             break
-    plans = [make_plan(stages, np.array(counts), n0, n, a, options.bound) for counts in selection]
-    return plans, [n0 * len(counts) for counts in selection]
-
-
-def _streams(plan: Plan, stages: Stages, margin: bool) -> list[VoteStream]:
-    """The stages up to the answering one; the earlier ones must exclude other classes."""
     return [
-        VoteStream(
-            stages.levels[j],
-            plan.candidate,
-            threshold=stages.thresholds[j],
-            excludes=j != plan.stage,
-            margin=margin and j == plan.stage,
-            planned=votes,
-        )
-        for j, votes in enumerate(plan.votes)
+        (make_plan(stages, np.array(counts), n0, n, a, options.bound), n0 * len(counts))
+        for counts in selection
     ]

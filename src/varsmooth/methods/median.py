@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from scipy.stats import hypergeom
 
-from varsmooth.defaults import ALPHA_SELECT
+from varsmooth.defaults import ALPHA_SELECT, Options
 from varsmooth.errors import check
 from varsmooth.evidence import Evidence, Ledger, SelectorEvidence, check_probability
-from varsmooth.methods.base import Method, Options, Selection, with_share
+from varsmooth.methods.base import Method, Selection, with_share
 from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import Grid, MedianSelector
 from varsmooth.smoothing import Selector
@@ -41,10 +41,8 @@ class Median(Method):
     name = "sound"
     guarantee = "sound"
     kinds = ("sound",)
+    certifies = MedianSelector
     subject = "a protected selector"
-
-    def accepts(self, selector: Selector) -> bool:
-        return isinstance(selector, MedianSelector)
 
     def check(self, selector: Selector) -> None:
         check(
@@ -68,19 +66,18 @@ class Median(Method):
         assert isinstance(selector, MedianSelector)
         return selector.n
 
-    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
-        sigma = _nominal_levels(sampler, options.n0)
-        chosen = sampler.candidates(sampler.rows, sigma, options.n0)
-        ledgers = [with_share(ledger, votes, options, n) for votes in chosen]
-        selector = selector_evidence(sampler, options.n_select)
-        streams = [
-            [
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
+        chosen = sampler.candidates(sampler.rows, _nominal_levels(sampler, options.n0), options.n0)
+        samples = selector_evidence(sampler, options.n_select)
+        selections = []
+        for votes, evidence in zip(chosen, samples, strict=True):
+            own = with_share(ledger, votes, options, n)
+            streams = [
                 VoteStream(level, votes.candidate, distance, margin=own.runner_up, planned=n)
                 for distance, level in evidence.levels_by_distance(ledger)
             ]
-            for votes, own, evidence in zip(chosen, ledgers, selector, strict=True)
-        ]
-        return Selection(sigma, ledgers, streams, [options.n0] * len(sigma), selector, lazy=True)
+            selections.append(Selection(votes.sigma, own, streams, options.n0, evidence, lazy=True))
+        return selections
 
     def radius(self, evidence: Evidence) -> float:
         """A level without votes counts as R̂_j = −∞."""
