@@ -11,9 +11,9 @@ from varsmooth import bounds
 from varsmooth.cascade import Stages
 from varsmooth.certificates import Certificate
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, Guarantee, Options
-from varsmooth.errors import check
-from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence, check_probability
-from varsmooth.sampling import Sampler, VoteStream
+from varsmooth.errors import check, check_probability
+from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
+from varsmooth.sampling import Sampler, VoteStream, looks_until
 from varsmooth.smoothing import Selector
 
 Kind = Literal["sound", "conditional", "paper"]
@@ -58,6 +58,10 @@ class Answer(NamedTuple):
     sigma: float
     counts: Sequence[int]
     samples: int
+
+
+def _answer(votes: LevelVotes, sure: bool = True) -> Answer:
+    return Answer(votes.candidate if sure else ABSTAIN, votes.sigma, votes.counts, votes.n)
 
 
 class Method(ABC):
@@ -179,20 +183,14 @@ class Method(ABC):
         wrong classes has to pass the test against the right one. Votes that are unlikely to
         decide it within n abstain at once.
         """
-        levels = sampler.chosen_levels()
+        levels = dict(enumerate(sampler.chosen_levels()))
         if ledger is None:
-            counted = sampler.majority_counts(levels, n).tolist()
-            rows = zip(levels, counted, strict=True)
-            return [Answer(row.index(max(row)), level, row, sum(row)) for level, row in rows]
+            voted = sampler.majority(levels, n)
+            return [_answer(voted[row]) for row in sampler.rows]
         a = ledger.alpha_class
-        decided = partial(lead_is_decided, n=n, a=a)
-        voted = sampler.vote_until(dict(enumerate(levels)), n, decided)
-        answers = []
-        for votes in (voted[row] for row in sampler.rows):
-            check_votes_suffice(votes, n, 0.5, a)
-            answer = votes.candidate if leads(votes, a) else ABSTAIN
-            answers.append(Answer(answer, votes.sigma, votes.counts, votes.n))
-        return answers
+        voted = sampler.vote_until(levels, looks_until(n), partial(lead_is_decided, n=n, a=a))
+        check_votes_suffice(voted[0], n, 0.5, a)
+        return [_answer(voted[row], leads(voted[row], a)) for row in sampler.rows]
 
     def levels_at(self, sampler: Sampler, n: int, a: float) -> list[float]:
         """The levels that the one image of the sampler may get, all of them but for an error a."""

@@ -23,7 +23,7 @@ from varsmooth.methods.base import (
     with_share,
 )
 from varsmooth.methods.cascade_plan import Plan, can_improve, make_plan
-from varsmooth.sampling import Sampler, VoteStream
+from varsmooth.sampling import Sampler, VoteStream, looks_until
 from varsmooth.smoothing import Selector
 
 
@@ -192,7 +192,7 @@ def _stage_votes(
             return lead_is_decided(votes, n, a)
         return _threshold_is_decided(votes, n, stages.thresholds[j], a)
 
-    return sampler.vote_until(dict.fromkeys(rows, stages.levels[j]), n, decided)
+    return sampler.vote_until(dict.fromkeys(rows, stages.levels[j]), looks_until(n), decided)
 
 
 def _threshold_is_decided(votes: LevelVotes, n: int, tau: float, a: float) -> bool:

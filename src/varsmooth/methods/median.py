@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.stats import hypergeom
+from torch import Tensor
 
 from varsmooth.defaults import ALPHA_SELECT, Options
-from varsmooth.errors import check
-from varsmooth.evidence import Evidence, Ledger, SelectorEvidence, check_probability
+from varsmooth.errors import check, check_probability
+from varsmooth.evidence import Evidence, Ledger, SelectorEvidence
 from varsmooth.methods.base import Method, Selection, with_share
 from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import Grid, MedianSelector
-from varsmooth.smoothing import Selector
+from varsmooth.smoothing import Selector, evaluation_mode
 
 UNLIKELY = 1e-9
 """Probability of a level that is no longer taken for the median of the selector's draws."""
@@ -143,9 +144,8 @@ class Median(Method):
 
 def _nominal_levels(sampler: Sampler, n0: int) -> list[float]:
     """The level around which to certify, from n0 selection draws of the selector."""
-    selector = _selector(sampler)
-    raw = sampler.selector_samples(selector.sigma_m, n0, "level-selection")
-    levels: list[float] = selector.snap_to_grid(raw.median(dim=1).values).tolist()
+    medians = _samples(sampler, n0, "level-selection").median(dim=1).values
+    levels: list[float] = _selector(sampler).snap_to_grid(medians).tolist()
     return levels
 
 
@@ -169,14 +169,22 @@ def selector_evidence(
     sampler: Sampler, n: int, distance: float | None = None
 ) -> tuple[SelectorEvidence, ...]:
     """n fresh samples of h(x+ε) per image, ascending."""
-    selector = _selector(sampler)
-    raw = sampler.selector_samples(selector.sigma_m, n, "selector-bounds")
+    selector, raw = _selector(sampler), _samples(sampler, n, "selector-bounds")
     levels = None if selector.grid is None else selector.grid.levels
     sigma_m = float(torch.tensor(selector.sigma_m, dtype=sampler.x.dtype))  # as it is applied
     return tuple(
         SelectorEvidence(tuple(row), sigma_m, selector.clip, levels, distance)
         for row in raw.sort(dim=1).values.tolist()
     )
+
+
+def _samples(sampler: Sampler, n: int, purpose: str) -> Tensor:
+    """h(x+ε_k), ε_k ~ N(0, σ_m² I), k < n: raw levels (B, n)."""
+    selector, g = _selector(sampler), sampler.g
+    with evaluation_mode(g), torch.no_grad():
+        return selector.samples(
+            sampler.x, selector.sigma_m, n, sampler.noise, purpose, sampler.batch_size
+        )
 
 
 def _selector(sampler: Sampler) -> MedianSelector:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from varsmooth.defaults import ALPHA_SELECT, Options
-from varsmooth.evidence import Evidence, Ledger, check_probability
+from varsmooth.errors import check_probability
+from varsmooth.evidence import Evidence, Ledger
 from varsmooth.methods.base import Method, Selection
 from varsmooth.methods.median import audit_selector, selector_evidence
 from varsmooth.sampling import Sampler, VoteStream
