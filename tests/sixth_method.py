@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from tests.oracles import Linear
-from varsmooth import ABSTAIN, Options, SmoothedClassifier
+from varsmooth import ABSTAIN, Certificate, Options, SmoothedClassifier
 from varsmooth.evidence import Evidence, Ledger
-from varsmooth.methods.base import Answer, Method, Selection
+from varsmooth.methods.base import Answer, Expected, Method, Selection
 from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import NoiseSelector
 
@@ -62,12 +62,10 @@ class WorseOfTwo(Method):
     def complete(self, evidence: Evidence) -> bool:
         return len(evidence.votes) == 2
 
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
         return {
-            "levels": (about["levels"], [level.sigma for level in evidence.votes]),
-            "candidates": (1, len({level.candidate for level in evidence.votes})),
+            "levels": (header["selector"]["levels"], [level.sigma for level in one.votes]),
+            "candidates": (1, len({level.candidate for level in one.votes})),
         }
 
     def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Answer]:

@@ -246,7 +246,14 @@ def _sampler(
 ) -> Sampler:
     """The sampler of one call. g, x and the options are checked here, once."""
     check(isinstance(options, Options), f"options must be Options(…), not {options!r}")
-    options.check()
+    check_counts(n0=options.n0, n_select=options.n_select, n_max=options.n_max)
+    method, bound = options.method, options.bound
+    check(
+        method in ("sound", "conditional"),
+        f"method must be 'sound' or 'conditional', not {method!r}; "
+        "the paper's certificate is certify_as_paper",
+    )
+    check(bound in ("best", "cohen"), f"bound must be 'best' or 'cohen', not {bound!r}")
     check(
         isinstance(g, SmoothedClassifier),
         f"the first argument must be a SmoothedClassifier, not {type(g).__name__}; "

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from varsmooth.errors import check, check_counts
-
 ABSTAIN = -1
 """The prediction where no class has a significant majority."""
 
@@ -76,15 +74,3 @@ class Options:
     batch_size: int | None = None
     progress: bool = False
     undecided: Callable[[int], None] | None = None
-
-    def check(self) -> None:
-        """Refuse numbers of draws below 1 and unknown values of method and bound."""
-        check_counts(n0=self.n0, n_select=self.n_select, n_max=self.n_max)
-        check(
-            self.method in ("sound", "conditional"),
-            f"method must be 'sound' or 'conditional', not {self.method!r}; "
-            "the paper's certificate is certify_as_paper",
-        )
-        check(
-            self.bound in ("best", "cohen"), f"bound must be 'best' or 'cohen', not {self.bound!r}"
-        )

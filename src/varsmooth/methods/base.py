@@ -19,6 +19,9 @@ from varsmooth.smoothing import Selector
 Kind = Literal["sound", "conditional", "paper"]
 """The certificate that a caller asks for."""
 
+Expected = dict[str, tuple[Any, Any]]
+"""What is wanted and what is stored, by name."""
+
 ABSTAIN_EARLY = 0.15
 """The chance of an answer below which `predict` abstains before n votes. Abstaining is never wrong,
 so it costs answers, not the guarantee; what it saves is in benchmarks/README.md."""
@@ -141,17 +144,8 @@ class Method(ABC):
         return len(evidence.votes) > 0
 
     @abstractmethod
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
-        """What a stored record must contain by the settings of its run: (wanted, stored) by name.
-
-        Args:
-            about: The description of the selector.
-            config: The options of the run.
-            sigma: The level of the record.
-            evidence: Its evidence.
-        """
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
+        """What a stored certificate must contain by the header of its run."""
 
     def selection_rounds(self, evidence: Evidence) -> range:
         """How often the selection may have drawn n0 noisy images."""

@@ -9,11 +9,13 @@ from numpy.typing import ArrayLike
 
 from varsmooth import bounds
 from varsmooth.cascade import CascadeSelector, Stages
+from varsmooth.certificates import Certificate
 from varsmooth.defaults import ABSTAIN, Options
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods.base import (
     ABSTAIN_EARLY_Z,
     Answer,
+    Expected,
     Method,
     Selection,
     check_votes_suffice,
@@ -83,19 +85,18 @@ class Cascade(Method):
         last = votes[-1].sigma
         return last in stages.levels and stages.levels.index(last) >= len(votes) - 1
 
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
+        about = header["selector"]
         stages = Stages(tuple(about["levels"]), tuple(about["thresholds"]))
-        visited = [level.sigma for level in evidence.votes]
+        visited = [level.sigma for level in one.votes]
         last = len(visited)
-        if evidence.ledger.anytime and sigma in stages.levels:  # the last stage votes first
-            last = stages.levels.index(sigma) + 1
+        if one.ledger.anytime and one.sigma in stages.levels:  # the last stage votes first
+            last = stages.levels.index(one.sigma) + 1
         return {
-            "stages": (stages, evidence.stages),
+            "stages": (stages, one.stages),
             "levels": (list(stages.levels[last - len(visited) : last]), visited),
-            "level of the last stage": (visited[-1:], [sigma]),
-            "candidates": (1, len({level.candidate for level in evidence.votes})),
+            "level of the last stage": (visited[-1:], [one.sigma]),
+            "candidates": (1, len({level.candidate for level in one.votes})),
         }
 
     def selection_rounds(self, evidence: Evidence) -> range:

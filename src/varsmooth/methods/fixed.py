@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from varsmooth import bounds
+from varsmooth.certificates import Certificate
 from varsmooth.defaults import Guarantee, Options
 from varsmooth.evidence import Evidence, Ledger
-from varsmooth.methods.base import Kind, Method, Selection, with_share
+from varsmooth.methods.base import Expected, Kind, Method, Selection, with_share
 from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import FixedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import Selector
@@ -45,12 +46,10 @@ class Fixed(Method):
     def radius(self, evidence: Evidence) -> float:
         return evidence.votes[0].radius(evidence.ledger)
 
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
         return {
-            "levels": ([sigma], [level.sigma for level in evidence.votes]),
-            "fixed level": (np.float32(about["sigma"]), np.float32(sigma)),
+            "levels": ([one.sigma], [level.sigma for level in one.votes]),
+            "fixed level": (np.float32(header["selector"]["sigma"]), np.float32(one.sigma)),
         }
 
     def largest_radius(self, selector: Selector, ledger: Ledger, n: int) -> float:
@@ -72,10 +71,8 @@ class Conditional(Fixed):
     certifies = NoiseSelector
     subject = "a selector"
 
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
-        return {"levels": ([sigma], [level.sigma for level in evidence.votes])}
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
+        return {"levels": ([one.sigma], [level.sigma for level in one.votes])}
 
     def selector_draws(self, selector: Selector, evidence: Evidence, n0: int) -> int:
         return selector.n if isinstance(selector, MedianSelector) else 1

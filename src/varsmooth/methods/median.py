@@ -9,10 +9,11 @@ import torch
 from scipy.stats import hypergeom
 from torch import Tensor
 
+from varsmooth.certificates import Certificate
 from varsmooth.defaults import ALPHA_SELECT, Options
 from varsmooth.errors import check, check_probability
 from varsmooth.evidence import Evidence, Ledger, SelectorEvidence
-from varsmooth.methods.base import Method, Selection, with_share
+from varsmooth.methods.base import Expected, Method, Selection, with_share
 from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import Grid, MedianSelector
 from varsmooth.smoothing import Selector, evaluation_mode
@@ -93,17 +94,15 @@ class Median(Method):
         selector = evidence.selector
         return bool(evidence.votes and selector and selector.samples and selector.levels)
 
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
-        assert evidence.selector is not None
-        grid = about["levels"]
-        visited = {level.sigma for level in evidence.votes}
-        return audit_selector(about, config, evidence.selector) | {
-            "grid": (grid and tuple(grid), evidence.selector.levels),
-            "levels": (set(), {*visited, sigma} - set(grid)),
-            "level": (True, _can_be_median(evidence.selector, sigma, config["n0"])),
-            "candidates": (1, len({level.candidate for level in evidence.votes})),
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
+        assert one.selector is not None
+        grid = header["selector"]["levels"]
+        visited = {level.sigma for level in one.votes}
+        return audit_selector(header, one.selector) | {
+            "grid": (grid and tuple(grid), one.selector.levels),
+            "levels": (set(), {*visited, one.sigma} - set(grid)),
+            "level": (True, _can_be_median(one.selector, one.sigma, header["config"]["n0"])),
+            "candidates": (1, len({level.candidate for level in one.votes})),
         }
 
     def selector_draws(self, selector: Selector, evidence: Evidence, n0: int) -> int:
@@ -192,10 +191,9 @@ def _selector(sampler: Sampler) -> MedianSelector:
     return sampler.g.selector
 
 
-def audit_selector(
-    about: Mapping[str, Any], config: Mapping[str, Any], evidence: SelectorEvidence
-) -> dict[str, tuple[Any, Any]]:
-    """What the samples of a median-smoothed selector must look like: (wanted, stored) by name."""
+def audit_selector(header: Mapping[str, Any], evidence: SelectorEvidence) -> Expected:
+    """What the samples of a median-smoothed selector must look like."""
+    about, config = header["selector"], header["config"]
     samples, clip = np.asarray(evidence.samples), about["clip"]
     return {
         "selector samples": (config["n_select"], len(samples)),

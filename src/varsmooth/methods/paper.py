@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from varsmooth.certificates import Certificate
 from varsmooth.defaults import ALPHA_SELECT, Options
 from varsmooth.errors import check_probability
 from varsmooth.evidence import Evidence, Ledger
-from varsmooth.methods.base import Method, Selection
+from varsmooth.methods.base import Expected, Method, Selection
 from varsmooth.methods.median import audit_selector, selector_evidence
 from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import MedianSelector
@@ -77,16 +78,13 @@ class Paper(Method):
         selector = evidence.selector
         return bool(selector and selector.samples and selector.distance is not None)
 
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
         """It must have looked at the levels that its samples name."""
-        selector = evidence.selector
-        assert selector is not None
-        wanted = selector.levels_between(evidence.ledger, config["every_index"])
-        return audit_selector(about, config, selector) | {
-            "levels": (wanted, [level.sigma for level in evidence.votes]),
-            "median level": (selector.median_level, sigma),
+        assert one.selector is not None
+        wanted = one.selector.levels_between(one.ledger, header["config"]["every_index"])
+        return audit_selector(header, one.selector) | {
+            "levels": (wanted, [level.sigma for level in one.votes]),
+            "median level": (one.selector.median_level, one.sigma),
         }
 
     def selection_rounds(self, evidence: Evidence) -> range:
