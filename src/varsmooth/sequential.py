@@ -70,11 +70,9 @@ class Voting:
 
     def certificates(self) -> list[Certificate]:
         """What follows from the votes so far, of each stream at its best look."""
-        voted = [[s for s in one.streams if s.votes is not None] for one in self.selections]
-        self.update_proven([stream for row in voted for stream in row])
-        votes = [[s.best for s in row if s.best is not None] for row in voted]
-        counted = [sum(stream.n for stream in row) for row in voted]
-        return self.method.derive(self.sampler, self.selections, votes, counted)
+        streams = [stream for one in self.selections for stream in one.streams]
+        self.update_proven([stream for stream in streams if stream.votes is not None])
+        return self.method.derive(self.sampler, self.selections)
 
     def draw(self, chosen: dict[int, VoteStream]) -> None:
         """Votes up to the next look, for one stream of each row; equal looks share batches."""

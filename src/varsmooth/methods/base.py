@@ -102,30 +102,26 @@ class Method(ABC):
     ) -> list[Certificate]:
         """Select, vote, and derive each image's certificate from its evidence."""
         selections = self.select(sampler, ledger, options, n)
-        votes = _planned_votes(sampler, selections)
-        return self.derive(sampler, selections, votes, [sum(v.n for v in row) for row in votes])
+        _count_planned(sampler, selections)
+        return self.derive(sampler, selections)
 
-    def derive(
-        self,
-        sampler: Sampler,
-        selections: Sequence[Selection],
-        votes: Sequence[Sequence[LevelVotes]],
-        counted: Sequence[int],
-    ) -> list[Certificate]:
-        """The certificates of a batch, with the number of votes counted for each image."""
+    def derive(self, sampler: Sampler, selections: Sequence[Selection]) -> list[Certificate]:
+        """The certificates of a batch from the votes of its streams, of each at its best look."""
         settings = {**sampler.g.selector.describe(), "lattice": sampler.g.lattice}
-        return [
-            Certificate.derive(
+        certificates = []
+        for i, one in zip(sampler.noise.ids, selections, strict=True):
+            votes = tuple(stream.best for stream in one.streams if stream.best is not None)
+            certificate = Certificate.derive(
                 self.name,
-                Evidence(chosen.ledger, tuple(votes[i]), chosen.selector, chosen.stages),
-                sigma=chosen.sigma,
-                id=sampler.noise.ids[i],
+                Evidence(one.ledger, votes, one.selector, one.stages),
+                sigma=one.sigma,
+                id=i,
                 seed=sampler.noise.seed,
                 settings=settings,
-                samples=chosen.draws + counted[i],
+                samples=one.draws + sum(stream.n for stream in one.streams),
             )
-            for i, chosen in enumerate(selections)
-        ]
+            certificates.append(certificate)
+        return certificates
 
     @abstractmethod
     def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
@@ -224,24 +220,22 @@ class Method(ABC):
         return float("inf")
 
 
-def _planned_votes(sampler: Sampler, selections: Sequence[Selection]) -> list[list[LevelVotes]]:
-    """The planned votes at every level that can matter."""
-    votes: list[list[LevelVotes]] = [[] for _ in selections]
+def _count_planned(sampler: Sampler, selections: Sequence[Selection]) -> None:
+    """Count the planned votes at every level that can matter."""
     radius = [math.inf for _ in selections]
-    for position in range(max(len(chosen.streams) for chosen in selections)):
+    for position in range(max(len(one.streams) for one in selections)):
         streams = {
-            i: chosen.streams[position]
-            for i, chosen in enumerate(selections)
-            if position < len(chosen.streams) and chosen.streams[position].distance < radius[i]
+            i: one.streams[position]
+            for i, one in enumerate(selections)
+            if position < len(one.streams) and one.streams[position].distance < radius[i]
         }
         for planned in sorted({stream.planned for stream in streams.values()}):
             at = {i: (s.level, s.candidate) for i, s in streams.items() if s.planned == planned}
-            for i, level in sampler.votes(at, planned).items():
-                votes[i].append(level)
+            for i, votes in sampler.votes(at, planned).items():
+                streams[i].votes = streams[i].best = votes
                 if selections[i].lazy:
-                    proven = level.radius(selections[i].ledger)
-                    radius[i] = min(radius[i], max(streams[i].distance, proven))
-    return votes
+                    streams[i].proven = votes.radius(selections[i].ledger)
+                    radius[i] = min(radius[i], streams[i].radius)
 
 
 def with_share(ledger: Ledger, selection: LevelVotes, options: Options, n: int) -> Ledger:
