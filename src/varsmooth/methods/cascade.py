@@ -1,7 +1,8 @@
 """A cascade of noise levels, chosen by the votes of f: Theorem C."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -136,7 +137,9 @@ class Cascade(Method):
         open_classes: dict[int, set[int]] = {i: set() for i in waiting}
         samples = dict.fromkeys(waiting, 0)
         for j, level in enumerate(stages.levels):
-            for i, votes in _stage_votes(sampler, stages, j, waiting, n, a).items():
+            decided = partial(_is_decided, stages=stages, j=j, n=n, a=a)
+            voted = sampler.vote_until(dict.fromkeys(waiting, level), looks_until(n), decided)
+            for i, votes in voted.items():
                 if a is not None:
                     check_votes_suffice(votes, n, max(stages.thresholds), a)
                 prediction, possible = _stage_answer(stages, j, votes, a)
@@ -181,28 +184,18 @@ def stage_radii(evidence: Evidence) -> list[float]:
     return [*radii, float(bounds.class_radius(last.top, last.n, last.sigma, a, tau, anytime))]
 
 
-def _stage_votes(
-    sampler: Sampler, stages: Stages, j: int, rows: Sequence[int], n: int, a: float | None
-) -> dict[int, LevelVotes]:
-    """The deployed votes of some rows at stage j: all n without a guarantee, else until decided."""
-
-    def decided(votes: LevelVotes) -> bool:
-        if a is None:
-            return False
-        if stages.is_argmax(j):
-            return lead_is_decided(votes, n, a)
-        return _threshold_is_decided(votes, n, stages.thresholds[j], a)
-
-    return sampler.vote_until(dict.fromkeys(rows, stages.levels[j]), looks_until(n), decided)
-
-
-def _threshold_is_decided(votes: LevelVotes, n: int, tau: float, a: float) -> bool:
-    """Whether a class reaches the threshold, none does, or more votes would hardly tell.
+def _is_decided(votes: LevelVotes, stages: Stages, j: int, n: int, a: float | None) -> bool:
+    """Whether a class reaches the threshold of stage j, none does, or more votes would hardly tell.
 
     They hardly would if, under an optimistic prediction, the leading class does not reach it, and
     if the classes that stay above it under a pessimistic one are several, or all that are still
-    possible.
+    possible. Without an α all n votes are taken.
     """
+    if a is None:
+        return False
+    if stages.is_argmax(j):
+        return lead_is_decided(votes, n, a)
+    tau = stages.thresholds[j]
     possible = _possible(votes.counts, votes.n, tau, a)
     if _reaches(votes, tau, a) or not possible:
         return True
