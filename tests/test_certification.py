@@ -116,10 +116,8 @@ def test_no_draw_serves_two_purposes() -> None:
     def watched(learn: bool, call: Callable[[SmoothedClassifier], object]) -> Tensor:
         f, h = Watcher(x), Watcher(x)
         h.conditional = False
-        selector = (
-            MedianSelector(h, 0.25, n=33, levels=[0.2, 0.4, 0.8]) if learn else FixedSelector(0.25)
-        )
-        g = SmoothedClassifier(f, selector)
+        median = MedianSelector(h, 0.25, n=33, levels=[0.2, 0.4, 0.8])
+        g = SmoothedClassifier(f, median if learn else FixedSelector(0.25))
         check_assumptions(g, x)  # once for each classifier, with images of its own
         f.seen, h.seen = [], []
         call(g)
@@ -203,9 +201,8 @@ def test_a_majority_that_stops_early_is_that_of_all_votes(monkeypatch: pytest.Mo
 def test_the_lead_of_a_class_over_another() -> None:
     """Against the sum over all outcomes of 10 tosses."""
     every = [math.comb(10, k) / 2**10 for k in range(11)]
-    assert bounds.lead_probability([8, 5], [2, 5]) == pytest.approx(
-        [sum(every[8:]), sum(every[5:])]
-    )
+    expected = [sum(every[8:]), sum(every[5:])]
+    assert bounds.lead_probability([8, 5], [2, 5]) == pytest.approx(expected)
 
 
 def test_predict_takes_fresh_entropy_unless_seeded() -> None:
@@ -252,18 +249,9 @@ def test_worked_example_of_the_certificate() -> None:
     for sigma in levels:
         top = math.floor(10_000 * norm.cdf(0.5 / sigma))
         votes.append(LevelVotes(sigma, 0, (top, 10_000 - top)))
-    certificate = Certificate.derive(
-        "sound",
-        Evidence(
-            Ledger(1e-3, 5e-4, 5e-4),
-            tuple(votes),
-            SelectorEvidence(samples, 0.25, (0.12, 1.0), levels),
-        ),
-        sigma=0.4,
-        id=0,
-        seed=0,
-        settings={},
-    )
+    selector = SelectorEvidence(samples, 0.25, (0.12, 1.0), levels)
+    evidence = Evidence(Ledger(1e-3, 5e-4, 5e-4), tuple(votes), selector)
+    certificate = Certificate.derive("sound", evidence, sigma=0.4, id=0, seed=0, settings={})
     assert certificate.radius == pytest.approx(0.37084862, abs=5e-9)
     assert certificate.selector is not None
     entry = certificate.selector.entry_distances(certificate.ledger)
@@ -319,11 +307,8 @@ def test_unvisited_levels_cannot_matter() -> None:
             for s in certificate.selector.levels or ()
             for counts in g.votes(row, 1000, sigma=torch.tensor([s]), noise=noise).tolist()
         ]
-        full = Certificate.derive(
-            "sound",
-            Evidence(certificate.ledger, tuple(everything), certificate.selector),
-            sigma=0.0, id=i, seed=4, settings={},
-        )  # fmt: skip
+        evidence = Evidence(certificate.ledger, tuple(everything), certificate.selector)
+        full = Certificate.derive("sound", evidence, sigma=0.0, id=i, seed=4, settings={})
         assert full.radius == certificate.radius
         seen = {level.sigma: level for level in everything}
         assert all(seen[level.sigma] == level for level in certificate.votes)
@@ -345,9 +330,8 @@ def test_levels_outside_the_clip_do_not_hide_the_level_that_is_used() -> None:
     g = SmoothedClassifier(SureAtLowNoise(), selector)
     certificates = certify(g, point(0.53, 0.5, copies=10), n=1000, seed=1)
     assert (certificates.radius < 0.03).all()
-    assert {v.sigma for c in certificates for v in c.votes} == {
-        predict(g, point(0.53, 0.5))[0].sigma
-    }
+    used = predict(g, point(0.53, 0.5))[0].sigma
+    assert {v.sigma for c in certificates for v in c.votes} == {used}
 
 
 def test_the_selectors_noise_is_recorded_as_applied() -> None:
@@ -407,9 +391,8 @@ def test_paper_method_by_hand() -> None:
     assert [v.sigma for v in certificate.votes] == expected
     assert certificate.radius == 0.1  # every level allows more; capped at D
     assert certificate.sigma == samples[500]
-    every = certify_as_paper(
-        g, point(0.9, 0.5), n=20, distance=0.1, seed=3, options=Options(n0=1, every_index=True)
-    )[0]
+    options = Options(n0=1, every_index=True)
+    (every,) = certify_as_paper(g, point(0.9, 0.5), 0.1, n=20, seed=3, options=options)
     assert [v.sigma for v in every.votes] == sorted(set(samples[q_l - 1 : q_u]))
     other = certify_as_paper(g, point(0.1, 0.5), distance=0.1, seed=3)[0]
     assert (other.prediction, other.radius) == (1, 0.1)
@@ -535,12 +518,12 @@ def test_giving_up_loses_few_radii_that_are_there() -> None:
 
 
 def test_certify_at_on_a_grid() -> None:
-    g = dual(WrongAbove(0.6))
-    sound = certify(g, point(0.5, 0.5), n=10_000, seed=1)[0]
-    inside = certify_at(g, point(0.5, 0.5), sound.radius * 0.99, seed=1)[0]
+    g, x = dual(WrongAbove(0.6)), point(0.5, 0.5)
+    sound = certify(g, x, n=10_000, seed=1)[0]
+    inside = certify_at(g, x, sound.radius * 0.99, seed=1)[0]
     assert inside.certified
     assert inside.certificate.guarantee == "sound"
-    outside = certify_at(g, point(0.5, 0.5), sound.radius * 1.01, seed=1)[0]
+    outside = certify_at(g, x, sound.radius * 1.01, seed=1)[0]
     assert not outside.certified
     fewer, more = inside.certificate.votes, outside.certificate.votes
     assert len(more) == len(fewer) + 1  # it went on to the level that is wrong
@@ -564,14 +547,12 @@ def test_certify_at_stops_at_the_first_level_that_fails() -> None:
 
 def test_certify_at_spends_what_alpha_select_leaves() -> None:
     """A certain classifier passes at the first look where E ≥ 1/(α − α_h)."""
-    g = SmoothedClassifier(
-        WrongAbove(9.0), MedianSelector(LinearSelector(0.3, 0.1), 0.25, n=11, levels=[0.25])
-    )
+    selector = MedianSelector(LinearSelector(0.3, 0.1), 0.25, n=11, levels=[0.25])
+    g, x = SmoothedClassifier(WrongAbove(9.0), selector), point(0.5, 0.5)
     radius, spent = 0.25 * float(norm.ppf(0.8)), []
     for alpha_select in (1e-3, 0.19):
-        decision = certify_at(
-            g, point(0.5, 0.5), radius, alpha=0.2, options=Options(alpha_select=alpha_select)
-        )[0]
+        options = Options(alpha_select=alpha_select)
+        (decision,) = certify_at(g, x, radius, alpha=0.2, options=options)
         looks = np.arange(16, 200, 16)
         enough = bounds.log_e_value(looks, looks, 0.8) >= -math.log(0.2 - alpha_select)
         spent.append(int(looks[enough][0]))
@@ -698,10 +679,8 @@ def test_a_dual_radius_covers_queries_that_set_its_share_aside() -> None:
     assert not generous.covers(answer)
     assert not ideal.covers(answer)
     assert not strict.covers(predict(g, x, n=400, alpha=None)[0])
-    fewer = MedianSelector(LinearSelector(0.4, 1.0), 0.25, 41, (0.1, 1.0), 4)
-    deployed = SmoothedClassifier(g.classifier, fewer)
-    assert not strict.covers(
-        predict(deployed, x, n=400, alpha=0.01, options=Options(alpha_select=2e-3))[0]
-    )
-    fixed = SmoothedClassifier(g.classifier, FixedSelector(0.25))
-    assert certify(fixed, x, n=400, seed=1)[0].covers(predict(fixed, x, n=400, alpha=0.01)[0])
+    fewer = SmoothedClassifier(g.classifier, selector.with_draws(41))
+    answer = predict(fewer, x, n=400, alpha=0.01, options=Options(alpha_select=2e-3))[0]
+    assert not strict.covers(answer)
+    one = fixed(g.classifier)
+    assert certify(one, x, n=400, seed=1)[0].covers(predict(one, x, n=400, alpha=0.01)[0])

@@ -1,5 +1,6 @@
 """certify_at with several radii and certify_until: as few votes as needed, and never above α."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -233,7 +234,7 @@ class Coins(SmoothedClassifier):
     Everything but f is real. R is known, and ten thousand images take seconds.
     """
 
-    def __init__(self, shares: dict[float, tuple[float, ...]], selector: Selector) -> None:
+    def __init__(self, shares: Mapping[float, tuple[float, ...]], selector: Selector) -> None:
         super().__init__(Linear(), selector)
         self.shares, self.random = shares, np.random.default_rng(0)
 
@@ -253,30 +254,24 @@ class Coins(SmoothedClassifier):
 
 
 FIXED_P = float(norm.cdf(0.2 / 0.25))  # R = .2
+TOSS = {0.25: (FIXED_P, 1 - FIXED_P)}
+EARLIER = {1.0: (0.45, 0.35, 0.2), 0.5: (0.9, 0.08, 0.02)}
+ANSWERING = {1.0: (0.45, 0.3, 0.25), 0.5: (0.7, 0.2, 0.1)}
+CAREFUL = {1.0: (0.5, 0.32, 0.18), 0.5: (0.9, 0.08, 0.02)}
+TWO, CAREFUL_TWO = CascadeSelector([1.0, 0.5]), CascadeSelector([1.0, 0.5], [0.7, 0.6])
+GRID = MedianSelector(LinearSelector(0.25, 0.01), 0.25, n=11, levels=[0.25, 5.0])
 COIN_KINDS = {
-    "fixed": (Coins({0.25: (FIXED_P, 1 - FIXED_P)}, FixedSelector(0.25)), 0.2),
-    "cascade: an earlier stage decides": (
-        Coins({1.0: (0.45, 0.35, 0.2), 0.5: (0.9, 0.08, 0.02)}, CascadeSelector([1.0, 0.5])),
-        float(-norm.ppf(0.35)),
-    ),
+    "fixed": (Coins(TOSS, FixedSelector(0.25)), 0.2),
+    "cascade: an earlier stage decides": (Coins(EARLIER, TWO), -norm.ppf(0.35)),
     "cascade: the answering stage decides": (
-        Coins({1.0: (0.45, 0.3, 0.25), 0.5: (0.7, 0.2, 0.1)}, CascadeSelector([1.0, 0.5])),
-        float(0.25 * (norm.ppf(0.7) - norm.ppf(0.2))),
+        Coins(ANSWERING, TWO),
+        0.25 * (norm.ppf(0.7) - norm.ppf(0.2)),
     ),
     "cascade with thresholds": (
-        Coins(
-            {1.0: (0.5, 0.32, 0.18), 0.5: (0.9, 0.08, 0.02)},
-            CascadeSelector([1.0, 0.5], [0.7, 0.6]),
-        ),
-        float(0.5 * (norm.ppf(0.9) - norm.ppf(0.6))),
+        Coins(CAREFUL, CAREFUL_TWO),
+        0.5 * (norm.ppf(0.9) - norm.ppf(0.6)),
     ),
-    "grid": (
-        Coins(
-            {0.25: (FIXED_P, 1 - FIXED_P), 5.0: (0.99, 0.01)},
-            MedianSelector(LinearSelector(0.25, 0.01), 0.25, n=11, levels=[0.25, 5.0]),
-        ),
-        0.2,
-    ),
+    "grid": (Coins(TOSS | {5.0: (0.99, 0.01)}, GRID), 0.2),
 }
 
 
@@ -284,7 +279,7 @@ def tossed(kind: str) -> tuple[Coins, float]:
     """A kind and its true radius, with tosses of its own: whatever ran before, the same ones."""
     g, truth = COIN_KINDS[kind]
     g.random = np.random.default_rng(1)
-    return g, truth
+    return g, float(truth)
 
 
 OPTIONS = arguments(n_max=1000, alpha=0.1, n0=50, n_select=51, alpha_select=1e-3, band=False)
