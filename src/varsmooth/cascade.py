@@ -74,10 +74,11 @@ class CascadeSelector(nn.Module):
             f"levels must fall, the largest noise first, not {list(levels)}",
         )
         taus = _one_each("thresholds", thresholds, 0.5, len(rounded))
-        gate: Any = gates
-        if not callable(gates) or isinstance(gates, type):
-            thetas = _one_each("gates", gates, 0.0, len(rounded))
-            gate = SoftmaxGate(dict(zip(rounded, thetas, strict=True))) if any(thetas) else None
+        gate: Gate | None = None
+        if callable(gates) and not isinstance(gates, type):
+            gate = gates
+        elif any(thetas := _one_each("gates", gates, 0.0, len(rounded))):
+            gate = SoftmaxGate(dict(zip(rounded, thetas, strict=True)))
         self.stages = Stages(rounded, taus)
         self.gate = gate
 

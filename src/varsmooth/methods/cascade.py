@@ -227,8 +227,9 @@ def _stage_answer(
         answers = leads(votes, a) if argmax else _reaches(votes, tau, a)
     if answers:
         return votes.candidate, {votes.candidate}
-    nothing_open = argmax or a is None
-    return ABSTAIN, set() if nothing_open else _possible(votes.counts, votes.n, tau, a)
+    if argmax or a is None:
+        return ABSTAIN, set()
+    return ABSTAIN, _possible(votes.counts, votes.n, tau, a)
 
 
 def _plans(
