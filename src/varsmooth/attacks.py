@@ -32,11 +32,6 @@ class PGDOptions:
     restarts: int = 1
     samples: int = 1
 
-    def check(self) -> None:
-        """Refuse unknown norms and numbers below 1."""
-        check(self.norm in ("l2", "linf"), f"norm must be 'l2' or 'linf', not {self.norm!r}")
-        check_counts(restarts=self.restarts, samples=self.samples)
-
 
 DEFAULT = PGDOptions()
 
@@ -73,9 +68,10 @@ def pgd(
         options: The rest, as in `PGDOptions(restarts=4, samples=2)`.
     """
     check_images(x)
-    options.check()
-    check_counts(steps=steps)
-    norm, samples, eps = options.norm, options.samples, _check_budget(x, eps)
+    norm, samples = options.norm, options.samples
+    check(norm in ("l2", "linf"), f"norm must be 'l2' or 'linf', not {norm!r}")
+    check_counts(restarts=options.restarts, samples=samples, steps=steps)
+    eps = _check_budget(x, eps)
     step_size = 2.5 * eps / steps
     if options.step_size is not None:
         step_size = torch.as_tensor(options.step_size).to(eps).expand(len(x))
