@@ -152,9 +152,7 @@ class SelectorEvidence:
     def levels_by_distance(self, ledger: Ledger) -> list[tuple[float, float]]:
         """(D̂_j, s_j) of every grid level, by increasing D̂_j."""
         assert self.levels is not None
-        distances = self.entry_distances(ledger)
-        order = np.argsort(distances, kind="stable")
-        return [(float(distances[j]), self.levels[j]) for j in order]
+        return sorted(zip(self.entry_distances(ledger).tolist(), self.levels, strict=True))
 
 
 @dataclass(frozen=True)
