@@ -406,7 +406,7 @@ def test_paper_method_without_a_bound_certifies_nothing() -> None:
     at_zero = certify_as_paper(g, point(0.9, 0.5), distance=0.0, seed=3)[0]
     assert (at_zero.prediction, at_zero.radius) == (0, 0.0)
     for ends in ({"clip": (0.3, 0.5)}, {"levels": [0.3, 0.4, 0.5]}):  # stand in for the bounds
-        g = SmoothedClassifier(Linear(), MedianSelector(h, 0.25, **ends))  # type: ignore[arg-type]
+        g = SmoothedClassifier(Linear(), MedianSelector(h, 0.25, **ends))
         certificate = certify_as_paper(g, point(1.0, 0.5), distance=0.7, seed=3)[0]
         assert [v.sigma for v in certificate.votes] == pytest.approx([0.3, certificate.sigma, 0.5])
         assert 0.35 < certificate.radius < 0.5
