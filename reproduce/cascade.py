@@ -22,7 +22,7 @@ from varsmooth.bounds import Integers
 from varsmooth.cascade import Stages
 from varsmooth.certificates import Certificate
 from varsmooth.data import load_dataset
-from varsmooth.defaults import ALPHA, N0, Bound
+from varsmooth.defaults import ALPHA, N0, Bound, Options
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import (
     certified_accuracy,
@@ -34,7 +34,7 @@ from varsmooth.evaluation.report.tables import Cell, Table, Value
 from varsmooth.evaluation.tune import cascade as cascades
 from varsmooth.evaluation.tune.table import ConfidentVotes, TableFile, tabulate
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
-from varsmooth.methods.base import Options, with_share
+from varsmooth.methods.base import with_share
 from varsmooth.methods.cascade_plan import can_improve, make_plan
 from varsmooth.models.loading import load
 from varsmooth.models.options import TunedStages

@@ -3,13 +3,15 @@
 All of them read images (B,1,1,d); pixel 0.5 is the origin unless said otherwise.
 """
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 import torch
+from scipy.stats import binom
 from torch import Tensor, nn
 
-from varsmooth import Options
+from varsmooth import FixedSelector, Options, SmoothedClassifier
 
 
 def arguments(**values: Any) -> dict[str, Any]:
@@ -18,6 +20,15 @@ def arguments(**values: Any) -> dict[str, Any]:
     options = Options(**{name: value for name, value in values.items() if name in names})
     others = {name: value for name, value in values.items() if name not in names}
     return others | {"options": options}
+
+
+def at_most(errors: int, rate: float, trials: int) -> bool:
+    """Whether so many errors are believable at this error rate (one-sided, 10⁻⁶)."""
+    return bool(binom.sf(errors - 1, trials, rate) > 1e-6)
+
+
+def fixed(f: nn.Module, sigma: float = 0.25) -> SmoothedClassifier:
+    return SmoothedClassifier(f, FixedSelector(sigma))
 
 
 class Linear(nn.Module):
@@ -67,6 +78,31 @@ class WrongAbove(nn.Module):
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         wrong = (sigma >= self.bad).to(x.dtype)
         return torch.stack([1 - wrong, wrong], dim=1)
+
+
+class Shares(nn.Module):
+    """Class c with probability shares[c], σ = ¼ around ½: by the first pixel's quantile."""
+
+    def __init__(self, shares: Sequence[float]) -> None:
+        super().__init__()
+        self.classes, self.ends = len(shares), torch.tensor(shares).cumsum(0).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        u = torch.special.ndtr((x.flatten(1)[:, 0].double() - 0.5) / 0.25)
+        chosen = torch.bucketize(u, self.ends).clamp(max=self.classes - 1)
+        return nn.functional.one_hot(chosen, self.classes).float()
+
+
+class Spy(nn.Module):
+    """Remembers the images that it is shown; its scores are their first two pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = list[Tensor]()
+
+    def forward(self, z: Tensor) -> Tensor:
+        self.seen.append(z.detach().clone())
+        return z.flatten(1)[:, :2]
 
 
 class LinearSelector(nn.Module):

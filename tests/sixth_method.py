@@ -9,12 +9,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from tests.oracles import Linear
-from varsmooth import ABSTAIN, SmoothedClassifier
+from varsmooth import ABSTAIN, Certificate, Options, SmoothedClassifier
 from varsmooth.evidence import Evidence, Ledger
-from varsmooth.methods.base import Answer, Method, Options, Selection
+from varsmooth.methods.base import Answer, Expected, Method, Selection
 from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import NoiseSelector
-from varsmooth.smoothing import Selector
 
 
 class TwoLevels(NoiseSelector):
@@ -44,25 +43,18 @@ class WorseOfTwo(Method):
     name = "worse of two"
     guarantee = "sound"
     kinds = ("sound",)
+    certifies = TwoLevels
     subject = "a pair of levels"
 
-    def accepts(self, selector: Selector) -> bool:
-        return isinstance(selector, TwoLevels)
-
-    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
         selector = sampler.g.selector
         assert isinstance(selector, TwoLevels)
-        small = [selector.small] * len(sampler.rows)
-        chosen = sampler.candidates(sampler.rows, small, options.n0)
-        streams = [
-            [
-                VoteStream(level, votes.candidate, planned=n)
-                for level in (selector.small, selector.large)
-            ]
-            for votes in chosen
-        ]
-        taken = [options.n0] * len(small)
-        return Selection(small, [ledger] * len(small), streams, taken)
+        levels = (selector.small, selector.large)
+        selections = []
+        for votes in sampler.candidates(sampler.rows, levels[:1] * len(sampler.rows), options.n0):
+            streams = [VoteStream(level, votes.candidate, planned=n) for level in levels]
+            selections.append(Selection(levels[0], ledger, streams, options.n0))
+        return selections
 
     def radius(self, evidence: Evidence) -> float:
         return min(level.radius(evidence.ledger) for level in evidence.votes)
@@ -70,12 +62,10 @@ class WorseOfTwo(Method):
     def complete(self, evidence: Evidence) -> bool:
         return len(evidence.votes) == 2
 
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
         return {
-            "levels": (about["levels"], [level.sigma for level in evidence.votes]),
-            "candidates": (1, len({level.candidate for level in evidence.votes})),
+            "levels": (header["selector"]["levels"], [level.sigma for level in one.votes]),
+            "candidates": (1, len({level.candidate for level in one.votes})),
         }
 
     def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Answer]:

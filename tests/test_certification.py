@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from tests.oracles import (
     Linear,
     LinearSelector,
     NearestOfTwo,
+    Shares,
     Shell,
     WrongAbove,
     arguments,
+    fixed,
     point,
 )
 from varsmooth import (
@@ -43,11 +46,6 @@ from varsmooth.probe import check_assumptions
 from varsmooth.selectors import Grid
 from varsmooth.sequential import success_chance, votes_needed
 
-
-def fixed(f: nn.Module, sigma: float) -> SmoothedClassifier:
-    return SmoothedClassifier(f, FixedSelector(sigma))
-
-
 # --- fixed noise level ---------------------------------------------------------------------
 
 
@@ -69,7 +67,7 @@ def test_fixed_radius_is_tight(f: nn.Module, x: Tensor, sigma: float, radius: fl
 
 
 def test_certificate_follows_from_its_counts() -> None:
-    certificate = certify(fixed(Linear(), 0.25), point(0.7, 0.5), seed=1)[0]
+    certificate = certify(fixed(Linear()), point(0.7, 0.5), seed=1)[0]
     (votes,) = certificate.votes
     assert votes.n == 1000
     expected = bounds.class_radius(votes.counts[0], 1000, 0.25, 1e-3)
@@ -78,14 +76,16 @@ def test_certificate_follows_from_its_counts() -> None:
 
 
 def test_a_split_vote_abstains() -> None:
-    certificates = certify(fixed(Linear(), 0.25), point(0.5, 0.5, copies=20), seed=1)
-    abstained = certificates.prediction == ABSTAIN
-    assert abstained.sum() >= 19
-    assert (certificates.radius[abstained] == 0).all()
+    """On a grid max(D̂_j, R̂_j) is never negative; a radius of 0 certifies nothing."""
+    for g in (fixed(Linear()), dual(Linear())):
+        certificates = certify(g, point(0.5, 0.5, copies=20), seed=1)
+        abstained = certificates.prediction == ABSTAIN
+        assert abstained.sum() >= 19
+        assert (certificates.radius[abstained] == 0).all()
 
 
 def test_selection_draws_are_not_the_votes() -> None:
-    g = fixed(Linear(), 0.25)
+    g = fixed(Linear())
     x = point(0.5, 0.5)
     noise = g.noise(1, seed=5)
     chosen = g.votes(x, 100, noise=noise, purpose="class-selection")
@@ -116,10 +116,8 @@ def test_no_draw_serves_two_purposes() -> None:
     def watched(learn: bool, call: Callable[[SmoothedClassifier], object]) -> Tensor:
         f, h = Watcher(x), Watcher(x)
         h.conditional = False
-        selector = (
-            MedianSelector(h, 0.25, n=33, levels=[0.2, 0.4, 0.8]) if learn else FixedSelector(0.25)
-        )
-        g = SmoothedClassifier(f, selector)
+        median = MedianSelector(h, 0.25, n=33, levels=[0.2, 0.4, 0.8])
+        g = SmoothedClassifier(f, median if learn else FixedSelector(0.25))
         check_assumptions(g, x)  # once for each classifier, with images of its own
         f.seen, h.seen = [], []
         call(g)
@@ -140,15 +138,7 @@ def test_no_draw_serves_two_purposes() -> None:
 
 
 def test_runner_up_certifies_without_an_absolute_majority() -> None:
-    class Spread(nn.Module):
-        """Class 0 on the middle 40 % of the first pixel's noise, else one of nine others."""
-
-        def forward(self, x: Tensor) -> Tensor:
-            u = torch.special.ndtr((x.flatten(1)[:, 0] - 0.5) / 0.25)
-            other = 1 + (u * 9).long().clamp(0, 8)
-            return nn.functional.one_hot(torch.where((u - 0.5).abs() < 0.2, 0, other), 10).float()
-
-    g, x = fixed(Spread(), 0.25), point(0.5, 0.5)
+    g, x = fixed(Shares([0.4, *[0.6 / 9] * 9])), point(0.5, 0.5)
     assert certify(g, x, seed=1, options=Options(bound="cohen"))[0].prediction == ABSTAIN
     (best,) = certify(g, x, seed=1)
     assert best.ledger.runner_up
@@ -170,7 +160,7 @@ def test_the_runner_up_is_the_largest_other_count() -> None:
 
 
 def test_predict_answers_or_abstains() -> None:
-    g = fixed(Linear(), 0.25)
+    g = fixed(Linear())
     x = torch.cat([point(0.8, 0.5), point(0.2, 0.5), point(0.501, 0.5)])
     predictions = predict(g, x, n=200, seed=1)
     assert predictions.prediction.tolist() == [0, 1, ABSTAIN]
@@ -184,7 +174,7 @@ def test_predict_answers_or_abstains() -> None:
 @pytest.mark.parametrize("n", [1, 16, 50, 200])
 def test_a_plain_majority_stops_when_it_is_decided(n: int) -> None:
     """The answer is that of all n votes, ties included, though few are cast."""
-    g = fixed(Linear(), 0.25)
+    g = fixed(Linear())
     x = torch.cat([point(0.5, 0.5, copies=300), point(0.9, 0.5)])
     predictions = predict(g, x, n=n, alpha=None, seed=1)
     every = g.votes(x, n, noise=g.noise(len(x), seed=1), purpose="predict")
@@ -200,7 +190,7 @@ def test_a_plain_majority_stops_when_it_is_decided(n: int) -> None:
 def test_a_majority_that_stops_early_is_that_of_all_votes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is least sure, at p = ½, it errs no more often than it may, but it does err."""
     monkeypatch.setattr(sampling, "EARLY_STOP_ERROR", 0.3)
-    g, x = fixed(Linear(), 0.25), point(0.5, 0.5, copies=2000)
+    g, x = fixed(Linear()), point(0.5, 0.5, copies=2000)
     predictions = predict(g, x, n=1000, alpha=None, seed=1)
     every = g.votes(x, 1000, noise=g.noise(len(x), seed=1), purpose="predict")
     wrong = int((predictions.prediction != every.argmax(dim=1)).sum())
@@ -211,13 +201,12 @@ def test_a_majority_that_stops_early_is_that_of_all_votes(monkeypatch: pytest.Mo
 def test_the_lead_of_a_class_over_another() -> None:
     """Against the sum over all outcomes of 10 tosses."""
     every = [math.comb(10, k) / 2**10 for k in range(11)]
-    assert bounds.lead_probability([8, 5], [2, 5]) == pytest.approx(
-        [sum(every[8:]), sum(every[5:])]
-    )
+    expected = [sum(every[8:]), sum(every[5:])]
+    assert bounds.lead_probability([8, 5], [2, 5]) == pytest.approx(expected)
 
 
 def test_predict_takes_fresh_entropy_unless_seeded() -> None:
-    g, x = fixed(Linear(), 0.25), point(0.5, 0.5, copies=20)
+    g, x = fixed(Linear()), point(0.5, 0.5, copies=20)
     assert not torch.equal(predict(g, x).counts, predict(g, x).counts)
     assert torch.equal(predict(g, x, seed=3).counts, predict(g, x, seed=3).counts)
 
@@ -260,32 +249,14 @@ def test_worked_example_of_the_certificate() -> None:
     for sigma in levels:
         top = math.floor(10_000 * norm.cdf(0.5 / sigma))
         votes.append(LevelVotes(sigma, 0, (top, 10_000 - top)))
-    certificate = Certificate.derive(
-        "sound",
-        Evidence(
-            Ledger(1e-3, 5e-4, 5e-4),
-            tuple(votes),
-            SelectorEvidence(samples, 0.25, (0.12, 1.0), levels),
-        ),
-        sigma=0.4,
-        id=0,
-        seed=0,
-        settings={},
-    )
+    selector = SelectorEvidence(samples, 0.25, (0.12, 1.0), levels)
+    evidence = Evidence(Ledger(1e-3, 5e-4, 5e-4), tuple(votes), selector)
+    certificate = Certificate.derive("sound", evidence, sigma=0.4, id=0, seed=0, settings={})
     assert certificate.radius == pytest.approx(0.37084862, abs=5e-9)
     assert certificate.selector is not None
     entry = certificate.selector.entry_distances(certificate.ledger)
-    expected = [
-        0.2470448,
-        0.19857925,
-        0.13254499,
-        0.04258769,
-        0,
-        0.05783553,
-        0.22196059,
-        0.43831569,
-    ]
-    np.testing.assert_allclose(entry, expected, atol=5e-9)
+    expected = bounds.entry_distances(below, 10_000, 0.25, 2.5e-4)  # test_bounds has the numbers
+    np.testing.assert_allclose(entry, expected, atol=1e-15)
 
 
 def test_a_sample_on_a_threshold_counts_for_the_level_it_snaps_to() -> None:
@@ -298,25 +269,17 @@ def test_a_sample_on_a_threshold_counts_for_the_level_it_snaps_to() -> None:
         assert [distance == 0 for distance in entry] == [j == index for j in range(3)]
 
 
-def test_a_split_vote_abstains_on_a_grid_too() -> None:
-    """max(D̂_j, R̂_j) is never negative; a radius of 0 certifies nothing."""
-    certificates = certify(dual(Linear()), point(0.5, 0.5, copies=10), seed=1)
-    assert certificates.prediction.tolist() == [ABSTAIN] * 10
-    assert certificates.radius.tolist() == [0.0] * 10
-
-
 def test_dual_radius_is_tight() -> None:
     # Class 0 up to level .5, wrong from .73 on: the radius is that level's entry distance.
-    g = dual(WrongAbove(0.6))
+    g, x = dual(WrongAbove(0.6)), point(0.5, 0.5)
     radii = [3.0 * s for s in np.geomspace(0.12, 1.0, LEVELS)[:6]] + [-np.inf] * 2
     truth = true_dual_radius(radii)
-    certificate = certify(
-        g, point(0.5, 0.5), n=2000, seed=2, options=Options(n_select=40_001, band=False)
-    )[0]
+    ideal = Options(n_select=40_001, band=False)
+    certificate = certify(g, x, n=2000, seed=2, options=ideal)[0]
     assert certificate.guarantee == "sound"
     assert 0.9 * truth < certificate.radius <= truth
     # The band of the deployed median costs σ_m·z_e where the entry distance decides.
-    banded = certify(g, point(0.5, 0.5), n=2000, seed=2, options=Options(n_select=40_001))[0]
+    banded = certify(g, x, n=2000, seed=2, options=Options(n_select=40_001))[0]
     z_e = bounds.median_band(1001, 1e-5)
     assert banded.radius == pytest.approx(certificate.radius - 0.25 * z_e, abs=1e-12)
     assert banded.ledger == Ledger(1e-3, 1e-3 - 1e-5, 1e-5, 1e-5, 1001)
@@ -324,9 +287,7 @@ def test_dual_radius_is_tight() -> None:
 
 def test_dual_radius_limited_by_the_classifier() -> None:
     truth = 0.2  # margin of the linear classifier, at every level
-    certificate = certify(
-        dual(Linear()), point(0.7, 0.5), n=40_000, seed=2, options=Options(n_select=1001)
-    )[0]
+    certificate = certify(dual(Linear()), point(0.7, 0.5), n=40_000, seed=2)[0]
     assert 0.9 * truth < certificate.radius <= truth
 
 
@@ -346,11 +307,8 @@ def test_unvisited_levels_cannot_matter() -> None:
             for s in certificate.selector.levels or ()
             for counts in g.votes(row, 1000, sigma=torch.tensor([s]), noise=noise).tolist()
         ]
-        full = Certificate.derive(
-            "sound",
-            Evidence(certificate.ledger, tuple(everything), certificate.selector),
-            sigma=0.0, id=i, seed=4, settings={},
-        )  # fmt: skip
+        evidence = Evidence(certificate.ledger, tuple(everything), certificate.selector)
+        full = Certificate.derive("sound", evidence, sigma=0.0, id=i, seed=4, settings={})
         assert full.radius == certificate.radius
         seen = {level.sigma: level for level in everything}
         assert all(seen[level.sigma] == level for level in certificate.votes)
@@ -372,9 +330,8 @@ def test_levels_outside_the_clip_do_not_hide_the_level_that_is_used() -> None:
     g = SmoothedClassifier(SureAtLowNoise(), selector)
     certificates = certify(g, point(0.53, 0.5, copies=10), n=1000, seed=1)
     assert (certificates.radius < 0.03).all()
-    assert {v.sigma for c in certificates for v in c.votes} == {
-        predict(g, point(0.53, 0.5))[0].sigma
-    }
+    used = predict(g, point(0.53, 0.5))[0].sigma
+    assert {v.sigma for c in certificates for v in c.votes} == {used}
 
 
 def test_the_selectors_noise_is_recorded_as_applied() -> None:
@@ -390,7 +347,7 @@ def test_the_selectors_noise_is_recorded_as_applied() -> None:
 def test_one_level_is_fixed_smoothing() -> None:
     g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.3, 1.0), 0.25, levels=[0.25]))
     x = point(0.7, 0.5, copies=3)
-    one, plain = certify(g, x, seed=1), certify(fixed(Linear(), 0.25), x, seed=1)
+    one, plain = certify(g, x, seed=1), certify(fixed(Linear()), x, seed=1)
     for a, b in zip(one, plain, strict=True):
         assert a.votes[0].counts == b.votes[0].counts
         assert a.radius == b.recompute(1e-3 - 1e-5).radius
@@ -434,38 +391,26 @@ def test_paper_method_by_hand() -> None:
     assert [v.sigma for v in certificate.votes] == expected
     assert certificate.radius == 0.1  # every level allows more; capped at D
     assert certificate.sigma == samples[500]
-    every = certify_as_paper(
-        g, point(0.9, 0.5), n=20, distance=0.1, seed=3, options=Options(n0=1, every_index=True)
-    )[0]
+    options = Options(n0=1, every_index=True)
+    (every,) = certify_as_paper(g, point(0.9, 0.5), 0.1, n=20, seed=3, options=options)
     assert [v.sigma for v in every.votes] == sorted(set(samples[q_l - 1 : q_u]))
     other = certify_as_paper(g, point(0.1, 0.5), distance=0.1, seed=3)[0]
     assert (other.prediction, other.radius) == (1, 0.1)
 
 
 def test_paper_method_without_a_bound_certifies_nothing() -> None:
-    selector = MedianSelector(LinearSelector(0.40, 0.01), 0.25)
-    g = SmoothedClassifier(Linear(), selector)
+    h = LinearSelector(0.40, 0.01)
+    g = SmoothedClassifier(Linear(), MedianSelector(h, 0.25))
     beyond = certify_as_paper(g, point(0.9, 0.5), distance=0.7, seed=3)[0]
     assert (beyond.prediction, beyond.radius, beyond.votes) == (ABSTAIN, 0.0, ())
-    clipped = MedianSelector(LinearSelector(0.40, 0.01), 0.25, clip=(0.3, 0.5))
-    g = SmoothedClassifier(Linear(), clipped)
-    certificate = certify_as_paper(g, point(1.0, 0.5), distance=0.7, seed=3)[0]
-    assert [v.sigma for v in certificate.votes] == pytest.approx([0.3, certificate.sigma, 0.5])
-    assert 0.35 < certificate.radius < 0.5
-
-
-def test_paper_method_uses_the_grids_ends_where_no_bound_exists() -> None:
-    selector = MedianSelector(LinearSelector(0.40, 0.01), 0.25, levels=[0.3, 0.4, 0.5])
-    g = SmoothedClassifier(Linear(), selector)
-    certificate = certify_as_paper(g, point(1.0, 0.5), distance=0.7, seed=3)[0]
-    assert [v.sigma for v in certificate.votes] == pytest.approx([0.3, 0.4, 0.5])
-    assert certificate.radius > 0.35
-
-
-def test_paper_method_at_distance_zero_keeps_its_answer() -> None:
-    g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.40, 0.2), 0.25))
-    certificate = certify_as_paper(g, point(0.9, 0.5), distance=0.0, seed=3)[0]
-    assert (certificate.prediction, certificate.radius) == (0, 0.0)
+    at_zero = certify_as_paper(g, point(0.9, 0.5), distance=0.0, seed=3)[0]
+    assert (at_zero.prediction, at_zero.radius) == (0, 0.0)
+    for ends in ({"clip": (0.3, 0.5)}, {"levels": [0.3, 0.4, 0.5]}):  # stand in for the bounds
+        g = SmoothedClassifier(Linear(), MedianSelector(h, 0.25, **ends))
+        certificate = certify_as_paper(g, point(1.0, 0.5), distance=0.7, seed=3)[0]
+        assert [v.sigma for v in certificate.votes] == pytest.approx([0.3, certificate.sigma, 0.5])
+        assert 0.35 < certificate.radius < 0.5
+        assert certificate.sigma == pytest.approx(0.4, abs=0.005)
 
 
 # --- conditional ---------------------------------------------------------------------------
@@ -490,13 +435,8 @@ def test_sound_is_refused_for_an_unprotected_selector() -> None:
         certify(g, point(0.7, 0.5))
     with pytest.raises(VarsmoothError, match="MedianSelector"):
         certify_as_paper(g, point(0.7, 0.5), distance=0.1)
-    assert (
-        certify(g, point(0.7, 0.5), options=Options(method="conditional"))[0].guarantee
-        == "conditional"
-    )
-
-
-def test_sound_without_a_grid_is_refused() -> None:
+    conditional = certify(g, point(0.7, 0.5), options=Options(method="conditional"))
+    assert conditional.guarantee == "conditional"
     g = SmoothedClassifier(Linear(), MedianSelector(LinearSelector(0.4, 1.0), 0.25))
     with pytest.raises(VarsmoothError, match="grid"):
         certify(g, point(0.7, 0.5))
@@ -526,7 +466,7 @@ def test_recompute_counts_unvisited_levels_as_unknown() -> None:
 
 
 def test_certify_at_decides_with_few_votes() -> None:
-    g, x = fixed(Linear(), 0.25), point(0.8, 0.5, copies=20)
+    g, x = fixed(Linear()), point(0.8, 0.5, copies=20)
     yes = certify_at(g, x, 0.2, seed=1)
     assert all(yes.certified)
     assert {d.reason for d in yes} == {"certified"}
@@ -539,21 +479,14 @@ def test_certify_at_decides_with_few_votes() -> None:
 
 
 def test_certify_at_gives_up_at_n_max() -> None:
-    decision = certify_at(
-        fixed(Linear(), 0.25), point(0.8, 0.5), 0.29, seed=1, options=Options(n_max=304)
-    )[0]
+    g, options = fixed(Linear()), Options(n_max=304)
+    (decision,) = certify_at(g, point(0.8, 0.5), 0.29, seed=1, options=options)
     assert not decision.certified
     assert decision.reason in ("undecided", "futile")
     assert decision.samples <= 100 + 304
     # One look is all there is, and a fair coin rarely shows enough in it.
-    coins = certify_at(
-        fixed(Linear(), 0.25),
-        point(0.5, 0.5, copies=50),
-        0.05,
-        alpha=0.2,
-        seed=1,
-        options=Options(n_max=16),
-    )
+    x, options = point(0.5, 0.5, copies=50), Options(n_max=16)
+    coins = certify_at(g, x, 0.05, alpha=0.2, seed=1, options=options)
     assert sum(coins.certified) < 10
     assert {d.reason for d in coins if not d.certified} == {"undecided"}
 
@@ -576,22 +509,21 @@ def test_the_chance_to_certify_against_the_beta_binomial() -> None:
 
 def test_giving_up_loses_few_radii_that_are_there() -> None:
     """p is above Φ(r/σ) by three standard errors of n_max votes: few are given up on the way."""
-    g, x = fixed(Linear(), 0.25), point(0.8, 0.5, copies=300)
-    decisions = certify_at(g, x, 0.25, seed=3, options=Options(n_max=4000))
+    g, x = fixed(Linear()), point(0.8, 0.5, copies=300)
+    options = Options(n_max=4000)
+    decisions = certify_at(g, x, 0.25, seed=3, options=options)
     assert sum(decision.reason == "futile" for decision in decisions) <= 15
-    hopeless = certify_at(
-        g, x, 0.3, seed=3, options=Options(n_max=4000)
-    )  # p = Φ(r/σ): a yes is a mistake
+    hopeless = certify_at(g, x, 0.3, seed=3, options=options)  # p = Φ(r/σ): a yes is a mistake
     assert np.mean(hopeless.samples) < 2000
 
 
 def test_certify_at_on_a_grid() -> None:
-    g = dual(WrongAbove(0.6))
-    sound = certify(g, point(0.5, 0.5), n=10_000, seed=1)[0]
-    inside = certify_at(g, point(0.5, 0.5), sound.radius * 0.99, seed=1)[0]
+    g, x = dual(WrongAbove(0.6)), point(0.5, 0.5)
+    sound = certify(g, x, n=10_000, seed=1)[0]
+    inside = certify_at(g, x, sound.radius * 0.99, seed=1)[0]
     assert inside.certified
     assert inside.certificate.guarantee == "sound"
-    outside = certify_at(g, point(0.5, 0.5), sound.radius * 1.01, seed=1)[0]
+    outside = certify_at(g, x, sound.radius * 1.01, seed=1)[0]
     assert not outside.certified
     fewer, more = inside.certificate.votes, outside.certificate.votes
     assert len(more) == len(fewer) + 1  # it went on to the level that is wrong
@@ -605,9 +537,8 @@ def test_certify_at_stops_at_the_first_level_that_fails() -> None:
             wrong = ((sigma - self.bad).abs() < 0.05).to(x.dtype)
             return torch.stack([1 - wrong, wrong], dim=1)
 
-    decision = certify_at(
-        dual(WrongAt(0.55)), point(0.5, 0.5), 0.6, seed=1, options=Options(n_max=2000)
-    )[0]
+    g, options = dual(WrongAt(0.55)), Options(n_max=2000)
+    (decision,) = certify_at(g, point(0.5, 0.5), 0.6, seed=1, options=options)
     assert (decision.certified, decision.prediction) == (False, ABSTAIN)
     assert decision.reason == "futile"
     assert decision.certificate.votes[-1].sigma == pytest.approx(0.545, abs=0.01)
@@ -616,14 +547,12 @@ def test_certify_at_stops_at_the_first_level_that_fails() -> None:
 
 def test_certify_at_spends_what_alpha_select_leaves() -> None:
     """A certain classifier passes at the first look where E ≥ 1/(α − α_h)."""
-    g = SmoothedClassifier(
-        WrongAbove(9.0), MedianSelector(LinearSelector(0.3, 0.1), 0.25, n=11, levels=[0.25])
-    )
+    selector = MedianSelector(LinearSelector(0.3, 0.1), 0.25, n=11, levels=[0.25])
+    g, x = SmoothedClassifier(WrongAbove(9.0), selector), point(0.5, 0.5)
     radius, spent = 0.25 * float(norm.ppf(0.8)), []
     for alpha_select in (1e-3, 0.19):
-        decision = certify_at(
-            g, point(0.5, 0.5), radius, alpha=0.2, options=Options(alpha_select=alpha_select)
-        )[0]
+        options = Options(alpha_select=alpha_select)
+        (decision,) = certify_at(g, x, radius, alpha=0.2, options=options)
         looks = np.arange(16, 200, 16)
         enough = bounds.log_e_value(looks, looks, 0.8) >= -math.log(0.2 - alpha_select)
         spent.append(int(looks[enough][0]))
@@ -646,7 +575,7 @@ def test_certify_at_spends_what_alpha_select_leaves() -> None:
     ids=["rank", "empty", "dtype", "range", "nan"],
 )
 def test_bad_images_are_refused(x: Tensor, words: str) -> None:
-    g = fixed(Linear(), 0.25)
+    g = fixed(Linear())
     for call in (predict, certify, lambda g, x: certify_at(g, x, 0.1)):
         with pytest.raises(VarsmoothError, match=words):
             call(g, x)
@@ -671,29 +600,7 @@ def test_bad_images_are_refused(x: Tensor, words: str) -> None:
 )
 def test_bad_options_are_refused(options: dict[str, object], words: str) -> None:
     with pytest.raises(VarsmoothError, match=words):
-        certify(fixed(Linear(), 0.25), point(0.7, 0.5), **arguments(**options))
-
-
-def test_bad_dual_options_are_refused() -> None:
-    x = point(0.7, 0.5)
-    with pytest.raises(VarsmoothError, match="alpha_select"):
-        certify(dual(Linear()), x, alpha=1e-3, options=Options(alpha_select=1e-3))
-    with pytest.raises(VarsmoothError, match="n_select"):
-        certify(dual(Linear()), x, options=Options(n_select=0))
-    with pytest.raises(VarsmoothError, match="n ≥ 12"):
-        predict(fixed(Linear(), 0.25), x, n=10)
-    with pytest.raises(VarsmoothError, match="'best' or 'cohen'"):
-        certify(fixed(Linear(), 0.25), x, options=Options(bound="runner-up"))  # type: ignore[arg-type]
-    with pytest.raises(VarsmoothError, match="radius"):
-        certify_at(dual(Linear()), x, -0.1)
-    with pytest.raises(VarsmoothError, match="n_select"):
-        certify_at(dual(Linear()), x, 0.1, options=Options(n_select=0))
-    with pytest.raises(VarsmoothError, match="n_max"):
-        certify_at(dual(Linear()), x, 0.1, options=Options(n_max=10))
-    with pytest.raises(VarsmoothError, match="alpha_select"):
-        certify(dual(Linear()), x).recompute(1e-3, alpha_select=-1.0)
-    with pytest.raises(VarsmoothError, match="same id"):
-        predict(fixed(Linear(), 0.25), point(0.5, 0.5, copies=2), ids=[1, 1])
+        certify(fixed(Linear()), point(0.7, 0.5), **arguments(**options))
 
 
 class Returning(nn.Module):
@@ -719,40 +626,44 @@ class Returning(nn.Module):
 def test_a_classifier_that_cannot_serve_is_named(output: Any, words: str) -> None:
     for call in (predict, certify, lambda g, x: g(x)):
         with pytest.raises(VarsmoothError, match=words):
-            call(fixed(Returning(output), 0.25), torch.zeros(1, 1, 1, 2))
+            call(fixed(Returning(output)), torch.zeros(1, 1, 1, 2))
 
 
-def test_images_that_are_no_tensor_are_refused_with_the_way_to_convert_them() -> None:
-    for images in (np.zeros((1, 1, 1, 2), np.float32), [[0.5]]):
-        with pytest.raises(VarsmoothError, match=r"torch tensor.*torch\.from_numpy"):
-            certify(fixed(Linear(), 0.25), images)  # type: ignore[arg-type]
-    with pytest.raises(VarsmoothError, match=r"x\.float\(\)"):
-        certify(fixed(Linear(), 0.25), point(0.7, 0.5).half())
+H, X, F, AS_TENSOR = LinearSelector(0.4, 1.0), point(0.7, 0.5), Linear(), r"torch\.from_numpy"
+Wrong: Any = Options  # mypy would notice
+ARRAYS: list[Any] = [np.zeros((1, 1, 1, 2), np.float32), [[0.5]]]
+SIGMAS: list[Any] = [0.0, -1.0, float("nan"), float("inf"), "wide"]
 
 
-def test_bad_selectors_are_refused() -> None:
-    h = LinearSelector(0.4, 1.0)
-    for sigma in (0.0, -1.0, float("nan"), float("inf"), "wide"):
-        with pytest.raises(VarsmoothError, match="sigma"):
-            FixedSelector(sigma)  # type: ignore[arg-type]
-    with pytest.raises(VarsmoothError, match="odd"):
-        MedianSelector(h, 0.25, n=1000)
-    with pytest.raises(VarsmoothError, match="inside a MedianSelector"):
-        MedianSelector(MedianSelector(h, 0.25), 0.25)
-    with pytest.raises(VarsmoothError, match="low < high"):
-        MedianSelector(h, 0.25, clip=(0.5, 0.5))
-    with pytest.raises(VarsmoothError, match="clip"):
-        MedianSelector(h, 0.25, levels=8)
-    with pytest.raises(VarsmoothError, match="ascend"):
-        MedianSelector(h, 0.25, levels=[0.5, 0.25])
-    with pytest.raises(VarsmoothError, match="lam"):
-        LearnedSelector(nn.Identity(), 0.25, -0.1)
-    with pytest.raises(VarsmoothError, match="selector"):
-        SmoothedClassifier(Linear(), 0.25)  # type: ignore[arg-type]
-    with pytest.raises(VarsmoothError, match="one level per image"):
-        MedianSelector(lambda x: x, 0.25, n=3)(point(0.5, 0.5))
-    with pytest.raises(VarsmoothError, match="positive"):
-        MedianSelector(lambda x: -x.mean(dim=(1, 2, 3)), 0.01, n=3)(point(0.5, 0.5))
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: certify(dual(F), X, options=Options(alpha_select=1e-3)), "alpha_select"),
+        (lambda: certify(dual(F), X, options=Options(n_select=0)), "n_select"),
+        (lambda: predict(fixed(F), X, n=10), "n ≥ 12"),
+        (lambda: certify(fixed(F), X, options=Wrong(bound="runner-up")), "'best' or 'cohen'"),
+        (lambda: certify_at(dual(F), X, -0.1), "radius"),
+        (lambda: certify_at(dual(F), X, 0.1, options=Options(n_select=0)), "n_select"),
+        (lambda: certify_at(dual(F), X, 0.1, options=Options(n_max=10)), "n_max"),
+        (lambda: certify(dual(F), X).recompute(1e-3, alpha_select=-1.0), "alpha_select"),
+        (lambda: predict(fixed(F), point(0.5, 0.5, copies=2), ids=[1, 1]), "same id"),
+        *((partial(certify, fixed(F), array), AS_TENSOR) for array in ARRAYS),
+        (lambda: certify(fixed(F), X.half()), r"x\.float\(\)"),
+        *((partial(FixedSelector, sigma), "sigma") for sigma in SIGMAS),
+        (lambda: MedianSelector(H, 0.25, n=1000), "odd"),
+        (lambda: MedianSelector(MedianSelector(H, 0.25), 0.25), "inside a MedianSelector"),
+        (lambda: MedianSelector(H, 0.25, clip=(0.5, 0.5)), "low < high"),
+        (lambda: MedianSelector(H, 0.25, levels=8), "clip"),
+        (lambda: MedianSelector(H, 0.25, levels=[0.5, 0.25]), "ascend"),
+        (lambda: LearnedSelector(nn.Identity(), 0.25, -0.1), "lam"),
+        (lambda: SmoothedClassifier(F, Wrong()), "selector"),
+        (lambda: MedianSelector(lambda x: x, 0.25, n=3)(X), "one level per image"),
+        (lambda: MedianSelector(lambda x: -x.mean((1, 2, 3)), 0.01, n=3)(X), "positive"),
+    ],
+)
+def test_what_cannot_be_is_refused(call: Any, words: str) -> None:
+    with pytest.raises(VarsmoothError, match=words):
+        call()
 
 
 def test_a_dual_radius_covers_queries_that_set_its_share_aside() -> None:
@@ -768,10 +679,8 @@ def test_a_dual_radius_covers_queries_that_set_its_share_aside() -> None:
     assert not generous.covers(answer)
     assert not ideal.covers(answer)
     assert not strict.covers(predict(g, x, n=400, alpha=None)[0])
-    fewer = MedianSelector(LinearSelector(0.4, 1.0), 0.25, 41, (0.1, 1.0), 4)
-    deployed = SmoothedClassifier(g.classifier, fewer)
-    assert not strict.covers(
-        predict(deployed, x, n=400, alpha=0.01, options=Options(alpha_select=2e-3))[0]
-    )
-    fixed = SmoothedClassifier(g.classifier, FixedSelector(0.25))
-    assert certify(fixed, x, n=400, seed=1)[0].covers(predict(fixed, x, n=400, alpha=0.01)[0])
+    fewer = SmoothedClassifier(g.classifier, selector.with_draws(41))
+    answer = predict(fewer, x, n=400, alpha=0.01, options=Options(alpha_select=2e-3))[0]
+    assert not strict.covers(answer)
+    one = fixed(g.classifier)
+    assert certify(one, x, n=400, seed=1)[0].covers(predict(one, x, n=400, alpha=0.01)[0])

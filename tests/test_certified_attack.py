@@ -24,24 +24,14 @@ SIGMA_M, CLIP, LEVELS = 0.25, (0.15, 0.6), 4
 CLASSES, IMAGES = 4, 32
 
 
-def convolutions(outputs: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 3, stride=2, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, stride=2, padding=1),
-        nn.ReLU(),
-        nn.AvgPool2d(2),
-        nn.Flatten(),
-        nn.Linear(32 * 16, outputs),
-    )
-
-
 class Network(nn.Module):
     """Class scores; pixels are centred inside."""
 
     def __init__(self, outputs: int) -> None:
         super().__init__()
-        self.body = convolutions(outputs)
+        first, second = (nn.Conv2d(*io, 3, stride=2, padding=1) for io in ((3, 16), (16, 32)))
+        last = nn.AvgPool2d(2), nn.Flatten(), nn.Linear(32 * 16, outputs)
+        self.body = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), *last)
 
     def forward(self, x: Tensor) -> Tensor:
         scores: Tensor = self.body(2 * (x - 0.5))

@@ -11,14 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, norm
-from torch import Tensor, nn
+from scipy.stats import norm
 
 from tests.conftest import Tally
-from tests.oracles import Linear, LinearSelector, WrongAbove, arguments, point
+from tests.oracles import (
+    Linear,
+    LinearSelector,
+    Shares,
+    WrongAbove,
+    arguments,
+    at_most,
+    fixed,
+    point,
+)
 from varsmooth import (
     ABSTAIN,
-    FixedSelector,
     MedianSelector,
     Options,
     SmoothedClassifier,
@@ -33,14 +40,9 @@ from varsmooth.certificates import Certificates
 TRIALS = 2000
 
 
-def at_most(errors: int, rate: float, trials: int = TRIALS) -> bool:
-    """Whether `errors` is believable at this error rate (one-sided, 10⁻⁶)."""
-    return bool(binom.sf(errors - 1, trials, rate) > 1e-6)
-
-
 def test_the_alarm_rings_for_a_doubled_rate() -> None:
-    assert at_most(int(0.1 * TRIALS), 0.1)
-    assert not at_most(int(0.2 * TRIALS), 0.1)
+    assert at_most(int(0.1 * TRIALS), 0.1, TRIALS)
+    assert not at_most(int(0.2 * TRIALS), 0.1, TRIALS)
 
 
 SIGMA_M, SLOPE, CENTER = 0.25, 1.0, 0.4
@@ -59,7 +61,7 @@ def limited_by_the_classifier() -> SmoothedClassifier:
     return SmoothedClassifier(Linear(), selector)
 
 
-FIXED = SmoothedClassifier(Linear(), FixedSelector(0.25))
+FIXED = fixed(Linear())
 ENTRY = (np.sqrt(GOOD * BAD) - CENTER) / SLOPE  # where the true median crosses the threshold
 BANDED = ENTRY - SIGMA_M * bounds.median_band(101, 0.19)
 MOSTLY_H: dict[str, Any] = {"alpha": 0.2, "alpha_select": 0.19}
@@ -81,22 +83,9 @@ class Case(NamedTuple):
     false: Callable[[int], int]
 
 
-def fixed(copies: int) -> int:
+def at_one_level(copies: int) -> int:
     x = point(0.7, 0.5, copies=copies)
     return above(certify(FIXED, x, n=150, alpha=0.1, seed=1, options=Options(n0=20)), 0.2)
-
-
-class Shares(nn.Module):
-    """Class c with probability shares[c], σ = ¼ around ½: by the first pixel's quantile."""
-
-    def __init__(self, shares: Sequence[float]) -> None:
-        super().__init__()
-        self.classes, self.ends = len(shares), torch.tensor(shares).cumsum(0)
-
-    def forward(self, x: Tensor) -> Tensor:
-        u = torch.special.ndtr((x.flatten(1)[:, 0].double() - 0.5) / 0.25)
-        chosen = torch.bucketize(u, self.ends.double()).clamp(max=self.classes - 1)
-        return nn.functional.one_hot(chosen, self.classes).float()
 
 
 SHARES = {
@@ -110,30 +99,30 @@ SHARES = {
 def smoothed(shares: Sequence[float]) -> tuple[SmoothedClassifier, float]:
     """A classifier with these shares of votes, and its true radius at ½."""
     first, second = sorted(shares)[::-1][:2]
-    truth = 0.125 * (norm.ppf(first) - norm.ppf(second))
-    return SmoothedClassifier(Shares(shares), FixedSelector(0.25)), float(truth)
+    return fixed(Shares(shares)), float(0.125 * (norm.ppf(first) - norm.ppf(second)))
+
+
+def false_margins(found: Certificates, truth: float) -> int:
+    """The radius of A too large, or another class than A certified."""
+    return int(((found.radius > truth) | (found.prediction > 0)).sum())
 
 
 def by_the_margin(shares: Sequence[float], copies: int) -> int:
-    """The radius of A too large, or another class than A certified."""
     (g, truth), x = smoothed(shares), point(0.5, 0.5, copies=copies)
-    certificates = certify(g, x, n=150, alpha=0.1, seed=11, options=Options(n0=20))
-    return int(((certificates.radius > truth) | (certificates.prediction > 0)).sum())
+    options = Options(n0=20)
+    return false_margins(certify(g, x, n=150, alpha=0.1, seed=11, options=options), truth)
 
 
 def until_by_the_margin(shares: Sequence[float], copies: int) -> int:
     (g, truth), x = smoothed(shares), point(0.5, 0.5, copies=copies)
-    certificates = certify_until(g, x, 0.2, alpha=0.1, seed=12, options=Options(n0=20, n_max=400))
-    return int(((certificates.radius > truth) | (certificates.prediction > 0)).sum())
+    options = Options(n0=20, n_max=400)
+    return false_margins(certify_until(g, x, 0.2, alpha=0.1, seed=12, options=options), truth)
 
 
 def at_by_the_margin(shares: Sequence[float], copies: int) -> int:
     (g, truth), x = smoothed(shares), point(0.5, 0.5, copies=copies)
-    return sum(
-        certify_at(
-            g, x, truth * 1.0001, alpha=0.1, seed=13, options=Options(n0=20, n_max=400)
-        ).certified
-    )
+    options = Options(n0=20, n_max=400)
+    return sum(certify_at(g, x, truth * 1.0001, alpha=0.1, seed=13, options=options).certified)
 
 
 def answered_by_the_margin(copies: int) -> int:
@@ -144,28 +133,20 @@ def answered_by_the_margin(copies: int) -> int:
 
 
 def by_the_selector(copies: int) -> int:
-    x = point(0.5, 0.5, copies=copies)
-    return above(
-        certify(dual(), x, n=20, seed=2, **arguments(n0=21, n_select=101, band=False, **MOSTLY_H)),
-        ENTRY,
-    )
+    x, how = point(0.5, 0.5, copies=copies), arguments(n0=21, n_select=101, band=False, **MOSTLY_H)
+    return above(certify(dual(), x, n=20, seed=2, **how), ENTRY)
 
 
 def by_the_classifier(copies: int) -> int:
-    g, x = limited_by_the_classifier(), point(0.7, 0.5, copies=copies)
-    return above(
-        certify(g, x, n=100, seed=3, **arguments(n0=21, n_select=101, band=False, **MOSTLY_F)),
-        0.2,
-    )
+    x, how = point(0.7, 0.5, copies=copies), arguments(n0=21, n_select=101, band=False, **MOSTLY_F)
+    return above(certify(limited_by_the_classifier(), x, n=100, seed=3, **how), 0.2)
 
 
 def with_the_band(copies: int) -> int:
     """The banded radius exceeds ENTRY − σ_m·z_e no more often than α_h allows."""
-    x = point(0.5, 0.5, copies=copies)
+    x, how = point(0.5, 0.5, copies=copies), arguments(n0=21, n_select=201, **MOSTLY_H)
     assert BANDED > 0.02
-    return above(
-        certify(dual(), x, n=20, seed=2, **arguments(n0=21, n_select=201, **MOSTLY_H)), BANDED
-    )
+    return above(certify(dual(), x, n=20, seed=2, **how), BANDED)
 
 
 def deployed(copies: int) -> int:
@@ -176,9 +157,8 @@ def deployed(copies: int) -> int:
 
     def wrong(distance: float) -> int:
         x = point(0.5, 0.5 + float(distance), copies=copies)
-        answer = predict(
-            dual(), x, n=20, alpha=0.15, seed=4, options=Options(alpha_select=0.1)
-        ).prediction
+        how = arguments(alpha=0.15, alpha_select=0.1)
+        answer = predict(dual(), x, n=20, seed=4, **how).prediction
         return int(((answer != 0) & (answer != ABSTAIN)).sum())
 
     assert wrong(ENTRY * 0.999) > 0.4 * copies
@@ -192,10 +172,8 @@ def tie(copies: int) -> int:
 
 
 def at_fixed(copies: int) -> int:
-    x = point(0.7, 0.5, copies=copies)
-    return sum(
-        certify_at(FIXED, x, 0.2001, alpha=0.1, seed=6, options=Options(n0=20, n_max=400)).certified
-    )
+    x, options = point(0.7, 0.5, copies=copies), Options(n0=20, n_max=400)
+    return sum(certify_at(FIXED, x, 0.2001, alpha=0.1, seed=6, options=options).certified)
 
 
 def at_on_a_grid(copies: int) -> int:
@@ -219,7 +197,7 @@ LEAST = {  # the runner-up is one of many equals, and bounds that always hold wa
 }
 
 CASES = {
-    "fixed": Case(0.1, 0.02, fixed),
+    "fixed": Case(0.1, 0.02, at_one_level),
     "dual, selector": Case(0.19 / 2, 0.03, by_the_selector),  # one side of one level can fail
     "dual, classifier": Case(0.1, 0.01, by_the_classifier),
     "dual, band": Case(0.19 / 2, 0.03, with_the_band),
@@ -273,7 +251,7 @@ def test_median_bounds() -> None:
     q_l, q_u = bounds.order_statistics(n, z, 1.0, a)
     too_high, too_low = samples[:, q_l - 1] > -z, samples[:, q_u - 1] < z
     for errors in (int(too_high.sum()), int(too_low.sum())):
-        assert at_most(errors, a)
+        assert at_most(errors, a, TRIALS)
         assert errors > a / 3 * TRIALS
 
 
@@ -301,6 +279,5 @@ def test_the_true_radius_of_the_toy_is_right() -> None:
     assert just_outside == pytest.approx(BAD)
     share = g.votes(point(0.7, 0.5), 4000, sigma=torch.tensor([0.25]))[0, 0] / 4000
     assert float(share) == 1.0
-    linear = SmoothedClassifier(Linear(), FixedSelector(0.25))
-    share = linear.votes(point(0.7, 0.5), 40_000, noise=linear.noise(1, seed=1))[0, 0] / 40_000
+    share = FIXED.votes(point(0.7, 0.5), 40_000, noise=FIXED.noise(1, seed=1))[0, 0] / 40_000
     assert float(share) == pytest.approx(norm.cdf(0.8), abs=0.012)

@@ -1,15 +1,19 @@
-"""Mistakes in Python: one sentence that says what to do, without the user's network in it."""
+"""Mistakes: one sentence that says what to do or type, without the user's network in it."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import varsmooth
+from tests.small_models import run
 from varsmooth import VarsmoothError
-from varsmooth.errors import reason
+from varsmooth.errors import check_images, reason
 from varsmooth.models import adapters
 
 API: Any = varsmooth  # mypy would notice most of these mistakes
@@ -20,72 +24,60 @@ CHANNELS = API.SmoothedClassifier(nn.Sequential(nn.Conv2d(3, 2, 4), nn.Flatten()
 CONDITIONAL = API.load("cifar10-universal-0.25", sigma=0.25).classifier
 
 
+JUST_ABOVE = torch.tensor([0.5, 1 + 1e-6]).view(1, 1, 1, 2)
+LEARNED = API.LearnedSelector(NETWORK, 0.25, 0.5)
+
+
 def smooth(selector: Any) -> Any:
     return API.SmoothedClassifier(NETWORK, selector)
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (lambda: API.certify(G, X, seed="a"), "seed must be a whole number, not 'a'"),
-        (lambda: API.predict(G, X, seed=1.5), "seed must be a whole number, not 1.5"),
-        (lambda: API.certify(G, X.double()), "most need float32, which x.float() gives"),
-        (
-            lambda: API.SmoothedClassifier(API.FixedSelector(1), NETWORK),
-            "CascadeSelector, not Sequential;",
-        ),
-        (
-            lambda: API.SmoothedClassifier(NETWORK, lambda x: x.mean(dim=(1, 2, 3))),
-            "a function of yours goes into MedianSelector(function, sigma_m)",
-        ),
-        (
-            lambda: API.CascadeSelector("0.5,0.25"),
-            "levels must be a list of numbers, one for each stage",
-        ),
-        (lambda: API.SmoothedClassifier(len, SIGMA), "call a function in the forward of one"),
-        (lambda: API.SmoothedClassifier(nn.Linear, SIGMA), "an nn.Module, so that its weights"),
-        (lambda: API.SmoothedClassifier(G, SIGMA), "give the network inside it, g.classifier"),
-        (
-            lambda: API.certify(smooth(API.CascadeSelector([0.5], gates=NETWORK)), X),
-            "the gate (z, logits, sigma) → scores fails on torch.float32 images of 4×4 pixels",
-        ),
-        (lambda: API.CascadeSelector([0.5], gates=int), "gates must be a list of numbers"),
-        (lambda: API.CascadeSelector([0.5], gates=0.3), "gates must be a list of numbers"),
-        (lambda: API.MedianSelector(0.25, 0.25), "the first argument of MedianSelector"),
-        (
-            lambda: API.predict(smooth(API.MedianSelector(API.CascadeSelector([1]), 0.25)), X),
-            "a cascade knows σ only after voting; give it to SmoothedClassifier",
-        ),
-        (
-            lambda: API.predict(smooth(API.LearnedSelector(NETWORK, 0.25, 0.5)), X),
-            "the network (x, sigma_a, lam) → σ fails on",
-        ),
-        (lambda: API.FixedSelector(torch.tensor([0.1, 0.2])), "sigma must be one positive number"),
-        (lambda: API.certify_at(G, X, "0.5"), "radius must be ≥ 0 and finite, not '0.5'"),
-        (lambda: API.certify_at(G, X, None), "radius must be ≥ 0 and finite, not None"),
-        (
-            lambda: API.predict(G, SAMPLE.batch([0])),
-            "not Batch; give the .images of a batch, as in",
-        ),
-        (lambda: API.predict(G, X, ids=torch.tensor([0.5])), "ids must be whole numbers"),
-        (lambda: API.predict(G, X, ids=7), "ids must be whole numbers"),
-        (lambda: API.predict(CHANNELS, torch.rand(1, 8, 8, 3)), "x.permute(0, 3, 1, 2)"),
-        (
-            lambda: API.pgd(CONDITIONAL, X, torch.zeros(len(X), dtype=torch.long), 0.1),
-            "takes σ as an input; attack the SmoothedClassifier around it, or fix a level",
-        ),
-        (lambda: API.load(5), "name_or_path must be text, or a path, not 5"),
-        (lambda: API.load_dataset(["a"]), "name_or_path must be text, or a path, not ['a']"),
-        (
-            lambda: API.load_dataset("cifar10-sample", resize="big"),
-            "resize must be a whole number from 1",
-        ),
-        (
-            lambda: adapters.from_transformers(NETWORK, NETWORK),
-            "from_transformers(model, processor)",
-        ),
-    ],
-)
+MISUSES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: check_images(JUST_ABOVE), "from 0.5 to 1.00000095; clamp them with"),
+    (lambda: API.predict(G, 255 * X), "from 127.5 to 127.5; scale the images"),
+    (lambda: API.certify(G, X, alpha="0.05"), "between 0 and 1, not '0.05'"),
+    (lambda: API.certify_as_paper(G, X, 0.1), "no paper one; call certify, or leave out --method"),
+    (lambda: API.certify(G, X, seed="a"), "seed must be a whole number, not 'a'"),
+    (lambda: API.predict(G, X, seed=1.5), "seed must be a whole number, not 1.5"),
+    (lambda: API.certify(G, X.double()), "most need float32, which x.float() gives"),
+    (lambda: API.SmoothedClassifier(SIGMA, NETWORK), "CascadeSelector, not Sequential;"),
+    (
+        lambda: smooth(lambda x: x),
+        "a function of yours goes into MedianSelector(function, sigma_m)",
+    ),
+    (lambda: API.SmoothedClassifier(len, SIGMA), "call a function in the forward of one"),
+    (lambda: API.SmoothedClassifier(nn.Linear, SIGMA), "an nn.Module, so that its weights"),
+    (lambda: API.SmoothedClassifier(G, SIGMA), "give the network inside it, g.classifier"),
+    (
+        lambda: API.certify(smooth(API.CascadeSelector([0.5], gates=NETWORK)), X),
+        "the gate (z, logits, sigma) → scores fails on torch.float32 images of 4×4 pixels",
+    ),
+    (lambda: API.CascadeSelector([0.5], gates=int), "gates must be a list of numbers"),
+    (lambda: API.MedianSelector(0.25, 0.25), "the first argument of MedianSelector"),
+    (
+        lambda: API.predict(smooth(API.MedianSelector(API.CascadeSelector([1]), 0.25)), X),
+        "a cascade knows σ only after voting; give it to SmoothedClassifier",
+    ),
+    (lambda: API.predict(smooth(LEARNED), X), "the network (x, sigma_a, lam) → σ fails on"),
+    (lambda: API.FixedSelector(torch.tensor([0.1, 0.2])), "sigma must be one positive number"),
+    (lambda: API.certify_at(G, X, "0.5"), "radius must be ≥ 0 and finite, not '0.5'"),
+    (lambda: API.certify_at(G, X, None), "radius must be ≥ 0 and finite, not None"),
+    (lambda: API.predict(G, SAMPLE.batch([0])), "not Batch; give the .images of a batch, as in"),
+    (lambda: API.predict(G, X, ids=torch.tensor([0.5])), "ids must be whole numbers"),
+    (lambda: API.predict(G, X, ids=7), "ids must be whole numbers"),
+    (lambda: API.predict(CHANNELS, torch.rand(1, 8, 8, 3)), "x.permute(0, 3, 1, 2)"),
+    (
+        lambda: API.pgd(CONDITIONAL, X, torch.zeros(len(X), dtype=torch.long), 0.1),
+        "takes σ as an input; attack the SmoothedClassifier around it, or fix a level",
+    ),
+    (lambda: API.load(5), "name_or_path must be text, or a path, not 5"),
+    (lambda: API.load_dataset(["a"]), "name_or_path must be text, or a path, not ['a']"),
+    (lambda: API.load_dataset("cifar10-sample", resize="big"), "a whole number from 1"),
+    (lambda: adapters.from_transformers(NETWORK, NETWORK), "from_transformers(model, processor)"),
+]
+
+
+@pytest.mark.parametrize(("call", "sentence"), MISUSES)
 def test_misuse_is_one_sentence(call: Callable[[], Any], sentence: str) -> None:
     with pytest.raises(VarsmoothError) as caught:
         call()
@@ -113,3 +105,44 @@ def test_images_are_chosen_by_a_slice_or_a_list() -> None:
         for wrong in wrong_ones:
             with pytest.raises(VarsmoothError, match=r"a slice or a list such as \[0, 1\]"):
                 choose(wrong)
+
+
+def test_a_mistyped_split_is_corrected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for split in ("train", "val", "test"):
+        (tmp_path / "mine" / split / "a").mkdir(parents=True)
+        Image.new("RGB", (32, 32)).save(tmp_path / "mine" / split / "a" / "0.png")
+    words = (
+        "certify --model cifar10-0.25 --sigma 0.25 --data mine --split tset --n 60 --n0 20 --out x"
+    )
+    assert run(words) == 1
+    assert "has no 'tset' beside test, train, val; did you mean test?" in capsys.readouterr().err
+
+
+def test_a_level_far_from_training_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = "certify --model cifar10-0.25 --data cifar10-sample --subset 0:1 --n 60 --n0 20"
+    note = "note: the classifier was trained at σ = 0.25; at 2 it may know little"
+    assert run(f"{words} --sigma 2 --out far") == 0
+    assert note in capsys.readouterr().err
+    assert run(f"{words} --sigma 0.5 --out near") == 0
+    assert "note: the classifier" not in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = "certify --model cifar10-0.25 --sigma 0.25 --subset 0:2 --n 60 --n0 20 --out runs/few"
+    assert run(words) == 0
+    assert run("report runs/few --out page") == 0
+    (tmp_path / "page" / "report.html").unlink()
+    os.symlink("/dev/full", tmp_path / "page" / "report.html")
+    capsys.readouterr()
+    assert run("report runs/few --out page") == 1
+    assert "page/report.html cannot be written (No space left on device)" in capsys.readouterr().err

@@ -5,9 +5,8 @@ import re
 import pytest
 import torch
 
-from tests.oracles import Linear, LinearSelector, point
+from tests.oracles import Linear, LinearSelector, fixed, point
 from varsmooth import (
-    FixedSelector,
     MedianSelector,
     Options,
     SmoothedClassifier,
@@ -15,7 +14,7 @@ from varsmooth import (
     certify_at,
     predict,
 )
-from varsmooth.results import SHOWN
+from varsmooth.certificates import SHOWN
 
 
 def protected() -> SmoothedClassifier:
@@ -37,17 +36,13 @@ def test_certificates_print_as_a_short_table() -> None:
 
 
 def test_a_level_is_shown_as_it_was_set() -> None:
-    predictions = predict(
-        SmoothedClassifier(Linear(), FixedSelector(0.12)), point(0.8, 0.5), seed=0
-    )
+    predictions = predict(fixed(Linear(), 0.12), point(0.8, 0.5), seed=0)
     assert str(predictions).split()[-1] == "0.1200"  # not 0.1199, which is 0.12 rounded down
 
 
 def test_a_decision_shows_the_radius_that_was_asked_where_it_is_certified() -> None:
-    g = SmoothedClassifier(Linear(), FixedSelector(0.25))
-    decisions = certify_at(
-        g, torch.cat([point(0.9, 0.5), point(0.5, 0.5)]), 0.3, seed=0, options=Options(n_max=1000)
-    )
+    x = torch.cat([point(0.9, 0.5), point(0.5, 0.5)])
+    decisions = certify_at(fixed(Linear()), x, 0.3, seed=0, options=Options(n_max=1000))
     _, yes, no = (line.split() for line in str(decisions).splitlines())
     assert yes == ["0", "0", "0.2500", "0.3000", "certified"]  # not 0.2999, the float rounded down
     assert no == ["1", "-1", "0.2500", "0.0000", "futile"]
@@ -55,16 +50,13 @@ def test_a_decision_shows_the_radius_that_was_asked_where_it_is_certified() -> N
 
 
 def test_a_notebook_shows_the_same_table() -> None:
-    predictions = predict(
-        SmoothedClassifier(Linear(), FixedSelector(0.25)), point(0.8, 0.5), seed=0
-    )
+    predictions = predict(fixed(Linear()), point(0.8, 0.5), seed=0)
     html = predictions._repr_html_()
     assert re.findall("<t[hd]>(.*?)</t[hd]>", html) == str(predictions).split()
 
 
 def test_a_long_batch_is_cut() -> None:
-    g = SmoothedClassifier(Linear(), FixedSelector(0.25))
-    predictions = predict(g, torch.cat([point(0.8, 0.5)] * (SHOWN + 1)), seed=0)
+    predictions = predict(fixed(Linear()), point(0.8, 0.5, copies=SHOWN + 1), seed=0)
     assert len(str(predictions).splitlines()) == 1 + SHOWN + 1
     assert f"{SHOWN + 1} images in all" in str(predictions)
     assert f"{SHOWN + 1} images in all" in predictions._repr_html_()

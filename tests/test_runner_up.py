@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from scipy.stats import binom, norm
-from torch import Tensor, nn
+from scipy.stats import norm
 
-from tests.oracles import point
-from varsmooth import FixedSelector, Options, SmoothedClassifier, bounds, certify
+from tests.oracles import Shares, at_most, fixed, point
+from varsmooth import Options, bounds, certify
 
 TRIALS, ALPHA = 20_000, 0.1
 Counts = NDArray[np.int64]
@@ -61,8 +60,7 @@ def radii(drawn: Drawn, n0: int, n: int) -> NDArray[np.float64]:
 
 
 def too_many(false: NDArray[np.bool_]) -> bool:
-    """Whether so many false certificates are not believable at α (one-sided, 10⁻⁶)."""
-    return bool(binom.sf(int(false.sum()) - 1, len(false), ALPHA) < 1e-6)
+    return not at_most(int(false.sum()), ALPHA, len(false))
 
 
 @pytest.mark.parametrize("name", SHARES)
@@ -77,9 +75,8 @@ def test_a_runner_up_named_by_the_selection_draws_is_caught() -> None:
     """Its count is not the largest: another class is nearer than it."""
     n0, n = 20, 20_000
     drawn = draw(SHARES["close runners-up"], n0, n)
-    rest = drawn.selection.copy()
-    rest[np.arange(TRIALS), drawn.chosen] = -1
-    rows = np.arange(TRIALS)
+    rows, rest = np.arange(TRIALS), drawn.selection.copy()
+    rest[rows, drawn.chosen] = -1
     top, other = drawn.votes[rows, drawn.chosen], drawn.votes[rows, rest.argmax(axis=1)]
     planted = bounds.margin_radius(top, other, n, 1.0, ALPHA)
     assert too_many(planted > np.maximum(drawn.truth, 0))
@@ -94,22 +91,9 @@ def test_a_class_chosen_by_the_votes_themselves_is_caught() -> None:
     assert too_many(radii(planted, n, n) > 0)
 
 
-class Shares(nn.Module):
-    """Class c with probability shares[c] at σ = ¼ around ½, by the quantile of the first pixel."""
-
-    def __init__(self, shares: list[float]) -> None:
-        super().__init__()
-        self.classes, self.ends = len(shares), torch.tensor(shares).cumsum(0).double()
-
-    def forward(self, x: Tensor) -> Tensor:
-        u = torch.special.ndtr((x.flatten(1)[:, 0].double() - 0.5) / 0.25)
-        chosen = torch.bucketize(u, self.ends).clamp(max=self.classes - 1)
-        return nn.functional.one_hot(chosen, self.classes).float()
-
-
 def test_the_share_of_alpha_follows_from_the_selection_draws_alone() -> None:
     """Whichever form the votes would favour: the choice is that of the selection draws."""
-    g = SmoothedClassifier(Shares([0.55, 0.33, 0.12]), FixedSelector(0.25))
+    g = fixed(Shares([0.55, 0.33, 0.12]))
     x, n0, n = point(0.5, 0.5, copies=300), 20, 100
     certificates = certify(g, x, n=n, alpha=0.1, seed=3, options=Options(n0=n0))
     sigma = torch.full((300,), 0.25)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.oracles import Linear, LinearSelector, WrongAbove, point
+from tests.oracles import Linear, LinearSelector, Spy, WrongAbove, fixed, point
 from varsmooth import (
     CascadeSelector,
     FixedSelector,
@@ -42,14 +42,8 @@ class TinySelector(nn.Module):
 
 def small_network() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(3, 4, 3),
-        nn.BatchNorm2d(4),
-        nn.ReLU(),
-        nn.Dropout(),
-        nn.Flatten(),
-        nn.LazyLinear(5),
-    )
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(), nn.Flatten()
+    return nn.Sequential(*layers, nn.LazyLinear(5))
 
 
 @pytest.fixture
@@ -58,25 +52,17 @@ def x() -> Tensor:
 
 
 def test_a_constant_selector_gives_exactly_the_fixed_counts(x: Tensor) -> None:
-    fixed = SmoothedClassifier(small_network(), FixedSelector(0.25))
+    one = fixed(small_network())
     constant = MedianSelector(lambda x: torch.full((len(x),), 0.25), 0.5, n=11)
-    dual = SmoothedClassifier(fixed.classifier, constant)
-    counts = fixed.votes(x, 100, noise=fixed.noise(6, seed=3))
-    assert torch.equal(counts, dual.votes(x, 100, noise=dual.noise(6, seed=3)))
+    dual, noise = SmoothedClassifier(one.classifier, constant), one.noise(6, seed=3)
+    assert torch.equal(one.votes(x, 100, noise=noise), dual.votes(x, 100, noise=noise))
 
 
 def test_two_images_never_share_noise() -> None:
     """The same image under two ids gets different noisy copies."""
-    seen: list[Tensor] = []
-
-    class Spy(nn.Module):
-        def forward(self, z: Tensor) -> Tensor:
-            seen.append(z.clone())
-            return z.flatten(1)[:, :2]
-
-    g = SmoothedClassifier(Spy(), FixedSelector(0.5))
-    g.votes(point(0.5, 0.5, copies=50), 100)
-    noisy = torch.cat(seen)
+    f = Spy()
+    fixed(f, 0.5).votes(point(0.5, 0.5, copies=50), 100)
+    noisy = torch.cat(f.seen)
     assert len(torch.unique(noisy.flatten(1), dim=0)) == 5000
 
 
@@ -158,22 +144,14 @@ def test_one_nan_of_the_selector_is_an_error() -> None:
 
 def test_a_classifier_without_usable_scores_is_an_error() -> None:
     """argmax would take NaN for the largest score and certify the first class."""
-
-    class Broken(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.full((len(x), 3), torch.nan)
-
-    class OneNumber(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x.flatten(1)[:, 0]
-
-    for f, words in ((Broken(), "NaN"), (OneNumber(), "classes")):
+    broken, one_number = nn.Threshold(torch.inf, torch.nan), nn.Flatten(0)
+    for f, words in ((nn.Sequential(nn.Flatten(), broken), "NaN"), (one_number, "classes")):
         with pytest.raises(VarsmoothError, match=words):
-            SmoothedClassifier(f, FixedSelector(0.25)).votes(point(0.5, 0.5), 10)
+            fixed(f).votes(point(0.5, 0.5), 10)
 
 
 def test_votes_go_on_where_they_stopped() -> None:
-    g, x = SmoothedClassifier(Linear(), FixedSelector(0.25)), point(0.5, 0.5, copies=3)
+    g, x = fixed(Linear()), point(0.5, 0.5, copies=3)
     noise = g.noise(3, seed=1)
     parts = g.votes(x, 96, noise=noise) + g.votes(x, 200, noise=noise, start=96)
     assert torch.equal(parts, g.votes(x, 200, noise=noise))
@@ -185,8 +163,7 @@ def test_votes_go_on_where_they_stopped() -> None:
 
 
 def test_learned_selector_follows_its_options(x: Tensor) -> None:
-    selector = LearnedSelector(TinySelector(), 0.25, 0.0)
-    noise = SmoothedClassifier(Linear(), selector).noise(6, seed=1)
+    selector, noise = LearnedSelector(TinySelector(), 0.25, 0.0), NoiseStream.make(6, seed=1)
     low = selector(x, noise)
     selector.lam = 0.5
     torch.testing.assert_close(selector(x, noise), low * torch.e**0.5)
@@ -195,8 +172,7 @@ def test_learned_selector_follows_its_options(x: Tensor) -> None:
 
 
 def test_learned_selector_sees_the_image_under_noise_once(x: Tensor) -> None:
-    selector = LearnedSelector(TinySelector(), 0.25, 0.2)
-    noise = SmoothedClassifier(Linear(), selector).noise(6, seed=1)
+    selector, noise = LearnedSelector(TinySelector(), 0.25, 0.2), NoiseStream.make(6, seed=1)
     epsilon = torch.cat([e for _, e in noise.batches(x, "selector", 1)])
     torch.testing.assert_close(selector(x, noise), selector.respond(x + 0.25 * epsilon))
 
@@ -213,7 +189,7 @@ def test_an_object_with_logits_is_a_classifier() -> None:
             return SimpleNamespace(logits=Linear()(x))
 
     x = point(0.6, 0.5)
-    plain, wrapped = (SmoothedClassifier(f, FixedSelector(0.1)) for f in (Linear(), Wrapped()))
+    plain, wrapped = fixed(Linear(), 0.1), fixed(Wrapped(), 0.1)
     noise = plain.noise(1, seed=1)
     assert torch.equal(plain.votes(x, 64, noise=noise), wrapped.votes(x, 64, noise=noise))
 
@@ -266,16 +242,10 @@ def test_gradient_through_sigma_is_right() -> None:
 
 
 def test_lattice_votes_see_only_8_bit_images() -> None:
-    seen: list[Tensor] = []
-
-    class Spy(nn.Module):
-        def forward(self, z: Tensor) -> Tensor:
-            seen.append(z.clone())
-            return z.flatten(1)[:, :2]
-
-    g = SmoothedClassifier(Spy(), MedianSelector(LinearSelector(0.3, 0.1), 0.2, n=5), lattice=True)
+    f = Spy()
+    g = SmoothedClassifier(f, MedianSelector(LinearSelector(0.3, 0.1), 0.2, n=5), lattice=True)
     g.votes((point(128 / 255, 3 / 255)), 32)
-    pixels = 255 * torch.cat(seen).double()
+    pixels = 255 * torch.cat(f.seen).double()
     assert (pixels - pixels.round()).abs().max() < 1e-4
     with pytest.raises(VarsmoothError, match="8-bit"):
         g.votes(point(0.5, 0.1), 32)
@@ -291,7 +261,7 @@ def test_threads_share_a_classifier_and_leave_it_as_it_was(x: Tensor, mode: str)
         network[1].train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     modes = [part.training for part in network.modules()]
-    shared = [SmoothedClassifier(network, FixedSelector(s)) for s in (0.1, 0.25)]
+    shared = [fixed(network, s) for s in (0.1, 0.25)]
 
     def call(seed: int) -> object:
         g = shared[seed % 2]

@@ -15,11 +15,11 @@ from varsmooth.certificates import Prediction as Prediction
 from varsmooth.certificates import Predictions as Predictions
 from varsmooth.data import load_dataset as load_dataset
 from varsmooth.defaults import ABSTAIN as ABSTAIN
+from varsmooth.defaults import Options as Options
 from varsmooth.errors import VarsmoothError as VarsmoothError
 from varsmooth.evaluation.labelled import LabelledCertificates as LabelledCertificates
 from varsmooth.evaluation.labelled import load_run as load_run
 from varsmooth.evaluation.labelled import save_run as save_run
-from varsmooth.methods.base import Options as Options
 from varsmooth.models.loading import load as load
 from varsmooth.selectors import FixedSelector as FixedSelector
 from varsmooth.selectors import LearnedSelector as LearnedSelector

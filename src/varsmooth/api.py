@@ -19,19 +19,16 @@ from varsmooth.certificates import (
     Decisions,
     Prediction,
     Predictions,
-    Reason,
-    derive,
 )
-from varsmooth.defaults import ABSTAIN, ALPHA, N
+from varsmooth.defaults import ABSTAIN, ALPHA, N, Options
 from varsmooth.errors import check, check_counts
-from varsmooth.evidence import Ledger, LevelVotes
-from varsmooth.methods import method_for, predicting_method
-from varsmooth.methods.base import Method, Options, Selection
+from varsmooth.evidence import Ledger
+from varsmooth.methods import Method, method_for, predicting_method
 from varsmooth.methods.paper import PaperOptions
 from varsmooth.probe import check_assumptions
 from varsmooth.sampling import Sampler
 from varsmooth.sequential import Voting, reach_radii, vote_until_close
-from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_mode
+from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
 Ids = Sequence[int] | Tensor | None
 """Names of the images' noise streams; 0, 1, … by default."""
@@ -70,9 +67,7 @@ def certify(
         One `Certificate` per image.
     """
     sampler = _sampler(g, x, seed, ids, options)
-    method = method_for(g.selector, options.method)
-    ledger = _divide_alpha(method, sampler, alpha, options)
-    return _certify(method, ledger, sampler, options, n)
+    return _certify(method_for(g.selector, options.method), sampler, n, alpha, options)
 
 
 @over_batches
@@ -96,20 +91,14 @@ def certify_as_paper(
 
     Args:
         g: The smoothed classifier, with a `MedianSelector`.
-        x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         distance: D, the attack budget that the bounds on the selector hold for.
         n: Votes at each level.
         alpha: Failure probability at each level; `alpha_select` of the bounds on h is added to it.
-
-    Returns:
-        One `Certificate` per image.
     """
     check(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
     sampler = _sampler(g, x, seed, ids, options)
     settings = {**vars(options), "band": False, "bound": "cohen", "distance": distance}
-    method, options = method_for(g.selector, "paper"), PaperOptions(**settings)
-    ledger = _divide_alpha(method, sampler, alpha, options)
-    return _certify(method, ledger, sampler, options, n)
+    return _certify(method_for(g.selector, "paper"), sampler, n, alpha, PaperOptions(**settings))
 
 
 @over_batches
@@ -140,8 +129,6 @@ def certify_at(
     votes at a level. Arguments not listed are those of `certify`.
 
     Args:
-        g: The smoothed classifier.
-        x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         radius: r ≥ 0, or several; 0 asks whether anything can be certified.
         options: `n_max` is the most votes at a level.
 
@@ -153,17 +140,12 @@ def certify_at(
     voting = _prepare_voting(sampler, alpha, options, radii[0])
     with evaluation_mode(g):  # once for all the looks
         reached, reasons = reach_radii(voting, radii, options.undecided)
-    rows = zip(voting.certificates(), reached, reasons, strict=True)
-    return Decisions(tuple(_decision(one, radii, count, reason) for one, count, reason in rows))
-
-
-def _decision(
-    certificate: Certificate, radii: tuple[float, ...], reached: int, reason: Reason
-) -> Decision:
-    """Both the e-process and the confidence sequence must hold; they can differ for α > 1/e."""
-    if certificate.prediction == ABSTAIN and reached > 0:
-        return Decision(certificate, radii, 0, "undecided")
-    return Decision(certificate, radii, reached, reason)
+    decisions = []
+    for certificate, count, reason in zip(voting.certificates(), reached, reasons, strict=True):
+        if certificate.prediction == ABSTAIN and count > 0:  # the e-process alone: α > 1/e
+            count, reason = 0, "undecided"
+        decisions.append(Decision(certificate, radii, count, reason))
+    return Decisions(tuple(decisions))
 
 
 @over_batches
@@ -188,8 +170,6 @@ def certify_until(
     `certify_at`.
 
     Args:
-        g: The smoothed classifier.
-        x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         tolerance: The share of the radius that may be lost, between 0 and 1.
         at: Radii that matter; by default, whether there is one at all.
 
@@ -244,20 +224,21 @@ def predict(
     check_counts(n=n)
     method = predicting_method(g.selector)
     ledger = None if alpha is None else method.query_ledger(g.selector, alpha, options.alpha_select)
-    answers = [
-        Prediction(
-            prediction=answer.prediction,
-            sigma=answer.sigma,
-            counts=tuple(answer.counts),
-            ledger=ledger,
-            id=part.noise.ids[row],
-            seed=part.noise.seed,
-            samples=answer.samples,
+    return Predictions(
+        tuple(
+            Prediction(
+                prediction=answer.prediction,
+                sigma=answer.sigma,
+                counts=tuple(answer.counts),
+                ledger=ledger,
+                id=part.noise.ids[row],
+                seed=part.noise.seed,
+                samples=answer.samples,
+            )
+            for part in _parts(sampler, "predict", options.progress)
+            for row, answer in enumerate(method.predict(part, n, ledger))
         )
-        for part in _parts(sampler, "predict", options.progress)
-        for row, answer in enumerate(method.predict(part, n, ledger))
-    ]
-    return Predictions(tuple(answers))
+    )
 
 
 def _sampler(
@@ -265,8 +246,20 @@ def _sampler(
 ) -> Sampler:
     """The sampler of one call. g, x and the options are checked here, once."""
     check(isinstance(options, Options), f"options must be Options(…), not {options!r}")
-    options.check()
-    check_smoothed(g, x)
+    check_counts(n0=options.n0, n_select=options.n_select, n_max=options.n_max)
+    method, bound = options.method, options.bound
+    check(
+        method in ("sound", "conditional"),
+        f"method must be 'sound' or 'conditional', not {method!r}; "
+        "the paper's certificate is certify_as_paper",
+    )
+    check(bound in ("best", "cohen"), f"bound must be 'best' or 'cohen', not {bound!r}")
+    check(
+        isinstance(g, SmoothedClassifier),
+        f"the first argument must be a SmoothedClassifier, not {type(g).__name__}; "
+        "wrap a network as SmoothedClassifier(network, FixedSelector(0.25))",
+    )
+    g.check(x)
     check_assumptions(g, x)
     return Sampler(g, x, g.noise(len(x), seed, ids), options.batch_size)
 
@@ -281,7 +274,7 @@ def _parts(sampler: Sampler, label: str, progress: bool) -> Iterable[Sampler]:
     from tqdm import tqdm
 
     images = [
-        Sampler(sampler.g, sampler.x[i : i + 1], sampler.noise.rows([i]), sampler.batch_size)
+        replace(sampler, x=sampler.x[i : i + 1], noise=sampler.noise.rows([i]))
         for i in sampler.rows
     ]
     bar: Iterable[Sampler] = tqdm(images, desc=label, unit="image")
@@ -295,9 +288,10 @@ def _divide_alpha(method: Method, sampler: Sampler, alpha: float, options: Optio
 
 
 def _certify(
-    method: Method, ledger: Ledger, sampler: Sampler, options: Options, n: int
+    method: Method, sampler: Sampler, n: int, alpha: float, options: Options
 ) -> Certificates:
-    """Select, vote, and derive each image's certificate from its evidence."""
+    """The certificates by n votes, a number that is enough for some radius."""
+    ledger = _divide_alpha(method, sampler, alpha, options)
     check_counts(n=n)
     fewest = bounds.fewest_votes_to_certify(ledger.alpha_class)
     check(
@@ -306,34 +300,8 @@ def _certify(
     )
     certificates: list[Certificate] = []
     for part in _parts(sampler, "certify", options.progress):
-        selection = method.select(part, ledger, options, n)
-        votes = _count_votes(part, selection)
-        samples = [
-            drawn + sum(level.n for level in row)
-            for drawn, row in zip(selection.draws, votes, strict=True)
-        ]
-        certificates += derive(method, part, selection, votes, samples)
+        certificates += method.certify(part, ledger, options, n)
     return Certificates(tuple(certificates))
-
-
-def _count_votes(sampler: Sampler, selection: Selection) -> list[list[LevelVotes]]:
-    """The planned votes at every level that can matter."""
-    votes: list[list[LevelVotes]] = [[] for _ in selection.streams]
-    radius = [math.inf for _ in selection.streams]
-    for position in range(max(map(len, selection.streams), default=0)):
-        streams = {
-            i: row[position]
-            for i, row in enumerate(selection.streams)
-            if position < len(row) and row[position].distance < radius[i]
-        }
-        for planned in sorted({stream.planned for stream in streams.values()}):
-            at = {i: (s.level, s.candidate) for i, s in streams.items() if s.planned == planned}
-            for i, level in sampler.votes(at, planned).items():
-                votes[i].append(level)
-                if selection.lazy:
-                    proven = level.radius(selection.ledgers[i])
-                    radius[i] = min(radius[i], max(streams[i].distance, proven))
-    return votes
 
 
 def _prepare_voting(

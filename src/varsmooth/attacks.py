@@ -32,11 +32,6 @@ class PGDOptions:
     restarts: int = 1
     samples: int = 1
 
-    def check(self) -> None:
-        """Refuse unknown norms and numbers below 1."""
-        check(self.norm in ("l2", "linf"), f"norm must be 'l2' or 'linf', not {self.norm!r}")
-        check_counts(restarts=self.restarts, samples=self.samples)
-
 
 DEFAULT = PGDOptions()
 
@@ -73,9 +68,13 @@ def pgd(
         options: The rest, as in `PGDOptions(restarts=4, samples=2)`.
     """
     check_images(x)
-    options.check()
     norm, samples = options.norm, options.samples
-    eps, step_size = _check_budget(x, eps, steps, options.step_size)
+    check(norm in ("l2", "linf"), f"norm must be 'l2' or 'linf', not {norm!r}")
+    check_counts(restarts=options.restarts, samples=samples, steps=steps)
+    eps = _check_budget(x, eps)
+    step_size = 2.5 * eps / steps
+    if options.step_size is not None:
+        step_size = torch.as_tensor(options.step_size).to(eps).expand(len(x))
     check(
         isinstance(y, Tensor) and y.shape == x.shape[:1] and not y.is_floating_point(),
         f"y must be a tensor of {len(x)} class indices, one for each image",
@@ -154,18 +153,15 @@ def _random_start(x: Tensor, eps: Tensor, norm: Norm, noise: NoiseStream) -> Ten
     return _per_image(eps) * _direction(normal, norm)
 
 
-def _check_budget(
-    x: Tensor, eps: float | Tensor, steps: int, step_size: float | Tensor | None
-) -> tuple[Tensor, Tensor]:
-    check_counts(steps=steps)
+def _check_budget(x: Tensor, eps: float | Tensor) -> Tensor:
+    """The budget of each image (B,)."""
     budget = torch.as_tensor(eps, dtype=x.dtype, device=x.device)
     check(
         budget.ndim == 0 or budget.shape == x.shape[:1],
         f"eps must be a number or one per image ({len(x)}), not shape {tuple(budget.shape)}",
     )
     check(bool(((budget >= 0) & budget.isfinite()).all()), "eps must be ≥ 0 and finite")
-    size = 2.5 * budget / steps if step_size is None else torch.as_tensor(step_size).to(budget)
-    return budget.expand(len(x)), size.expand(len(x))
+    return budget.expand(len(x))
 
 
 def _per_image(values: Tensor) -> Tensor:

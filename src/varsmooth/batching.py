@@ -38,18 +38,15 @@ def over_batches(function: F) -> F:
 
     @wraps(function)
     def call(g: Any, x: Images, *arguments: Any, **options: Any) -> Any:
-        if isinstance(x, Tensor) or not (
-            hasattr(x, "batches") or isinstance(x, Dataset | DataLoader)
-        ):
+        if not (hasattr(x, "batches") or isinstance(x, Dataset | DataLoader)):
             return function(g, x, *arguments, **options)
         if options.get("seed") is None:  # all images of one call share it
             options["seed"] = secrets.randbits(63)
         ids, items, joined = options.pop("ids", None), list[Any](), None
         names = None if ids is None else [int(name) for name in ids]
         for images, own in _batches(x):
-            stop = len(items) + len(images)
-            numbered = list(range(len(items), stop)) if own is None else own
-            chosen = numbered if names is None else names[len(items) : stop]
+            place = slice(len(items), len(items) + len(images))
+            chosen = own or list(range(place.start, place.stop)) if names is None else names[place]
             results = function(g, images.to(g.device), *arguments, ids=chosen, **options)
             items, joined = [*items, *results.items], type(results)
         check(joined is not None, "the data set is empty; give at least one image")

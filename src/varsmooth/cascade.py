@@ -66,34 +66,19 @@ class CascadeSelector(nn.Module):
         gates: Sequence[float] | Gate | None = None,
     ) -> None:
         super().__init__()
-        gate: Gate | None = None
-        thetas: Any = gates
-        if callable(gates) and not isinstance(gates, type):
-            gate, thetas = gates, None
-        for name, values in (("levels", levels), ("thresholds", thresholds), ("gates", thetas)):
-            check(
-                values is None or (isinstance(values, Iterable) and not isinstance(values, str)),
-                f"{name} must be a list of numbers, one for each stage, not {values!r}",
-            )
+        _check_listed("levels", levels)
         rounded = tuple(float(np.float32(check_sigma("a level", s))) for s in levels)
-        taus = _one_each("thresholds", thresholds, 0.5, len(rounded))
         check(len(rounded) > 0, "a cascade needs at least one level")
         check(
             all(high > low for high, low in pairwise(rounded)),
             f"levels must fall, the largest noise first, not {list(levels)}",
         )
-        check(
-            all(0.5 <= tau < 1 for tau in taus),
-            f"thresholds must lie in [0.5, 1), not {list(taus)}",
-        )
-        if gate is None:
-            confidences = _one_each("gates", thetas, 0.0, len(rounded))
-            check(
-                all(0 <= theta < 1 for theta in confidences),
-                f"gates must lie in [0, 1), not {list(confidences)}",
-            )
-            if any(confidences):
-                gate = SoftmaxGate(dict(zip(rounded, confidences, strict=True)))
+        taus = _one_each("thresholds", thresholds, 0.5, len(rounded))
+        gate: Gate | None = None
+        if callable(gates) and not isinstance(gates, type):
+            gate = gates
+        elif any(thetas := _one_each("gates", gates, 0.0, len(rounded))):
+            gate = SoftmaxGate(dict(zip(rounded, thetas, strict=True)))
         self.stages = Stages(rounded, taus)
         self.gate = gate
 
@@ -172,13 +157,22 @@ def describe_gate(gate: Gate | None) -> Any:
     return {"function": getattr(gate, "__qualname__", type(gate).__qualname__)}
 
 
-def _one_each(
-    name: str, values: Sequence[float] | None, default: float, stages: int
-) -> tuple[float, ...]:
-    """One number for each stage."""
-    numbers = tuple(float(value) for value in ([default] * stages if values is None else values))
+def _one_each(name: str, values: Any, least: float, stages: int) -> tuple[float, ...]:
+    """One number in [least, 1) for each stage, the least by default."""
+    values = [least] * stages if values is None else values
+    _check_listed(name, values)
+    numbers = tuple(float(value) for value in values)
     check(
         len(numbers) == stages,
         f"a cascade of {stages} levels needs as many {name}, not {len(numbers)}",
     )
+    inside = all(least <= number < 1 for number in numbers)
+    check(inside, f"{name} must lie in [{least:g}, 1), not {list(numbers)}")
     return numbers
+
+
+def _check_listed(name: str, values: Any) -> None:
+    check(
+        isinstance(values, Iterable) and not isinstance(values, str),
+        f"{name} must be a list of numbers, one for each stage, not {values!r}",
+    )

@@ -1,13 +1,13 @@
-"""Predictions and certificates: frozen values with their evidence.
+"""Predictions, certificates and decisions: frozen values with their evidence, and batches of them.
 
 A radius is always computed from stored evidence, by `Certificate.derive`; certifying and
 recomputing for another α are the same arithmetic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -15,12 +15,13 @@ from torch import Tensor
 from varsmooth.cascade import Stages
 from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
-from varsmooth.methods import METHODS
-from varsmooth.methods.base import Method, Selection
-from varsmooth.results import Results
 from varsmooth.rounding import rounded
-from varsmooth.sampling import Sampler
 from varsmooth.types import Class, Distance, Id, NonNegative, Positive
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from varsmooth.methods import Method
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Certificate:
     @classmethod
     def derive(cls, method: str, evidence: Evidence, **facts: Any) -> "Certificate":
         """The certificate that follows from the evidence by the method of this name."""
-        rule = METHODS[method]
+        rule = _methods()[method]
         radius = rule.radius(evidence)
         certified = rule.certified(radius)
         return cls(
@@ -65,10 +66,7 @@ class Certificate:
             radius=radius if certified else 0.0,
             guarantee=rule.guarantee,
             method=method,
-            ledger=evidence.ledger,
-            votes=evidence.votes,
-            selector=evidence.selector,
-            stages=evidence.stages,
+            **vars(evidence),
             **facts,
         )
 
@@ -79,9 +77,8 @@ class Certificate:
 
     def derive_again(self, ledger: Ledger | None = None) -> "Certificate":
         """What follows from the same evidence, with α divided otherwise."""
-        facts = {
-            name: getattr(self, name) for name in ("sigma", "id", "seed", "settings", "samples")
-        }
+        names = ("sigma", "id", "seed", "settings", "samples")
+        facts = {name: getattr(self, name) for name in names}
         evidence = replace(self.evidence, ledger=ledger or self.ledger)
         return Certificate.derive(self.method, evidence, **facts)
 
@@ -94,14 +91,15 @@ class Certificate:
         for the ideal median only.
         """
         query = answer.ledger
-        return query is not None and METHODS[self.method].covers(self.ledger, query)
+        return query is not None and _methods()[self.method].covers(self.ledger, query)
 
     def recompute(self, alpha: float, alpha_select: float | None = None) -> "Certificate":
         """The same evidence at another α, without sampling.
 
         A level that was never visited counts as R_j = −∞, so the answer stays true.
         """
-        return self.derive_again(METHODS[self.method].recomputed(self.ledger, alpha, alpha_select))
+        rule = _methods()[self.method]
+        return self.derive_again(rule.recomputed(self.ledger, alpha, alpha_select))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; floats keep every digit."""
@@ -111,32 +109,14 @@ class Certificate:
     def complete(self) -> bool:
         """Whether every part that the method reads is there, and the parts fit together."""
         counted = all(v.candidate < len(v.counts) and v.n > 0 for v in self.votes)
-        return counted and self.method in METHODS and METHODS[self.method].complete(self.evidence)
+        rule = _methods().get(self.method)
+        return counted and rule is not None and rule.complete(self.evidence)
 
 
-def derive(
-    method: Method,
-    sampler: Sampler,
-    selection: Selection,
-    votes: Sequence[Sequence[LevelVotes]],
-    samples: Sequence[int],
-) -> list[Certificate]:
-    """The certificates of a batch from the votes and the number of draws of each image."""
-    g, noise = sampler.g, sampler.noise
-    settings = {**g.selector.describe(), "lattice": g.lattice}
-    seen: Sequence[SelectorEvidence | None] = selection.selector or [None] * len(votes)
-    return [
-        Certificate.derive(
-            method.name,
-            Evidence(selection.ledgers[i], tuple(votes[i]), seen[i], selection.stages),
-            sigma=selection.sigma[i],
-            id=noise.ids[i],
-            seed=noise.seed,
-            settings=settings,
-            samples=samples[i],
-        )
-        for i in sampler.rows
-    ]
+def _methods() -> "dict[str, Method]":
+    from varsmooth.methods import METHODS  # which imports this module
+
+    return METHODS
 
 
 @dataclass(frozen=True)
@@ -150,35 +130,6 @@ class Prediction:
     id: int
     seed: int
     samples: int
-
-
-class Predictions(Results[Prediction]):
-    """What `predict` returns for a batch."""
-
-    @property
-    def counts(self) -> Tensor:
-        """Votes, int64 (B, classes)."""
-        return torch.tensor([item.counts for item in self.items])
-
-
-class Certificates(Results[Certificate]):
-    """What `certify` returns for a batch."""
-
-    _columns = ("id", "prediction", "sigma", "radius", "guarantee")
-
-    @property
-    def radius(self) -> Tensor:
-        """Radii, float64 (B,); 0 where abstaining."""
-        return torch.tensor([item.radius for item in self.items], dtype=torch.float64)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What the radii mean; one call gives one guarantee."""
-        return self.items[0].guarantee
-
-    def recompute(self, alpha: float, alpha_select: float | None = None) -> "Certificates":
-        """`Certificate.recompute` for every image."""
-        return Certificates(tuple(item.recompute(alpha, alpha_select) for item in self.items))
 
 
 Reason = Literal["certified", "futile", "undecided"]
@@ -231,6 +182,103 @@ class Decision:
         return self.certificate.samples
 
 
+Result = TypeVar("Result", bound=Any)
+
+SHOWN = 12
+"""Images of a batch that `print` and a notebook show."""
+
+
+@dataclass(frozen=True, repr=False)
+class Results(Sequence[Result], Generic[Result]):
+    """The results of a batch: `results[i]` is one image's; the columns are tensors (B,)."""
+
+    items: tuple[Result, ...]
+
+    _columns: ClassVar[tuple[str, ...]] = ("id", "prediction", "sigma")
+    _shown: ClassVar[dict[str, Callable[[float], str]]] = {
+        "sigma": "{:.4f}".format,
+        "radius": lambda radius: rounded(radius, 4),
+    }
+
+    def __repr__(self) -> str:
+        """A short table; the evidence is in the items."""
+        lines = self._lines()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = ["  ".join(map(str.rjust, line, widths)) for line in lines]
+        return "\n".join(table + self._more())
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._lines()
+        names = "".join(f"<th>{name}</th>" for name in head)
+        cells = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+        cells += [f"<td colspan={len(head)}>{line}</td>" for line in self._more()]
+        body = "".join(f"<tr>{row}</tr>" for row in cells)
+        return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _lines(self) -> list[tuple[str, ...]]:
+        """Names of the columns, and a line for each image."""
+        shown = [
+            tuple(self._shown.get(name, str)(getattr(item, name)) for name in self._columns)
+            for item in self.items[:SHOWN]
+        ]
+        return [self._columns, *shown]
+
+    def _more(self) -> list[str]:
+        return [f"… {len(self)} images in all"] if len(self) > SHOWN else []
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Self": ...
+    def __getitem__(self, index: int | slice) -> "Result | Self":
+        return type(self)(self.items[index]) if isinstance(index, slice) else self.items[index]
+
+    def _column(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        return torch.tensor([getattr(item, name) for item in self.items], dtype=dtype)
+
+    @property
+    def prediction(self) -> Tensor:
+        """Classes, int64 (B,); −1 where abstaining."""
+        return self._column("prediction")
+
+    @property
+    def sigma(self) -> Tensor:
+        """Noise levels, float64 (B,)."""
+        return self._column("sigma", torch.float64)
+
+
+class Predictions(Results[Prediction]):
+    """What `predict` returns for a batch."""
+
+    @property
+    def counts(self) -> Tensor:
+        """Votes, int64 (B, classes)."""
+        return self._column("counts")
+
+
+class Certificates(Results[Certificate]):
+    """What `certify` returns for a batch."""
+
+    _columns = ("id", "prediction", "sigma", "radius", "guarantee")
+
+    @property
+    def radius(self) -> Tensor:
+        """Radii, float64 (B,); 0 where abstaining."""
+        return self._column("radius", torch.float64)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the radii mean; one call gives one guarantee."""
+        return self.items[0].guarantee
+
+    def recompute(self, alpha: float, alpha_select: float | None = None) -> "Certificates":
+        """`Certificate.recompute` for every image."""
+        return Certificates(tuple(item.recompute(alpha, alpha_select) for item in self.items))
+
+
 class Decisions(Results[Decision]):
     """What `certify_at` returns for a batch."""
 
@@ -240,7 +288,7 @@ class Decisions(Results[Decision]):
     @property
     def radius(self) -> Tensor:
         """The largest certified one of the radii, float64 (B,); 0 where none is."""
-        return torch.tensor([item.radius for item in self.items], dtype=torch.float64)
+        return self._column("radius", torch.float64)
 
     @property
     def certified(self) -> list[bool]:

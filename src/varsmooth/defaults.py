@@ -1,5 +1,7 @@
-"""Defaults and terms that all layers share; importable without torch."""
+"""Defaults, options and terms that all layers share; importable without torch."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 ABSTAIN = -1
@@ -33,3 +35,42 @@ BATCH_SIZE = 128
 
 MODEL = "cifar10-small"
 """The released model that the demo and the page begin with."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `certify`, `certify_at`, `certify_until`, `certify_as_paper` and `predict` share.
+
+    One object serves them all, so that `predict` is the prediction that a certificate covers; each
+    reads what it needs.
+
+    Attributes:
+        method: "sound" holds whatever the attacker does; "conditional", Cohen's certificate at the
+            chosen σ, holds while the attacker does not move σ. An unprotected selector has only
+            this one.
+        n0: Selection draws.
+        n_select: Samples of h behind the bounds on its median.
+        alpha_select: The part of α for the bounds on h; in `predict`, for the deployed median.
+        n_max: Most votes at a level, where the votes decide when to stop.
+        band: Cover the deployed `predict`, whose median is empirical; False holds for the ideal
+            median only.
+        bound: "cohen" bounds the runner-up by 1 − p_A always, as Cohen et al. do; "best" by its own
+            votes where the selection draws say that this gives the larger radius.
+        every_index: Of `certify_as_paper`: look at every sampled level between the bounds.
+        batch_size: Noisy images per forward pass; changes no draw.
+        progress: Of `certify` and `predict`: show a bar, image by image.
+        undecided: Of `certify_at` and `certify_until`: called after every look with the number of
+            images that are still undecided.
+    """
+
+    method: Literal["sound", "conditional"] = "sound"
+    n0: int = N0
+    n_select: int = N_SELECT
+    alpha_select: float = ALPHA_SELECT
+    n_max: int = N_MAX
+    band: bool = True
+    bound: Bound = "best"
+    every_index: bool = False
+    batch_size: int | None = None
+    progress: bool = False
+    undecided: Callable[[int], None] | None = None

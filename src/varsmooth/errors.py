@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -54,6 +54,14 @@ def check_counts(**counts: Any) -> None:
             hasattr(value, "__index__") and value >= 1,
             f"{name} must be a whole number of at least 1, not {value!r}",
         )
+
+
+def check_probability(name: str, value: float) -> None:
+    """A failure probability lies strictly between 0 and 1."""
+    check(
+        isinstance(value, int | float) and 0 < value < 1,
+        f"{name} must be a number between 0 and 1, not {value!r}",
+    )
 
 
 def check_images(x: "Tensor") -> None:
@@ -116,9 +124,7 @@ def check_sigma(name: str, sigma: float) -> float:
     return value
 
 
-_USER_ERRORS = (
-    AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
-)  # fmt: skip
+_USER_ERRORS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def _needs_range(function: Callable[..., Any], x: "Tensor", *more: Any) -> bool:
@@ -126,11 +132,10 @@ def _needs_range(function: Callable[..., Any], x: "Tensor", *more: Any) -> bool:
     clamped = x.detach().clamp(0, 1)
     if bool((clamped == x).all()):
         return False
-    try:
+    with suppress(*_USER_ERRORS):
         function(clamped, *more)
-    except _USER_ERRORS:
-        return False
-    return True
+        return True
+    return False
 
 
 def call_user_model(name: str, function: Callable[..., Any], x: "Tensor", *more: Any) -> Any:

@@ -7,7 +7,6 @@ import numpy as np
 
 from varsmooth import bounds
 from varsmooth.cascade import Stages
-from varsmooth.errors import check
 from varsmooth.selectors import Grid
 from varsmooth.types import Distance, NonNegative, Output, Positive, Probability, Share
 
@@ -36,14 +35,6 @@ class Ledger:
     n_deploy: NonNegative = 0
     runner_up: bool = False
     anytime: bool = False
-
-
-def check_probability(name: str, value: float) -> None:
-    """A failure probability lies strictly between 0 and 1."""
-    check(
-        isinstance(value, int | float) and 0 < value < 1,
-        f"{name} must be a number between 0 and 1, not {value!r}",
-    )
 
 
 @dataclass(frozen=True)
@@ -161,9 +152,7 @@ class SelectorEvidence:
     def levels_by_distance(self, ledger: Ledger) -> list[tuple[float, float]]:
         """(D̂_j, s_j) of every grid level, by increasing D̂_j."""
         assert self.levels is not None
-        distances = self.entry_distances(ledger)
-        order = np.argsort(distances, kind="stable")
-        return [(float(distances[j]), self.levels[j]) for j in order]
+        return sorted(zip(self.entry_distances(ledger).tolist(), self.levels, strict=True))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -11,15 +10,7 @@ from torch import Tensor
 from varsmooth import bounds
 from varsmooth.evidence import LevelVotes
 from varsmooth.noise import CHUNK, NoiseStream
-from varsmooth.selectors import MedianSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
-
-FUTILITY = 0.03
-"""The chance of a "yes" below which voting ends. It costs power, never the guarantee; what it
-saves is in benchmarks/README.md."""
-
-FUTILITY_Z = float(bounds.normal_quantile(1 - FUTILITY / 2))
-"""Standard deviations above their prediction that votes exceed with probability FUTILITY / 2."""
 
 EARLY_STOP_ERROR = 1e-6
 """Probability that a plain majority that stopped early is not that of all n votes."""
@@ -116,25 +107,11 @@ class Sampler:
             levels: list[float] = self.g.selector(self.x, self.noise, self.batch_size).tolist()
         return levels
 
-    def selector_samples(self, sigma: float, n: int, purpose: str) -> Tensor:
-        """h(x+ε_k), ε_k ~ N(0, σ² I), k < n: raw levels (B, n)."""
-        selector = cast(MedianSelector, self.g.selector)
-        with evaluation_mode(self.g), torch.no_grad():
-            args = (self.x, sigma, n, self.noise, purpose, self.batch_size)
-            samples: Tensor = selector.samples(*args)
-        return samples
-
-    def candidates(
-        self,
-        rows: Sequence[int],
-        levels: Sequence[float],
-        n0: int,
-    ) -> list[LevelVotes]:
+    def candidates(self, rows: Sequence[int], levels: Sequence[float], n0: int) -> list[LevelVotes]:
         """n0 selection draws at one level per row; the candidate is the class most of them name."""
         at = {row: (level, 0) for row, level in zip(rows, levels, strict=True)}
-        return [
-            votes.with_leader for votes in self.votes(at, n0, purpose="class-selection").values()
-        ]
+        votes = self.votes(at, n0, purpose="class-selection").values()
+        return [one.with_leader for one in votes]
 
     def votes(
         self, at: Mapping[int, tuple[float, int]], n: int, start: int = 0, purpose: str = "votes"
@@ -165,45 +142,40 @@ class Sampler:
     def vote_until(
         self,
         levels: Mapping[int, float],
-        n: int,
+        looks: Sequence[int],
         decided: Callable[[LevelVotes], bool],
     ) -> dict[int, LevelVotes]:
-        """The first of n deployed votes of some rows, of each row until they are decided.
+        """Deployed votes of some rows, of each row until a look finds them decided.
 
         The candidate of a row is the class that leads.
         """
         votes: dict[int, LevelVotes] = {}
         waiting, done = {row: (level, 0) for row, level in levels.items()}, 0
-        while waiting and done < n:
-            end = next_look(done, n)
+        for end in looks:
+            if not waiting:
+                break
             for row, more in self.votes(waiting, end, done, "predict").items():
                 votes[row] = (votes[row].add(more) if row in votes else more).with_leader
             waiting = {row: at for row, at in waiting.items() if not decided(votes[row])}
             done = end
         return votes
 
-    def majority_counts(self, levels: Sequence[float], n: int) -> Tensor:
-        """The first of n votes of each image, until the majority of all n is known: (B, classes).
+    def majority(self, levels: Mapping[int, float], n: int) -> dict[int, LevelVotes]:
+        """The first of n deployed votes of some rows, until the majority of all n is known.
 
         It is known if the rest cannot change it, or hardly: suppose that the majority of all n is
         for c. Their order is random, so that among the votes for c and another class those for the
         other one lead by chance, P ≤ P(Bin(a + b, ½) ≥ a). EARLY_STOP_ERROR is shared among the
         other classes and the looks.
         """
-        looks, waiting, done, total = _looks(n), list(self.rows), 0, torch.empty(0)
-        for end in looks:
-            cast = self.counts(waiting, [levels[i] for i in waiting], end, "predict", done)
-            if done == 0:
-                total = torch.zeros_like(cast)
-            total[waiting] += cast
-            top, runner_up = total[waiting].topk(2, dim=1).values.T.cpu().numpy()
-            error = bounds.lead_probability(top, runner_up)
-            decided = error <= EARLY_STOP_ERROR / (len(looks) * (total.shape[1] - 1))
-            decided |= top - runner_up > n - end
-            waiting, done = [i for i, known in zip(waiting, decided, strict=True) if not known], end
-            if not waiting:
-                break
-        return total
+        looks = _majority_looks(n)
+
+        def known(votes: LevelVotes) -> bool:
+            error = bounds.lead_probability(votes.top, votes.runner_up)
+            hardly = error <= EARLY_STOP_ERROR / (len(looks) * (len(votes.counts) - 1))
+            return bool(hardly or votes.top - votes.runner_up > n - votes.n)
+
+        return self.vote_until(levels, looks, known)
 
 
 def next_look(n: int, n_max: int) -> int:
@@ -211,10 +183,18 @@ def next_look(n: int, n_max: int) -> int:
     return min(n + max(1, n // (8 * CHUNK)) * CHUNK, n_max)
 
 
-def _looks(n: int) -> list[int]:
+def looks_until(n: int) -> list[int]:
+    """After how many of n votes to look whether they are decided."""
+    looks = [next_look(0, n)]
+    while looks[-1] < n:
+        looks.append(next_look(looks[-1], n))
+    return looks
+
+
+def _majority_looks(n: int) -> list[int]:
     """After how many votes a majority of n is looked at: 32, 48, 64, 96, 128, 192, … and n.
 
-    >>> _looks(200)
+    >>> _majority_looks(200)
     [32, 48, 64, 96, 128, 192, 200]
     """
     ends = sorted(32 * 2**k + 16 * 2**k * half for k in range(n.bit_length()) for half in (0, 1))

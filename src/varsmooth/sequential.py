@@ -11,12 +11,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from varsmooth import bounds
 from varsmooth.bounds import Floats
-from varsmooth.certificates import Certificate, Reason, derive
+from varsmooth.certificates import Certificate, Reason
+from varsmooth.defaults import Options
 from varsmooth.errors import check
-from varsmooth.evidence import Ledger, LevelVotes
-from varsmooth.methods.base import Method, Options, Selection
+from varsmooth.evidence import Ledger
+from varsmooth.methods.base import Method, Selection
 from varsmooth.rounding import rounded
-from varsmooth.sampling import FUTILITY, FUTILITY_Z, Sampler, VoteStream, next_look
+from varsmooth.sampling import Sampler, VoteStream, next_look
+
+FUTILITY = 0.03
+"""The chance of a "yes" below which voting ends. It costs power, never the guarantee; what it
+saves is in benchmarks/README.md."""
+
+FUTILITY_Z = float(bounds.normal_quantile(1 - FUTILITY / 2))
+"""Standard deviations above their prediction that votes exceed with probability FUTILITY / 2."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +35,14 @@ class Voting:
 
     Attributes:
         method: The certificate method.
-        selection: What the selection draws fixed.
+        selections: What the selection draws fixed.
         n_max: The most votes of a stream.
     """
 
     method: Method
     ledger: Ledger
     sampler: Sampler
-    selection: Selection
+    selections: Sequence[Selection]
     n_max: int
 
     @classmethod
@@ -56,22 +64,15 @@ class Voting:
         return cls(method, ledger, sampler, method.select(sampler, ledger, options, n_max), n_max)
 
     @property
-    def streams(self) -> Sequence[Sequence[VoteStream]]:
+    def streams(self) -> list[Sequence[VoteStream]]:
         """In the order of voting: of a cascade the answering stage first, it fails most often."""
-        streams = self.selection.streams
-        return streams if self.selection.stages is None else [row[::-1] for row in streams]
+        return [one.streams[:: -1 if one.stages else 1] for one in self.selections]
 
     def certificates(self) -> list[Certificate]:
         """What follows from the votes so far, of each stream at its best look."""
-        votes = self._best_votes()
-        rows = zip(self.selection.draws, self.selection.streams, strict=True)
-        samples = [drawn + sum(stream.n for stream in row) for drawn, row in rows]
-        return derive(self.method, self.sampler, self.selection, votes, samples)
-
-    def _best_votes(self) -> list[list[LevelVotes]]:
-        voted = [[s for s in row if s.votes is not None] for row in self.selection.streams]
-        self.update_proven([stream for row in voted for stream in row])
-        return [[s.best for s in row if s.best is not None] for row in voted]
+        streams = [stream for one in self.selections for stream in one.streams]
+        self.update_proven([stream for stream in streams if stream.votes is not None])
+        return self.method.derive(self.sampler, self.selections)
 
     def draw(self, chosen: dict[int, VoteStream]) -> None:
         """Votes up to the next look, for one stream of each row; equal looks share batches."""
@@ -104,7 +105,7 @@ class Voting:
         self, streams: Sequence[VoteStream], radii: Sequence[float]
     ) -> list[Reason | None]:
         """By one e-process against p ≤ p0(r): certified if E ≥ 1/a."""
-        n, top = self._counts(streams)
+        n, top, _ = self._counts(streams)
         p0 = np.array([s.p0(r) for s, r in zip(streams, radii, strict=True)])
         goal = -math.log(self.ledger.alpha_class)
         certified = bounds.log_e_value(top, n, p0) >= goal
@@ -121,13 +122,11 @@ class Voting:
         The chance is below FUTILITY if even votes that are luckier for both than all but half of
         FUTILITY (`success_chance`) would not do.
         """
-        n, top = self._counts(streams)
-        goal = np.asarray(radii)
-        certified = np.asarray(self._radii(streams, top, n, self._others(streams))) >= goal
+        n, top, other = self._counts(streams)
+        certified = self._radii(streams, n, top, other) >= radii
         best_top = bounds.predicted_count(top, n, self.n_max, FUTILITY_Z)
-        best_other = bounds.predicted_count(self._others(streams), n, self.n_max, -FUTILITY_Z)
-        end = np.full_like(n, self.n_max)
-        futile = np.asarray(self._radii(streams, best_top, end, best_other)) < goal
+        best_other = bounds.predicted_count(other, n, self.n_max, -FUTILITY_Z)
+        futile = self._radii(streams, np.full_like(n, self.n_max), best_top, best_other) < radii
         return self._reasons(certified, futile, n)
 
     def _reasons(
@@ -141,46 +140,37 @@ class Voting:
 
     def update_proven(self, streams: Sequence[VoteStream]) -> None:
         """What radius the votes of each stream prove so far."""
-        n, top = self._counts(streams)
-        radii = self._radii(streams, top, n, self._others(streams))
-        for stream, radius in zip(streams, radii, strict=True):
+        radii = self._radii(streams, *self._counts(streams))
+        for stream, radius in zip(streams, radii.tolist(), strict=True):
             stream.prove(radius)
 
     def update_attainable(self, streams: Sequence[VoteStream]) -> None:
         """What radius n_max votes should prove, by the mean of the successes (`success_chance`)."""
-        n, top = self._counts(streams)
-        expected, other = (
-            bounds.predicted_count(k, n, self.n_max) for k in (top, self._others(streams))
-        )
-        radii = self._radii(streams, expected, np.full_like(n, self.n_max), other)
-        for stream, radius in zip(streams, radii, strict=True):
+        n, *counts = self._counts(streams)
+        expected = [bounds.predicted_count(k, n, self.n_max) for k in counts]
+        radii = self._radii(streams, np.full_like(n, self.n_max), *expected)
+        for stream, radius in zip(streams, radii.tolist(), strict=True):
             stream.attainable = radius
 
     def _radii(
-        self, streams: Sequence[VoteStream], top: Floats, n: Floats, other: Floats
-    ) -> list[float]:
+        self, streams: Sequence[VoteStream], n: Floats, top: Floats, other: Floats
+    ) -> Floats:
         """What `top` successes and `other` votes for the runner-up in n votes prove, per stream."""
         level, a = np.array([stream.level for stream in streams]), self.ledger.alpha_class
         shift = np.array([stream.shift for stream in streams])
         margin = np.array([stream.margin for stream in streams], dtype=bool)
-        radii = level * (bounds.normal_quantile(bounds.anytime_lower(top, n, a)) - shift)
+        radii: Floats = level * (bounds.normal_quantile(bounds.anytime_lower(top, n, a)) - shift)
         if margin.any():
             proven = (top[margin], other[margin], n[margin], level[margin])
             radii[margin] = bounds.margin_radius(*proven, a, anytime=True)
-        values: list[float] = radii.tolist()
-        return values
+        return radii
 
     @staticmethod
-    def _others(streams: Sequence[VoteStream]) -> Floats:
-        """Votes for the runner-up of each stream."""
-        votes = [stream.votes for stream in streams]
-        return np.array([v.runner_up if v else 0 for v in votes], dtype=np.float64)
-
-    @staticmethod
-    def _counts(streams: Sequence[VoteStream]) -> tuple[Floats, Floats]:
-        """(votes, successes) of each stream."""
-        n = np.array([stream.n for stream in streams], dtype=np.float64)
-        return n, np.array([stream.successes for stream in streams], dtype=np.float64)
+    def _counts(streams: Sequence[VoteStream]) -> tuple[Floats, Floats, Floats]:
+        """Of each stream that has votes: all of them, the successes, those for the runner-up."""
+        counts = [(s.n, s.successes, s.votes.runner_up) for s in streams if s.votes is not None]
+        n, top, other = np.array(counts, dtype=np.float64).reshape(-1, 3).T
+        return n, top, other
 
 
 @lru_cache(maxsize=10_000)

@@ -221,21 +221,10 @@ class SmoothedClassifier(nn.Module):
         return counts
 
 
-def check_smoothed(g: SmoothedClassifier, x: Tensor) -> None:
-    """Refuse anything but a smoothed classifier and images that it can certify."""
-    check(
-        isinstance(g, SmoothedClassifier),
-        f"the first argument must be a SmoothedClassifier, not {type(g).__name__}; "
-        "wrap a network as SmoothedClassifier(network, FixedSelector(0.25))",
-    )
-    g.check(x)
-
-
 @dataclass
 class _InUse:
     """A part of a module that is in use: by how many callers, and how to leave it as it was."""
 
-    part: nn.Module
     training: bool
     weights: AbstractContextManager[None]
     users: int = 0
@@ -272,30 +261,22 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
     """
     parts = list(module.modules())
     with _LOCK:
-        held = [_hold(part) for part in parts]
+        for part in parts:
+            if id(part) not in _IN_USE:
+                weights = constant_part(part)
+                weights.__enter__()
+                _IN_USE[id(part)] = _InUse(part.training, weights)
+            _IN_USE[id(part)].users += 1
         if any(part.training for part in parts):
             module.eval()
     try:
         yield
     finally:
         with _LOCK:
-            for one in held:
-                _release(one)
-
-
-def _hold(part: nn.Module) -> _InUse:
-    if id(part) not in _IN_USE:
-        weights = constant_part(part)
-        weights.__enter__()
-        _IN_USE[id(part)] = _InUse(part, part.training, weights)
-    held = _IN_USE[id(part)]
-    held.users += 1
-    return held
-
-
-def _release(held: _InUse) -> None:
-    held.users -= 1
-    if held.users == 0:
-        del _IN_USE[id(held.part)]
-        held.weights.__exit__(None, None, None)
-        held.part.training = held.training
+            for part in parts:
+                held = _IN_USE[id(part)]
+                held.users -= 1
+                if held.users == 0:
+                    del _IN_USE[id(part)]
+                    held.weights.__exit__(None, None, None)
+                    part.training = held.training

@@ -15,11 +15,10 @@ from varsmooth.api import certify, certify_as_paper, predict
 from varsmooth.app.options import PageOptions, Smoothers, levels_of
 from varsmooth.certificates import Certificate, Certificates, Prediction
 from varsmooth.data import ImageDataset
-from varsmooth.defaults import ALPHA, N0
+from varsmooth.defaults import ALPHA, N0, Options
 from varsmooth.evaluation.attack import distances, find_adversarial
 from varsmooth.evaluation.options import AttackOptions
 from varsmooth.evidence import SelectorEvidence
-from varsmooth.methods.base import Options
 from varsmooth.noise import NoiseStream
 from varsmooth.probe import check_assumptions
 from varsmooth.sampling import Sampler

@@ -66,7 +66,7 @@ def _expected(header: Mapping[str, Any], row: Row, certificate: Certificate) -> 
         "votes": (True, method.votes_fit(evidence, config["n"]))
         if n_max is None
         else (min(counted, n_max), counted),
-        **method.audit(about, config, certificate.sigma, evidence),
+        **method.audit(header, certificate),
     }
 
 

@@ -8,13 +8,12 @@ from typing import Any
 from varsmooth.api import certify, certify_as_paper, certify_at, certify_until
 from varsmooth.certificates import Certificate, Certificates
 from varsmooth.data import Batch
-from varsmooth.defaults import ABSTAIN, N_MAX
+from varsmooth.defaults import ABSTAIN, N_MAX, Options
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.runner import BLOCK_SIZE, Evaluation, Setup, labels_of, run
 from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 from varsmooth.methods import METHODS
-from varsmooth.methods.base import Options
 from varsmooth.smoothing import Selector, SmoothedClassifier
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from varsmooth.api import predict
 from varsmooth.certificates import Prediction, Predictions
 from varsmooth.data import Batch
+from varsmooth.defaults import Options
 from varsmooth.errors import check
 from varsmooth.evaluation.build import BuiltModel, load_images
 from varsmooth.evaluation.headers import HEADER
@@ -24,7 +25,6 @@ from varsmooth.evaluation.runner import (
     labels_of,
     run,
 )
-from varsmooth.methods.base import Options
 from varsmooth.smoothing import SmoothedClassifier
 
 

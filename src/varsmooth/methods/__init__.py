@@ -6,8 +6,7 @@ To add a method, write a subclass of `Method` in a file of its own and add it to
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.methods.base import Kind, Method
 from varsmooth.methods.cascade import Cascade
-from varsmooth.methods.conditional import Conditional
-from varsmooth.methods.fixed import Fixed
+from varsmooth.methods.fixed import Conditional, Fixed
 from varsmooth.methods.median import Median
 from varsmooth.methods.paper import Paper
 from varsmooth.smoothing import Selector
@@ -23,7 +22,7 @@ METHODS: dict[str, Method] = {
 def method_for(selector: Selector, kind: Kind = "sound") -> Method:
     """The method that certifies a selector; refuses what does not exist, and says why."""
     for method in METHODS.values():
-        if kind in method.kinds and method.accepts(selector):
+        if kind in method.kinds and isinstance(selector, method.certifies):
             method.check(selector)
             return method
     own = predicting_method(selector)
@@ -41,4 +40,4 @@ def method_for(selector: Selector, kind: Kind = "sound") -> Method:
 
 def predicting_method(selector: Selector) -> Method:
     """The method whose deployed prediction belongs to a selector."""
-    return next(method for method in METHODS.values() if method.accepts(selector))
+    return next(one for one in METHODS.values() if isinstance(selector, one.certifies))

@@ -2,27 +2,25 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from varsmooth import bounds
 from varsmooth.cascade import Stages
-from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, N0, N_MAX, N_SELECT, Bound, Guarantee
-from varsmooth.errors import check, check_counts
-from varsmooth.evidence import (
-    Evidence,
-    Ledger,
-    LevelVotes,
-    SelectorEvidence,
-    check_probability,
-)
-from varsmooth.sampling import Sampler, VoteStream
+from varsmooth.certificates import Certificate
+from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, Guarantee, Options
+from varsmooth.errors import check, check_probability
+from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
+from varsmooth.sampling import Sampler, VoteStream, looks_until
 from varsmooth.smoothing import Selector
 
 Kind = Literal["sound", "conditional", "paper"]
 """The certificate that a caller asks for."""
+
+Expected = dict[str, tuple[Any, Any]]
+"""What is wanted and what is stored, by name."""
 
 ABSTAIN_EARLY = 0.15
 """The chance of an answer below which `predict` abstains before n votes. Abstaining is never wrong,
@@ -33,76 +31,25 @@ ABSTAIN_EARLY_Z = float(bounds.normal_quantile(1 - ABSTAIN_EARLY))
 
 
 @dataclass(frozen=True)
-class Options:
-    """What `certify`, `certify_at`, `certify_until`, `certify_as_paper` and `predict` share.
-
-    One object serves them all, so that `predict` is the prediction that a certificate covers; each
-    reads what it needs.
-
-    Attributes:
-        method: "sound" holds whatever the attacker does; "conditional", Cohen's certificate at the
-            chosen σ, holds while the attacker does not move σ. An unprotected selector has only
-            this one.
-        n0: Selection draws.
-        n_select: Samples of h behind the bounds on its median.
-        alpha_select: The part of α for the bounds on h; in `predict`, for the deployed median.
-        n_max: Most votes at a level, where the votes decide when to stop.
-        band: Cover the deployed `predict`, whose median is empirical; False holds for the ideal
-            median only.
-        bound: "cohen" bounds the runner-up by 1 − p_A always, as Cohen et al. do; "best" by its own
-            votes where the selection draws say that this gives the larger radius.
-        every_index: Of `certify_as_paper`: look at every sampled level between the bounds.
-        batch_size: Noisy images per forward pass; changes no draw.
-        progress: Of `certify` and `predict`: show a bar, image by image.
-        undecided: Of `certify_at` and `certify_until`: called after every look with the number of
-            images that are still undecided.
-    """
-
-    method: Literal["sound", "conditional"] = "sound"
-    n0: int = N0
-    n_select: int = N_SELECT
-    alpha_select: float = ALPHA_SELECT
-    n_max: int = N_MAX
-    band: bool = True
-    bound: Bound = "best"
-    every_index: bool = False
-    batch_size: int | None = None
-    progress: bool = False
-    undecided: Callable[[int], None] | None = None
-
-    def check(self) -> None:
-        """Refuse numbers of draws below 1 and unknown values of method and bound."""
-        check_counts(n0=self.n0, n_select=self.n_select, n_max=self.n_max)
-        check(
-            self.method in ("sound", "conditional"),
-            f"method must be 'sound' or 'conditional', not {self.method!r}; "
-            "the paper's certificate is certify_as_paper",
-        )
-        check(
-            self.bound in ("best", "cohen"), f"bound must be 'best' or 'cohen', not {self.bound!r}"
-        )
-
-
-@dataclass(frozen=True)
 class Selection:
-    """What the selection draws fix, image by image, before any vote is counted.
+    """What the selection draws fix for an image, before any of its votes is counted.
 
     Attributes:
-        sigma: The level chosen for each image.
-        ledgers: How α is spent on each image.
-        streams: The levels at which each image needs votes.
-        draws: Noisy images of f that the selection took, for each image.
-        selector: The samples of each image's selector.
+        sigma: The level chosen.
+        ledger: How α is spent.
+        streams: The levels at which votes are needed.
+        draws: Noisy images of f that the selection took.
+        selector: The samples of the selector.
         stages: The cascade, whose streams are in the order of its stages.
         lazy: The streams are in the order of their entry distances, and those whose distance is
             not below the radius so far need no votes.
     """
 
-    sigma: Sequence[float]
-    ledgers: Sequence[Ledger]
-    streams: Sequence[Sequence[VoteStream]]
-    draws: Sequence[int]
-    selector: Sequence[SelectorEvidence] | None = None
+    sigma: float
+    ledger: Ledger
+    streams: Sequence[VoteStream]
+    draws: int
+    selector: SelectorEvidence | None = None
     stages: Stages | None = None
     lazy: bool = False
 
@@ -116,6 +63,10 @@ class Answer(NamedTuple):
     samples: int
 
 
+def _answer(votes: LevelVotes, sure: bool = True) -> Answer:
+    return Answer(votes.candidate if sure else ABSTAIN, votes.sigma, votes.counts, votes.n)
+
+
 class Method(ABC):
     """One certificate: a theorem, and everything that follows from it.
 
@@ -123,17 +74,15 @@ class Method(ABC):
         name: As records store it.
         guarantee: What its radii mean.
         kinds: The requested certificates for which this method is used.
+        certifies: The selectors that it is for.
         subject: What it certifies, as the subject of an error message.
     """
 
     name: ClassVar[str]
     guarantee: ClassVar[Guarantee]
     kinds: ClassVar[tuple[Kind, ...]]
+    certifies: ClassVar[type[Selector]]
     subject: ClassVar[str]
-
-    @abstractmethod
-    def accepts(self, selector: Selector) -> bool:
-        """Whether this method belongs to such a selector."""
 
     def check(self, selector: Selector) -> None:
         """Refuse a selector whose settings this method cannot certify; any is fine here."""
@@ -148,8 +97,34 @@ class Method(ABC):
         """N_p, the draws of the selector behind a deployed prediction that the radius covers."""
         return 0
 
+    def certify(
+        self, sampler: Sampler, ledger: Ledger, options: Options, n: int
+    ) -> list[Certificate]:
+        """Select, vote, and derive each image's certificate from its evidence."""
+        selections = self.select(sampler, ledger, options, n)
+        _count_planned(sampler, selections)
+        return self.derive(sampler, selections)
+
+    def derive(self, sampler: Sampler, selections: Sequence[Selection]) -> list[Certificate]:
+        """The certificates of a batch from the votes of its streams, of each at its best look."""
+        settings = {**sampler.g.selector.describe(), "lattice": sampler.g.lattice}
+        certificates = []
+        for i, one in zip(sampler.noise.ids, selections, strict=True):
+            votes = tuple(stream.best for stream in one.streams if stream.best is not None)
+            certificate = Certificate.derive(
+                self.name,
+                Evidence(one.ledger, votes, one.selector, one.stages),
+                sigma=one.sigma,
+                id=i,
+                seed=sampler.noise.seed,
+                settings=settings,
+                samples=one.draws + sum(stream.n for stream in one.streams),
+            )
+            certificates.append(certificate)
+        return certificates
+
     @abstractmethod
-    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
         """Choose class, level and votes of every image on the selection draws."""
 
     @abstractmethod
@@ -160,22 +135,13 @@ class Method(ABC):
         """Whether a radius certifies the class."""
         return radius > 0
 
-    @abstractmethod
     def complete(self, evidence: Evidence) -> bool:
         """Whether a stored record has every part from which the radius follows."""
+        return len(evidence.votes) > 0
 
     @abstractmethod
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
-        """What a stored record must contain by the settings of its run: (wanted, stored) by name.
-
-        Args:
-            about: The description of the selector.
-            config: The options of the run.
-            sigma: The level of the record.
-            evidence: Its evidence.
-        """
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
+        """What a stored certificate must contain by the header of its run."""
 
     def selection_rounds(self, evidence: Evidence) -> range:
         """How often the selection may have drawn n0 noisy images."""
@@ -207,20 +173,14 @@ class Method(ABC):
         wrong classes has to pass the test against the right one. Votes that are unlikely to
         decide it within n abstain at once.
         """
-        levels = sampler.chosen_levels()
+        levels = dict(enumerate(sampler.chosen_levels()))
         if ledger is None:
-            counted = sampler.majority_counts(levels, n).tolist()
-            rows = zip(levels, counted, strict=True)
-            return [Answer(row.index(max(row)), level, row, sum(row)) for level, row in rows]
+            voted = sampler.majority(levels, n)
+            return [_answer(voted[row]) for row in sampler.rows]
         a = ledger.alpha_class
-        decided = partial(lead_is_decided, n=n, a=a)
-        voted = sampler.vote_until(dict(enumerate(levels)), n, decided)
-        answers = []
-        for votes in (voted[row] for row in sampler.rows):
-            check_votes_suffice(votes, n, 0.5, a)
-            answer = votes.candidate if leads(votes, a) else ABSTAIN
-            answers.append(Answer(answer, votes.sigma, votes.counts, votes.n))
-        return answers
+        voted = sampler.vote_until(levels, looks_until(n), partial(lead_is_decided, n=n, a=a))
+        check_votes_suffice(voted[0], n, 0.5, a)
+        return [_answer(voted[row], leads(voted[row], a)) for row in sampler.rows]
 
     def levels_at(self, sampler: Sampler, n: int, a: float) -> list[float]:
         """The levels that the one image of the sampler may get, all of them but for an error a."""
@@ -258,6 +218,24 @@ class Method(ABC):
     def largest_radius(self, selector: Selector, ledger: Ledger, n: int) -> float:
         """The largest radius that n votes can certify, where that is known beforehand."""
         return float("inf")
+
+
+def _count_planned(sampler: Sampler, selections: Sequence[Selection]) -> None:
+    """Count the planned votes at every level that can matter."""
+    radius = [math.inf for _ in selections]
+    for position in range(max(len(one.streams) for one in selections)):
+        streams = {
+            i: one.streams[position]
+            for i, one in enumerate(selections)
+            if position < len(one.streams) and one.streams[position].distance < radius[i]
+        }
+        for planned in sorted({stream.planned for stream in streams.values()}):
+            at = {i: (s.level, s.candidate) for i, s in streams.items() if s.planned == planned}
+            for i, votes in sampler.votes(at, planned).items():
+                streams[i].votes = streams[i].best = votes
+                if selections[i].lazy:
+                    streams[i].proven = votes.radius(selections[i].ledger)
+                    radius[i] = min(radius[i], streams[i].radius)
 
 
 def with_share(ledger: Ledger, selection: LevelVotes, options: Options, n: int) -> Ledger:

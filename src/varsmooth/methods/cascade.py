@@ -1,7 +1,8 @@
 """A cascade of noise levels, chosen by the votes of f: Theorem C."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,14 @@ from numpy.typing import ArrayLike
 
 from varsmooth import bounds
 from varsmooth.cascade import CascadeSelector, Stages
-from varsmooth.defaults import ABSTAIN
+from varsmooth.certificates import Certificate
+from varsmooth.defaults import ABSTAIN, Options
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods.base import (
     ABSTAIN_EARLY_Z,
     Answer,
+    Expected,
     Method,
-    Options,
     Selection,
     check_votes_suffice,
     lead_is_decided,
@@ -24,7 +26,7 @@ from varsmooth.methods.base import (
     with_share,
 )
 from varsmooth.methods.cascade_plan import Plan, can_improve, make_plan
-from varsmooth.sampling import Sampler, VoteStream
+from varsmooth.sampling import Sampler, VoteStream, looks_until
 from varsmooth.smoothing import Selector
 
 
@@ -49,20 +51,30 @@ class Cascade(Method):
     name = "cascade"
     guarantee = "sound"
     kinds = ("sound",)
+    certifies = CascadeSelector
     subject = "a cascade"
 
-    def accepts(self, selector: Selector) -> bool:
-        return isinstance(selector, CascadeSelector)
-
-    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
         stages = _stages(sampler.g.selector)
-        plans, taken = _plans(sampler, stages, ledger.alpha_class, options, n)
-        sigma = [stages.levels[plan.stage] for plan in plans]
-        ledgers = [_with_share(ledger, plan, stages, options, n) for plan in plans]
-        streams = [
-            _streams(plan, stages, own.runner_up) for plan, own in zip(plans, ledgers, strict=True)
-        ]
-        return Selection(sigma, ledgers, streams, taken, stages=stages)
+        selections = []
+        for plan, draws in _plans(sampler, stages, ledger.alpha_class, options, n):
+            own = ledger
+            if stages.is_argmax(plan.stage):
+                own = with_share(ledger, plan.selection, options, n)
+            streams = [
+                VoteStream(
+                    stages.levels[j],
+                    plan.candidate,
+                    threshold=stages.thresholds[j],
+                    excludes=j != plan.stage,  # an earlier stage must not answer another class
+                    margin=own.runner_up and j == plan.stage,
+                    planned=votes,
+                )
+                for j, votes in enumerate(plan.votes)
+            ]
+            sigma = stages.levels[plan.stage]
+            selections.append(Selection(sigma, own, streams, draws, stages=stages))
+        return selections
 
     def radius(self, evidence: Evidence) -> float:
         return min(stage_radii(evidence))
@@ -74,19 +86,18 @@ class Cascade(Method):
         last = votes[-1].sigma
         return last in stages.levels and stages.levels.index(last) >= len(votes) - 1
 
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
+        about = header["selector"]
         stages = Stages(tuple(about["levels"]), tuple(about["thresholds"]))
-        visited = [level.sigma for level in evidence.votes]
+        visited = [level.sigma for level in one.votes]
         last = len(visited)
-        if evidence.ledger.anytime and sigma in stages.levels:  # the last stage votes first
-            last = stages.levels.index(sigma) + 1
+        if one.ledger.anytime and one.sigma in stages.levels:  # the last stage votes first
+            last = stages.levels.index(one.sigma) + 1
         return {
-            "stages": (stages, evidence.stages),
+            "stages": (stages, one.stages),
             "levels": (list(stages.levels[last - len(visited) : last]), visited),
-            "level of the last stage": (visited[-1:], [sigma]),
-            "candidates": (1, len({level.candidate for level in evidence.votes})),
+            "level of the last stage": (visited[-1:], [one.sigma]),
+            "candidates": (1, len({level.candidate for level in one.votes})),
         }
 
     def selection_rounds(self, evidence: Evidence) -> range:
@@ -126,7 +137,9 @@ class Cascade(Method):
         open_classes: dict[int, set[int]] = {i: set() for i in waiting}
         samples = dict.fromkeys(waiting, 0)
         for j, level in enumerate(stages.levels):
-            for i, votes in _stage_votes(sampler, stages, j, waiting, n, a).items():
+            decided = partial(_is_decided, stages=stages, j=j, n=n, a=a)
+            voted = sampler.vote_until(dict.fromkeys(waiting, level), looks_until(n), decided)
+            for i, votes in voted.items():
                 if a is not None:
                     check_votes_suffice(votes, n, max(stages.thresholds), a)
                 prediction, possible = _stage_answer(stages, j, votes, a)
@@ -171,28 +184,18 @@ def stage_radii(evidence: Evidence) -> list[float]:
     return [*radii, float(bounds.class_radius(last.top, last.n, last.sigma, a, tau, anytime))]
 
 
-def _stage_votes(
-    sampler: Sampler, stages: Stages, j: int, rows: Sequence[int], n: int, a: float | None
-) -> dict[int, LevelVotes]:
-    """The deployed votes of some rows at stage j: all n without a guarantee, else until decided."""
-
-    def decided(votes: LevelVotes) -> bool:
-        if a is None:
-            return False
-        if stages.is_argmax(j):
-            return lead_is_decided(votes, n, a)
-        return _threshold_is_decided(votes, n, stages.thresholds[j], a)
-
-    return sampler.vote_until(dict.fromkeys(rows, stages.levels[j]), n, decided)
-
-
-def _threshold_is_decided(votes: LevelVotes, n: int, tau: float, a: float) -> bool:
-    """Whether a class reaches the threshold, none does, or more votes would hardly tell.
+def _is_decided(votes: LevelVotes, stages: Stages, j: int, n: int, a: float | None) -> bool:
+    """Whether a class reaches the threshold of stage j, none does, or more votes would hardly tell.
 
     They hardly would if, under an optimistic prediction, the leading class does not reach it, and
     if the classes that stay above it under a pessimistic one are several, or all that are still
-    possible.
+    possible. Without an α all n votes are taken.
     """
+    if a is None:
+        return False
+    if stages.is_argmax(j):
+        return lead_is_decided(votes, n, a)
+    tau = stages.thresholds[j]
     possible = _possible(votes.counts, votes.n, tau, a)
     if _reaches(votes, tau, a) or not possible:
         return True
@@ -217,28 +220,22 @@ def _stage_answer(
     stages: Stages, j: int, votes: LevelVotes, a: float | None
 ) -> tuple[int, set[int]]:
     """The class that stage j answers or ABSTAIN, and the classes that it leaves open."""
-    tau, answer = stages.thresholds[j], (votes.candidate, {votes.candidate})
+    tau, argmax = stages.thresholds[j], stages.is_argmax(j)
     if a is None:
-        enough = stages.is_argmax(j) or votes.top >= tau * votes.n
-        return answer if enough else (ABSTAIN, set())
-    if stages.is_argmax(j):
-        return answer if leads(votes, a) else (ABSTAIN, set())
-    return (
-        answer if _reaches(votes, tau, a) else (ABSTAIN, _possible(votes.counts, votes.n, tau, a))
-    )
-
-
-def _with_share(ledger: Ledger, plan: Plan, stages: Stages, options: Options, n: int) -> Ledger:
-    """A bound for the runner-up where it pays: at the last stage, which answers argmax."""
-    if not stages.is_argmax(plan.stage):
-        return ledger
-    return with_share(ledger, plan.selection, options, n)
+        answers = argmax or votes.top >= tau * votes.n
+    else:
+        answers = leads(votes, a) if argmax else _reaches(votes, tau, a)
+    if answers:
+        return votes.candidate, {votes.candidate}
+    if argmax or a is None:
+        return ABSTAIN, set()
+    return ABSTAIN, _possible(votes.counts, votes.n, tau, a)
 
 
 def _plans(
     sampler: Sampler, stages: Stages, a: float, options: Options, n: int
-) -> tuple[list[Plan], list[int]]:
-    """One plan per image from n0 draws at every stage that may matter, and the draws it took."""
+) -> list[tuple[Plan, int]]:
+    """For each image a plan, from n0 draws at every stage that may matter, and these draws."""
     n0 = options.n0
     selection: list[list[list[int]]] = [[] for _ in sampler.rows]
     rows = list(sampler.rows)
@@ -251,20 +248,7 @@ def _plans(
             rows = [i for i, more in zip(rows, improvable, strict=True) if more]
         if not rows:
             break
-    plans = [make_plan(stages, np.array(counts), n0, n, a, options.bound) for counts in selection]
-    return plans, [n0 * len(counts) for counts in selection]
-
-
-def _streams(plan: Plan, stages: Stages, margin: bool) -> list[VoteStream]:
-    """The stages up to the answering one; the earlier ones must exclude other classes."""
     return [
-        VoteStream(
-            stages.levels[j],
-            plan.candidate,
-            threshold=stages.thresholds[j],
-            excludes=j != plan.stage,
-            margin=margin and j == plan.stage,
-            planned=votes,
-        )
-        for j, votes in enumerate(plan.votes)
+        (make_plan(stages, np.array(counts), n0, n, a, options.bound), n0 * len(counts))
+        for counts in selection
     ]

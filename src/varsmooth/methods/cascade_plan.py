@@ -80,7 +80,7 @@ def can_improve(
     )
     quantiles = expected_quantiles(selection, n0, n, a)
     best = cascade_radii(stages, quantiles).max(axis=(-2, -1))
-    excluding = _excluding(stages, quantiles.upper).min(axis=-2).max(axis=-1)
+    excluding = _distances(stages, quantiles)[1].min(axis=-2).max(axis=-1)
     improves: NDArray[np.bool_] = np.minimum(largest, excluding) > best
     return improves
 
@@ -104,27 +104,22 @@ def cascade_radii(stages: Stages, quantiles: Quantiles) -> Floats:
 
     The quantiles are those of the first S stages.
     """
+    holding, excluding = _distances(stages, quantiles)
+    floor = np.minimum.accumulate(excluding, axis=-2)  # min_{i ≤ j} X_i
+    holding[..., 1:, :] = np.minimum(holding[..., 1:, :], floor[..., :-1, :])
+    return holding
+
+
+def _distances(stages: Stages, quantiles: Quantiles) -> tuple[Floats, Floats]:
+    """H_k and X_k of every stage and class A."""
     lower, upper, lead = quantiles
-    levels, taus = _columns(stages, lower.shape[-2])
-    radius: Floats = levels * (lower - taus)  # H_k
-    last = lower.shape[-2] - 1
-    if stages.is_argmax(last):
-        radius[..., last, :] = stages.levels[last] * lead[..., last, :]
-    floor = np.minimum.accumulate(_excluding(stages, upper), axis=-2)  # min_{i ≤ j} X_i
-    radius[..., 1:, :] = np.minimum(radius[..., 1:, :], floor[..., :-1, :])
-    return radius
-
-
-def _excluding(stages: Stages, upper: Floats) -> Floats:
-    """X_j of every stage and class A."""
-    levels, taus = _columns(stages, upper.shape[-2])
-    return levels * (taus - upper)
-
-
-def _columns(stages: Stages, seen: int) -> tuple[Floats, Floats]:
-    """s_j and Φ⁻¹(τ_j) of the first stages, as columns."""
+    seen = lower.shape[-2]
     levels = np.asarray(stages.levels[:seen])[:, None]
-    return levels, bounds.normal_quantile(stages.thresholds[:seen])[:, None]
+    taus = bounds.normal_quantile(stages.thresholds[:seen])[:, None]
+    holding: Floats = levels * (lower - taus)
+    if stages.is_argmax(seen - 1):
+        holding[..., -1, :] = stages.levels[seen - 1] * lead[..., -1, :]
+    return holding, levels * (taus - upper)
 
 
 def expected_quantiles(

@@ -1,16 +1,18 @@
-"""One σ for all images: Cohen, Rosenfeld, Kolter 2019."""
+"""Cohen, Rosenfeld, Kolter 2019: one σ for all images, or one that no attacker moves."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from varsmooth import bounds
-from varsmooth.defaults import Guarantee
+from varsmooth.certificates import Certificate
+from varsmooth.defaults import Guarantee, Options
 from varsmooth.evidence import Evidence, Ledger
-from varsmooth.methods.base import Kind, Method, Options, Selection, with_share
+from varsmooth.methods.base import Expected, Kind, Method, Selection, with_share
 from varsmooth.sampling import Sampler, VoteStream
-from varsmooth.selectors import FixedSelector
+from varsmooth.selectors import FixedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import Selector
 
 
@@ -30,36 +32,50 @@ class Fixed(Method):
     name = "fixed"
     guarantee: ClassVar[Guarantee] = "sound"
     kinds: ClassVar[tuple[Kind, ...]] = ("sound", "conditional")
+    certifies: ClassVar[type[Selector]] = FixedSelector
     subject = "a fixed noise level"
 
-    def accepts(self, selector: Selector) -> bool:
-        return isinstance(selector, FixedSelector)
-
-    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
-        levels = sampler.chosen_levels()
-        chosen = sampler.candidates(sampler.rows, levels, options.n0)
-        ledgers = [with_share(ledger, votes, options, n) for votes in chosen]
-        streams = [
-            [VoteStream(votes.sigma, votes.candidate, margin=own.runner_up, planned=n)]
-            for votes, own in zip(chosen, ledgers, strict=True)
-        ]
-        return Selection(levels, ledgers, streams, [options.n0] * len(levels))
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
+        selections, levels = [], sampler.chosen_levels()
+        for votes in sampler.candidates(sampler.rows, levels, options.n0):
+            own = with_share(ledger, votes, options, n)
+            stream = VoteStream(votes.sigma, votes.candidate, margin=own.runner_up, planned=n)
+            selections.append(Selection(votes.sigma, own, [stream], options.n0))
+        return selections
 
     def radius(self, evidence: Evidence) -> float:
         return evidence.votes[0].radius(evidence.ledger)
 
-    def complete(self, evidence: Evidence) -> bool:
-        return len(evidence.votes) > 0
-
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
         return {
-            "levels": ([sigma], [level.sigma for level in evidence.votes]),
-            "fixed level": (np.float32(about["sigma"]), np.float32(sigma)),
+            "levels": ([one.sigma], [level.sigma for level in one.votes]),
+            "fixed level": (np.float32(header["selector"]["sigma"]), np.float32(one.sigma)),
         }
 
     def largest_radius(self, selector: Selector, ledger: Ledger, n: int) -> float:
         assert isinstance(selector, FixedSelector)
         a = ledger.alpha_class
         return float(bounds.class_radius(n, n, selector.sigma, a, anytime=ledger.anytime))
+
+
+class Conditional(Fixed):
+    """The radius of a fixed σ, with σ = h(x) (the paper's scenario ii).
+
+    True for every x' at which the selector chooses the same σ. An attacker who perturbs the image
+    also moves an unprotected selector, so this is the only certificate that one has.
+    """
+
+    name = "conditional"
+    guarantee = "conditional"
+    kinds = ("conditional",)
+    certifies = NoiseSelector
+    subject = "a selector"
+
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
+        return {"levels": ([one.sigma], [level.sigma for level in one.votes])}
+
+    def selector_draws(self, selector: Selector, evidence: Evidence, n0: int) -> int:
+        return selector.n if isinstance(selector, MedianSelector) else 1
+
+    def largest_radius(self, selector: Selector, ledger: Ledger, n: int) -> float:
+        return math.inf  # an image may get any level

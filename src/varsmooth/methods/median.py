@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.stats import hypergeom
+from torch import Tensor
 
-from varsmooth.defaults import ALPHA_SELECT
-from varsmooth.errors import check
-from varsmooth.evidence import Evidence, Ledger, SelectorEvidence, check_probability
-from varsmooth.methods.base import Method, Options, Selection, with_share
+from varsmooth.certificates import Certificate
+from varsmooth.defaults import ALPHA_SELECT, Options
+from varsmooth.errors import check, check_probability
+from varsmooth.evidence import Evidence, Ledger, SelectorEvidence
+from varsmooth.methods.base import Expected, Method, Selection, with_share
 from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import Grid, MedianSelector
-from varsmooth.smoothing import Selector
+from varsmooth.smoothing import Selector, evaluation_mode
 
 UNLIKELY = 1e-9
 """Probability of a level that is no longer taken for the median of the selector's draws."""
@@ -41,10 +43,8 @@ class Median(Method):
     name = "sound"
     guarantee = "sound"
     kinds = ("sound",)
+    certifies = MedianSelector
     subject = "a protected selector"
-
-    def accepts(self, selector: Selector) -> bool:
-        return isinstance(selector, MedianSelector)
 
     def check(self, selector: Selector) -> None:
         check(
@@ -68,19 +68,18 @@ class Median(Method):
         assert isinstance(selector, MedianSelector)
         return selector.n
 
-    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
-        sigma = _nominal_levels(sampler, options.n0)
-        chosen = sampler.candidates(sampler.rows, sigma, options.n0)
-        ledgers = [with_share(ledger, votes, options, n) for votes in chosen]
-        selector = selector_evidence(sampler, options.n_select)
-        streams = [
-            [
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
+        chosen = sampler.candidates(sampler.rows, _nominal_levels(sampler, options.n0), options.n0)
+        samples = selector_evidence(sampler, options.n_select)
+        selections = []
+        for votes, evidence in zip(chosen, samples, strict=True):
+            own = with_share(ledger, votes, options, n)
+            streams = [
                 VoteStream(level, votes.candidate, distance, margin=own.runner_up, planned=n)
                 for distance, level in evidence.levels_by_distance(ledger)
             ]
-            for votes, own, evidence in zip(chosen, ledgers, selector, strict=True)
-        ]
-        return Selection(sigma, ledgers, streams, [options.n0] * len(sigma), selector, lazy=True)
+            selections.append(Selection(votes.sigma, own, streams, options.n0, evidence, lazy=True))
+        return selections
 
     def radius(self, evidence: Evidence) -> float:
         """A level without votes counts as R̂_j = −∞."""
@@ -95,17 +94,15 @@ class Median(Method):
         selector = evidence.selector
         return bool(evidence.votes and selector and selector.samples and selector.levels)
 
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
-        assert evidence.selector is not None
-        grid = about["levels"]
-        visited = {level.sigma for level in evidence.votes}
-        return audit_selector(about, config, evidence.selector) | {
-            "grid": (grid and tuple(grid), evidence.selector.levels),
-            "levels": (set(), {*visited, sigma} - set(grid)),
-            "level": (True, _can_be_median(evidence.selector, sigma, config["n0"])),
-            "candidates": (1, len({level.candidate for level in evidence.votes})),
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
+        assert one.selector is not None
+        grid = header["selector"]["levels"]
+        visited = {level.sigma for level in one.votes}
+        return audit_selector(header, one.selector) | {
+            "grid": (grid and tuple(grid), one.selector.levels),
+            "levels": (set(), {*visited, one.sigma} - set(grid)),
+            "level": (True, _can_be_median(one.selector, one.sigma, header["config"]["n0"])),
+            "candidates": (1, len({level.candidate for level in one.votes})),
         }
 
     def selector_draws(self, selector: Selector, evidence: Evidence, n0: int) -> int:
@@ -146,9 +143,8 @@ class Median(Method):
 
 def _nominal_levels(sampler: Sampler, n0: int) -> list[float]:
     """The level around which to certify, from n0 selection draws of the selector."""
-    selector = _selector(sampler)
-    raw = sampler.selector_samples(selector.sigma_m, n0, "level-selection")
-    levels: list[float] = selector.snap_to_grid(raw.median(dim=1).values).tolist()
+    medians = _samples(sampler, n0, "level-selection").median(dim=1).values
+    levels: list[float] = _selector(sampler).snap_to_grid(medians).tolist()
     return levels
 
 
@@ -172,8 +168,7 @@ def selector_evidence(
     sampler: Sampler, n: int, distance: float | None = None
 ) -> tuple[SelectorEvidence, ...]:
     """n fresh samples of h(x+ε) per image, ascending."""
-    selector = _selector(sampler)
-    raw = sampler.selector_samples(selector.sigma_m, n, "selector-bounds")
+    selector, raw = _selector(sampler), _samples(sampler, n, "selector-bounds")
     levels = None if selector.grid is None else selector.grid.levels
     sigma_m = float(torch.tensor(selector.sigma_m, dtype=sampler.x.dtype))  # as it is applied
     return tuple(
@@ -182,15 +177,23 @@ def selector_evidence(
     )
 
 
+def _samples(sampler: Sampler, n: int, purpose: str) -> Tensor:
+    """h(x+ε_k), ε_k ~ N(0, σ_m² I), k < n: raw levels (B, n)."""
+    selector, g = _selector(sampler), sampler.g
+    with evaluation_mode(g), torch.no_grad():
+        return selector.samples(
+            sampler.x, selector.sigma_m, n, sampler.noise, purpose, sampler.batch_size
+        )
+
+
 def _selector(sampler: Sampler) -> MedianSelector:
     assert isinstance(sampler.g.selector, MedianSelector)
     return sampler.g.selector
 
 
-def audit_selector(
-    about: Mapping[str, Any], config: Mapping[str, Any], evidence: SelectorEvidence
-) -> dict[str, tuple[Any, Any]]:
-    """What the samples of a median-smoothed selector must look like: (wanted, stored) by name."""
+def audit_selector(header: Mapping[str, Any], evidence: SelectorEvidence) -> Expected:
+    """What the samples of a median-smoothed selector must look like."""
+    about, config = header["selector"], header["config"]
     samples, clip = np.asarray(evidence.samples), about["clip"]
     return {
         "selector samples": (config["n_select"], len(samples)),

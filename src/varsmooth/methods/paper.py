@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from varsmooth.defaults import ALPHA_SELECT
-from varsmooth.evidence import Evidence, Ledger, check_probability
-from varsmooth.methods.base import Method, Options, Selection
+from varsmooth.certificates import Certificate
+from varsmooth.defaults import ALPHA_SELECT, Options
+from varsmooth.errors import check_probability
+from varsmooth.evidence import Evidence, Ledger
+from varsmooth.methods.base import Expected, Method, Selection
 from varsmooth.methods.median import audit_selector, selector_evidence
 from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import MedianSelector
@@ -35,10 +37,8 @@ class Paper(Method):
     name = "paper"
     guarantee = "heuristic"
     kinds = ("paper",)
+    certifies = MedianSelector
     subject = "a protected selector"
-
-    def accepts(self, selector: Selector) -> bool:
-        return isinstance(selector, MedianSelector)
 
     def ledger(self, alpha: float, alpha_select: float = ALPHA_SELECT, n_deploy: int = 0) -> Ledger:
         """α at each level looked at and α_h besides: no total."""
@@ -46,21 +46,20 @@ class Paper(Method):
         check_probability("alpha_select", alpha_select)
         return Ledger(alpha, alpha, alpha_select)
 
-    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> Selection:
+    def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
         assert isinstance(options, PaperOptions)
-        selector = selector_evidence(sampler, options.n_select, options.distance)
-        plans = [evidence.levels_between(ledger, options.every_index) for evidence in selector]
+        samples = selector_evidence(sampler, options.n_select, options.distance)
+        plans = [evidence.levels_between(ledger, options.every_index) for evidence in samples]
         streams: list[list[VoteStream]] = [[] for _ in plans]
         for visit in range(max(len(plan) for plan in plans)):
             rows = [i for i in sampler.rows if visit < len(plans[i])]
             levels = [plans[i][visit] for i in rows]
-            candidates = sampler.candidates(rows, levels, options.n0)
-            for i, votes in zip(rows, candidates, strict=True):
+            for i, votes in zip(rows, sampler.candidates(rows, levels, options.n0), strict=True):
                 streams[i].append(VoteStream(votes.sigma, votes.candidate, planned=n))
-        sigma = [evidence.median_level for evidence in selector]
-        ledgers = [ledger] * len(plans)
-        taken = [options.n0 * len(plan) for plan in plans]
-        return Selection(sigma, ledgers, streams, taken, selector)
+        return [
+            Selection(evidence.median_level, ledger, row, options.n0 * len(row), evidence)
+            for evidence, row in zip(samples, streams, strict=True)
+        ]
 
     def radius(self, evidence: Evidence) -> float:
         assert evidence.selector is not None
@@ -79,16 +78,13 @@ class Paper(Method):
         selector = evidence.selector
         return bool(selector and selector.samples and selector.distance is not None)
 
-    def audit(
-        self, about: Mapping[str, Any], config: Mapping[str, Any], sigma: float, evidence: Evidence
-    ) -> dict[str, tuple[Any, Any]]:
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
         """It must have looked at the levels that its samples name."""
-        selector = evidence.selector
-        assert selector is not None
-        wanted = selector.levels_between(evidence.ledger, config["every_index"])
-        return audit_selector(about, config, selector) | {
-            "levels": (wanted, [level.sigma for level in evidence.votes]),
-            "median level": (selector.median_level, sigma),
+        assert one.selector is not None
+        wanted = one.selector.levels_between(one.ledger, header["config"]["every_index"])
+        return audit_selector(header, one.selector) | {
+            "levels": (wanted, [level.sigma for level in one.votes]),
+            "median level": (one.selector.median_level, one.sigma),
         }
 
     def selection_rounds(self, evidence: Evidence) -> range:
