@@ -201,20 +201,12 @@ def search_run(
     """
     check(options.eps is None, "the search takes its budgets from the radii; leave out --eps")
     certified = Run.open(against)
-    check(
-        certified.header["verb"] == "certify",
-        f"{against} is a run of {certified.header['verb']}, not of certify; it has no radii",
-    )
-    config = certified.header["config"]
-    named, data = stored_model(certified.header, model, trust), recorded(DataOptions, config)
-    balls = {row["id"]: row for row in certified.rows() if row["radius"] > 0}
+    balls = {row["id"]: row for row in certified.certified_rows("searched") if row["radius"] > 0}
     check(bool(balls), f"{against} has no certified image yet; certify images first")
-    check(
-        all(row["evidence"] for row in balls.values()),
-        f"{against} has rows without evidence, so its certificates cannot be searched",
-    )
-    evaluation = Searching(options, str(Path(against).resolve()), certified.header, balls)
-    return run(evaluation, named, data, run_options)
+    header = certified.header
+    named, data = stored_model(header, model, trust), recorded(DataOptions, header["config"])
+    search = Searching(options, str(Path(against).resolve()), header, balls)
+    return run(search, named, data, run_options)
 
 
 @dataclass(frozen=True)

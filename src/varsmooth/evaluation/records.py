@@ -194,6 +194,18 @@ class Run:
                             row["environment"] = elsewhere[path.parent]
                         yield row
 
+    def certified_rows(self, use: str) -> list[Row]:
+        """The rows of a run of `certify` with its evidence; a refusal says what they were for."""
+        verb, rows = self.header["verb"], self.rows()
+        check(
+            verb == "certify", f"{self.folder} is a run of {verb}; only certificates can be {use}"
+        )
+        check(
+            all(row["evidence"] is not None for row in rows),
+            f"{self.folder} was imported without evidence, so it cannot be {use}",
+        )
+        return rows
+
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to this process's file; they are on the disk when this returns."""
         lines = b"".join(map(_line, rows))

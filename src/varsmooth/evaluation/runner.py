@@ -130,12 +130,14 @@ class Job:
         evaluation, options = self.evaluation, self.options
         built, data, images = self.load(device)
         evaluation.check_images(images, data)
+        shared = ("batch_size", "device", "devices")  # by all shards
+        where_computed = {name: getattr(options, name) for name in shared}
         header = {
             "verb": evaluation.verb,
             "name": options.name or options.out.resolve().name,
-            "config": _config(self.model, data, options) | evaluation.config(),
+            "config": source_config(self.model, data) | where_computed | evaluation.config(),
             "block": evaluation.block(options.batch_size),
-            "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
+            "started": now(),
             "environment": where or environment(device),
             "dataset": described(images, data),
             "class_names": list(built.class_names),
@@ -244,9 +246,11 @@ def absolute_model(model: ModelOptions) -> ModelOptions:
     return replace(model, model=str(folder.resolve())) if named else model
 
 
-def _config(model: ModelOptions, data: DataOptions, options: RunOptions) -> dict[str, Any]:
-    """Options as plain values; paths are absolute, so that they hold from anywhere."""
+def source_config(model: ModelOptions, data: DataOptions) -> dict[str, Any]:
+    """Model and images as a header names them; paths are absolute, so that they hold anywhere."""
     values = asdict(absolute_model(model)) | asdict(data.absolute())
-    values["root"] = data.root and str(values["root"])
-    where = ("batch_size", "device", "devices")  # shards share a header
-    return values | {name: getattr(options, name) for name in where}
+    return values | {"root": values["root"] and str(values["root"])}
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(" ", "seconds")

@@ -78,7 +78,7 @@ def test_tsv_is_the_format_of_the_community(run: Path) -> None:
 
 def test_tsv_round_trip(run: Path, tmp_path: Path) -> None:
     made = import_tsv(export(run, "tsv"), tmp_path / "back", sigma=0.25, alpha=1e-3, rounded="down")
-    with pytest.raises(VarsmoothError, match="imported without evidence, so there is nothing to"):
+    with pytest.raises(VarsmoothError, match="imported without evidence, so it cannot be verified"):
         verify_run(made.folder)
     before, after = Outcomes.open(run), Outcomes.open(made.folder)
     assert after.ids.tolist() == before.ids.tolist()
@@ -269,5 +269,5 @@ def test_recompute_counts_levels_never_visited_as_unknown(tmp_path: Path) -> Non
 def test_recompute_needs_evidence(tmp_path: Path) -> None:
     with pytest.raises(VarsmoothError, match="without evidence"):
         recompute(write(tmp_path / "i", [certified(0, 1, 1, 0.5)]), 0.01)
-    with pytest.raises(VarsmoothError, match="attack run"):
+    with pytest.raises(VarsmoothError, match="run of attack"):
         recompute(write(tmp_path / "a", [attacked(0, 0, 0.5, 0, 0)], verb="attack"), 0.01)

@@ -211,7 +211,6 @@ def test_names_of_runs_are_text_in_figures_and_tables(tmp_path: Path) -> None:
     for plot, shown in (
         (figures.plot_certified_accuracy, runs),
         (figures.plot_robust_accuracy, attacks),
-        (figures.plot_clean_against_robust, attacks),
     ):
         plot(axes := Figure().subplots(), shown)
         labels = [text.get_text() for text in axes.legend().texts]

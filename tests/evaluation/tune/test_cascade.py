@@ -16,7 +16,7 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.options import HeldOut
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.tune import cascade as cascades
-from varsmooth.evaluation.tune.cascade import Rule, follow
+from varsmooth.evaluation.tune.cascade import Rule, Value, follow
 from varsmooth.evaluation.tune.model import TunedCascade
 from varsmooth.evaluation.tune.table import ConfidentVotes, TableFile, tabulate
 from varsmooth.evaluation.verify import verify_run
@@ -56,7 +56,7 @@ def test_scores_are_those_of_certify(votes: ConfidentVotes) -> None:
         selector = CascadeSelector(stages, thresholds, [votes.confidences[c] for c in gates])
         g = SmoothedClassifier(classifier, selector)
         certificates = certify(g, x, n=96, ids=ids, seed=0, options=Options(n0=32))
-        outcome = follow(votes, Rule(columns, thresholds, gates, 0, 0))
+        outcome = follow(votes, Rule(columns, thresholds, gates, Value(0, 0)))
         for i, one in enumerate(certificates):
             assert one.votes[0].candidate == outcome.answer[i]
             if all(level.n == 96 for level in one.votes):  # no early stage got fewer votes
@@ -77,21 +77,21 @@ def test_the_gate_leaves_the_confident_votes(votes: ConfidentVotes) -> None:
 def test_more_lambda_is_not_less_radius_nor_more_accuracy(votes: ConfidentVotes) -> None:
     choice = cascades.choose(votes, stages=2)
     chosen = [rule for _, rule in choice.rules]
-    radii, accuracies = [r.radius for r in chosen], [r.accuracy for r in chosen]
+    radii, accuracies = [r.value.radius for r in chosen], [r.value.accuracy for r in chosen]
     assert radii == sorted(radii)
     assert accuracies == sorted(accuracies, reverse=True)
     most = max(len(rule.columns) for rule in chosen)
-    pool = cascades.rules(votes, cascades.Scale.of(votes), 2)
-    pool = [r for r in pool if len(r.columns) <= most]
-    assert chosen[-1].radius == max(r.radius for r in pool) >= choice.single.radius
-    assert chosen[0].accuracy == max(r.accuracy for r in pool)
+    pool = cascades.rules(votes, cascades.best_single(votes), 2)
+    values = [r.value for r in pool if len(r.columns) <= most]
+    assert radii[-1] == max(v.radius for v in values) >= choice.single.value.radius
+    assert accuracies[0] == max(v.accuracy for v in values)
 
 
 def every_rule(table: ConfidentVotes, stages: int) -> list[Rule]:
     """All rules of the search space, by brute force."""
     free = list(itertools.product(cascades.THRESHOLDS, range(len(table.confidences))))
     return [
-        follow(table, Rule(columns, (*taus, 0.5), (*gates, 0), 0, 0)).rule(table)
+        follow(table, Rule(columns, (*taus, 0.5), (*gates, 0), Value(0, 0))).rule(table)
         for count in range(1, stages + 1)
         for columns in itertools.combinations(range(len(table.levels)), count)
         for early in itertools.product(free, repeat=count - 1)
@@ -118,10 +118,10 @@ def known(images: int, seed: int) -> ConfidentVotes:
 
 def test_the_search_finds_what_brute_force_finds() -> None:
     table = known(60, seed=0)
-    every, pool = every_rule(table, 2), cascades.rules(table, cascades.Scale.of(table), 2)
+    every, pool = every_rule(table, 2), cascades.rules(table, cascades.best_single(table), 2)
     assert set(pool) == set(every)  # two stages fit into the beam
-    best = max(pool, key=lambda r: r.radius)
-    assert best.radius > 1.15 * max(r.radius for r in cascades.singles(table))
+    best = max(pool, key=lambda r: r.value.radius)
+    assert best.value.radius > 1.15 * max(r.value.radius for r in cascades.singles(table))
     assert best.gates == (1, 0)  # the gate lets wrong and unsure votes pass
 
 
@@ -144,9 +144,9 @@ def test_what_is_expected_on_new_images_is_not_flattered() -> None:
         table, others = chance(24, seed), chance(400, 1000 + seed)
         choice = cascades.choose(table, stages=2, lams=(1.0,))
         ((_, rule),) = choice.rules
-        here.append(rule.radius)
+        here.append(rule.value.radius)
         expected.append(choice.expected[0].radius)
-        new.append(follow(others, rule).rule(others).radius)
+        new.append(follow(others, rule).rule(others).value.radius)
     assert np.mean(here) > 1.1 * np.mean(new)
     assert np.mean(expected) == pytest.approx(np.mean(new), rel=0.2)
 

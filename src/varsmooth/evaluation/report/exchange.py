@@ -46,7 +46,9 @@ def export(
     `parts` are the other folders that its shards wrote. CSV and Parquet hold every column but the
     evidence, which stays in the run, with every digit.
     """
-    run, rows = _opened(folder, *parts)
+    run = open_as_one([folder, *parts])
+    rows = run.rows()
+    check(len(rows) > 0, f"run {run.header['name']} has no rows yet; let it finish an image first")
     out = out or beside(folder, f".{to}")
     if to == "tsv":
         _write_csv(_community_rows(run, rows), out, "\t")
@@ -65,13 +67,6 @@ def beside(folder: Path, end: str) -> Path:
     """The path beside a folder: its name with a suffix."""
     folder = folder.resolve()
     return Path(shown(folder.with_name(folder.name + end)))
-
-
-def _opened(*folders: Path) -> tuple[Run, list[Row]]:
-    run = open_as_one(folders)
-    rows, name = run.rows(), run.header["name"]
-    check(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
-    return run, rows
 
 
 def _columns(row: Row) -> Row:
@@ -121,13 +116,9 @@ def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
     `Certificate.recompute`. Choose α before looking at the results. The new run lies in `out`, by
     default beside the old one, with α in its name.
     """
-    run, rows = _opened(folder)
-    name, verb = run.header["name"], run.header["verb"]
-    check(verb == "certify", f"only certificates depend on alpha; {name} is a {verb} run")
-    check(
-        all(row.get("evidence") for row in rows),
-        f"run {name} was imported without evidence, so its radii cannot be recomputed",
-    )
+    run = Run.open(folder)
+    rows, name = run.certified_rows("recomputed"), run.header["name"]
+    check(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
     out = out or beside(folder, f"-alpha-{alpha:g}")
     changed = []
     for row in rows:
