@@ -32,27 +32,6 @@ from varsmooth.evaluation.verify import verify_run
 from varsmooth.noise import scoped_seed
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pair(tmp_path_factory.mktemp("models") / "pair")
-
-
-@pytest.fixture(scope="module")
-def certified(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Nine images, certified soundly."""
-    folder = tmp_path_factory.mktemp("runs") / "sound"
-    assert run(f"certify {QUICK} --subset 3:1000:115 --model", model, "--out", folder) == 0
-    return folder
-
-
-@pytest.fixture
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with modules of the user's own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
-
-
 def deployed(model: Path, **options: Any) -> SmoothedClassifier:
     return load(model, n_median=21, **options)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.small_models import run, table, write_pair
+from tests.small_models import run, table
 from varsmooth import Options, certify_at, load, load_dataset
 from varsmooth._util import progress
 from varsmooth._util.typed import OptionError
@@ -20,11 +20,6 @@ FEW = "--n0 20 --n-select 61 --n-median 21 --alpha 0.05 --alpha-select 0.01 --n-
 SUBSET = "--subset 3:1000:115"
 RADII = [0.0, 0.05, 0.1, 0.2]
 AT = f"certify {FEW} {SUBSET} --at 0.2,0,0.05,0.1 --model"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pair(tmp_path_factory.mktemp("models") / "pair")
 
 
 @pytest.fixture(scope="module")
