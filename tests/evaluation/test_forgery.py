@@ -198,19 +198,6 @@ def test_a_bound_chosen_after_the_votes(certified: Path, tmp_path: Path) -> None
     assert verify_run(forged).problems == [], "only a replay can see it"
 
 
-def test_deleted_and_doubled_rows(certified: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(certified, tmp_path / "run")
-    rows = Run.open(copy).rows()
-    (file,) = Run.open(copy).files
-    file.unlink()
-    Run.open(copy).append(rows[:-1])
-    assert run(f"verify {copy}") == 1
-    larger = json.loads(json.dumps(rows[-1]))
-    larger["evidence"]["votes"][0]["counts"].reverse()
-    Run.open(copy).append([rows[-1], larger])
-    assert run(f"verify {copy}") == 1
-
-
 def test_another_model_under_the_name_of_the_run(certified: Path, tmp_path: Path) -> None:
     other = write_pair(tmp_path / "other", seed=5)
     forged = edit_header(shutil.copytree(certified, tmp_path / "run"), config={"model": str(other)})

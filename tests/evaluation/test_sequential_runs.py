@@ -139,13 +139,6 @@ def test_a_radius_until_the_next_listed_one_is_out_of_reach(model: Path, tmp_pat
     assert sum(row["samples"] for row in listed) < sum(row["samples"] for row in alone)
 
 
-def test_a_cascade(model: Path, tmp_path: Path) -> None:
-    command = f"certify {FEW} {SUBSET} --cascade 0.5:0.6,0.25 --at 0,0.1 --model"
-    command = command.replace("--n-select 61 --n-median 21 ", "")
-    assert run(command, model, "--out", tmp_path) == 0
-    assert verify_run(tmp_path, replay="all").problems == []
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
