@@ -57,11 +57,7 @@ def test_what_a_pilot_adds(tmp_path: Path, model: ModelOptions) -> None:
 
 RELEASED = ModelOptions(model="cifar10-0.25")
 CASES: dict[str, tuple[dict[str, Any], CertifyOptions, str]] = {
-    "fixed": (
-        {"sigma": 0.25},
-        CertifyOptions(n=1000, n0=100, alpha=0.05),
-        "0:20",
-    ),
+    "fixed": ({"sigma": 0.25}, CertifyOptions(n=1000, n0=100, alpha=0.05), "0:20"),
     "stopping": (
         {"sigma": 0.25},
         CertifyOptions(n0=100, n_max=1000, alpha=0.05, at=[0, 0.25, 0.5]),

@@ -13,15 +13,7 @@ from torch import Tensor, nn
 
 from tests.oracles import arguments
 from tests.small_models import FALSE_LEVEL, QUICK, run, table
-from varsmooth import (
-    FixedSelector,
-    SmoothedClassifier,
-    api,
-    certify,
-    load,
-    load_dataset,
-    predict,
-)
+from varsmooth import FixedSelector, SmoothedClassifier, api, certify, load, load_dataset, predict
 from varsmooth._util.fingerprints import fingerprint
 from varsmooth.evaluation import certify as certify_module
 from varsmooth.evaluation.attack import find_adversarial

@@ -31,10 +31,7 @@ def certified_row(row: dict[str, Any]) -> bool:
 
 
 def edit(
-    folder: Path,
-    copy: Path,
-    change: Any,
-    which: Callable[[dict[str, Any]], bool] = certified_row,
+    folder: Path, copy: Path, change: Any, which: Callable[[dict[str, Any]], bool] = certified_row
 ) -> Path:
     """A copy of a run whose first such row was changed."""
     (copy / "run.json").write_bytes((folder / "run.json").read_bytes())
@@ -260,8 +257,7 @@ def test_a_changed_architecture_is_another_model(
 
 
 @pytest.mark.parametrize(
-    "config",
-    [{"subset": 5}, {"clip": "wide"}, {"n_median": [1]}, {"sigma": True}],
+    "config", [{"subset": 5}, {"clip": "wide"}, {"n_median": [1]}, {"sigma": True}]
 )
 def test_a_configuration_of_odd_types_is_a_sentence(
     certified: Path, tmp_path: Path, config: dict[str, Any]
@@ -325,8 +321,7 @@ def test_a_run_from_elsewhere_may_differ_a_little_and_no_more(
 
 
 @pytest.mark.parametrize(
-    "more",
-    ["--cascade 0.5,0.25", "--cascade 0.5,0.25 --at 0,0.1 --n-max 200", "--sigma 0.25", ""],
+    "more", ["--cascade 0.5,0.25", "--cascade 0.5,0.25 --at 0,0.1 --n-max 200", "--sigma 0.25", ""]
 )
 def test_an_honest_recompute_replays(model: Path, tmp_path: Path, more: str) -> None:
     quick = "--n0 20 --alpha 0.05 --alpha-select 0.01" if "--at" in more else QUICK

@@ -47,10 +47,7 @@ def test_csv_of_attacks_has_a_row_for_each_budget(tmp_path: Path) -> None:
     path = export(write(tmp_path / "a", rows, verb="attack"), "csv")
     assert [
         (row["eps"], row["counts"]) for row in csv.DictReader(path.read_text().splitlines())
-    ] == [
-        ("0.25", "[60, 40]"),
-        ("0.5", "[60, 40]"),
-    ]
+    ] == [("0.25", "[60, 40]"), ("0.5", "[60, 40]")]
 
 
 def test_parquet_reads_back(run: Path, tmp_path: Path) -> None:

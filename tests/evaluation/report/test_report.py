@@ -199,9 +199,7 @@ def test_report_of_certificates(dual: Path, fixed: Path, tmp_path: Path) -> None
     rows = [certified(i, 0, 0, 0.1 * i, guarantee="conditional") for i in range(4)]
     odd = write(tmp_path / "odd", rows, name=name)
     page = write_report(
-        open_runs([dual, fixed, odd]),
-        tmp_path / "out",
-        [Envelope.parse(f"all={dual},{fixed}")],
+        open_runs([dual, fixed, odd]), tmp_path / "out", [Envelope.parse(f"all={dual},{fixed}")]
     )
     written = {path.name for path in page.parent.iterdir()}
     pictures = ("certified-accuracy", "differences", "sigma", "accuracy-by-sigma")
@@ -326,9 +324,7 @@ def test_failures_are_one_sentence(
             [certified(0, 0, 0, 0.5), certified(1, 0, 0, 0.5, guarantee="heuristic")],
         ),
         "search": write(
-            tmp_path / "search",
-            [attacked(0, 0, 0.1, 0, 0) | {"violated": False}],
-            verb="attack",
+            tmp_path / "search", [attacked(0, 0, 0.1, 0, 0) | {"violated": False}], verb="attack"
         ),
     }
     words = [word.format(**folders) for word in arguments]

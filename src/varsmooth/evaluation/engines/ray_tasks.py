@@ -66,12 +66,7 @@ def compute(job: Job) -> None:
 
 
 def _results(
-    ray: Any,
-    task: Any,
-    work: Any,
-    images: ImageDataset,
-    todo: Sequence[slice],
-    progress: Progress,
+    ray: Any, task: Any, work: Any, images: ImageDataset, todo: Sequence[slice], progress: Progress
 ) -> Iterator[BlockRows]:
     """Blocks as their tasks finish; only a few ahead of the workers are in memory."""
     left = zip(todo, images.blocks(todo), strict=True)
