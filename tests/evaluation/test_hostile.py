@@ -87,19 +87,8 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 ODD: tuple[Any, ...] = (
-    ...,
-    None,
-    True,
-    -1,
-    10**400,
-    1e308,
-    float("nan"),
-    "",
-    "\x1b[2J<script>",
-    [],
-    {},
-    [[]],
-)
+    ..., None, True, -1, 10**400, 1e308, float("nan"), "", "\x1b[2J<script>", [], {}, [[]]
+)  # fmt: skip
 
 
 def cases(stored: Path) -> list[tuple[str, Header, list[Any]]]:
@@ -212,34 +201,27 @@ def test_a_cascade_with_a_level_twice(tmp_path: Path, capsys: pytest.CaptureFixt
         assert read(reader, copied, tmp_path / reader, capsys) == 1
 
 
-def pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def endless(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def folder(path: Path) -> None:
-    path.mkdir()
-
-
-def nobody(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
 def enormous(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(2**40)  # without taking room on the disk
 
 
+NO_FILES: dict[str, Callable[[Path], None]] = {
+    "pipe": os.mkfifo,
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "folder": Path.mkdir,
+    "enormous": enormous,
+    "nobody": lambda path: path.symlink_to(path.name),
+}
+
+
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs Unix")
 @pytest.mark.parametrize("name", ["run.json", ROWS])
-@pytest.mark.parametrize("kind", [pipe, endless, folder, nobody, enormous])
+@pytest.mark.parametrize("kind", NO_FILES)
 @pytest.mark.parametrize("reader", READERS)
 def test_what_is_not_a_file_is_refused(
     reader: str,
-    kind: Callable[[Path], None],
+    kind: str,
     name: str,
     stored: Path,
     tmp_path: Path,
@@ -247,15 +229,13 @@ def test_what_is_not_a_file_is_refused(
 ) -> None:
     copied = copy(stored, tmp_path / "run", *parts(stored))
     (copied / name).unlink()
-    kind(copied / name)
+    NO_FILES[kind](copied / name)
     assert read(reader, copied, tmp_path / "out", capsys) == 1
 
 
-@pytest.mark.parametrize("kind", [pipe, endless, folder, enormous])
-def test_results_that_are_not_a_file_are_refused(
-    kind: Callable[[Path], None], tmp_path: Path
-) -> None:
-    kind(tmp_path / "results.tsv")
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "enormous"])
+def test_results_that_are_not_a_file_are_refused(kind: str, tmp_path: Path) -> None:
+    NO_FILES[kind](tmp_path / "results.tsv")
     with pytest.raises(VarsmoothError):
         import_tsv(tmp_path / "results.tsv", sigma=0.25)
 

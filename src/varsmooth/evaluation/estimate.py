@@ -4,7 +4,6 @@ seconds per image = measured on a pilot; or, with one fixed level and a fixed nu
 (n0 + n) / (forward passes per second), measured on two batches.
 """
 
-import sys
 import time
 from dataclasses import dataclass, replace
 
@@ -39,7 +38,6 @@ class Estimate:
         seconds: Of one process, per image: the mean.
         error: The standard error of this mean, because the pilot saw only some images.
         pilot: Images of the pilot; 0: none was needed.
-        memory: Most bytes that this process had in use, on its device; None: unknown here.
     """
 
     images: int
@@ -49,7 +47,6 @@ class Estimate:
     seconds: float
     error: float
     pilot: int
-    memory: int | None
 
     def hours(self, workers: int = 1) -> float:
         """Of the whole run, on so many workers like this process."""
@@ -60,22 +57,17 @@ class Estimate:
         per_image = f"{self.samples:,.0f} samples of f"
         if self.selector_samples:
             per_image += f" and {self.selector_samples:,.0f} of the selector"
-        lines = [
-            f"{self.images:,} images to certify, {per_image} per image: "
-            f"{self.images * self.samples:,.0f} forward passes of f, {self.speed:,.0f} per second"
-        ]
         spread = ""
         if self.pilot:
             low, high = (self.seconds + 2 * sign * self.error for sign in (-1, 1))
             ratios = f"{max(low, 0) / self.seconds:.1f} to {high / self.seconds:.1f}"
             spread = f" (from {self.pilot} images; {ratios} times this is plausible)"
-        lines.append(f"one process like this: {duration(self.hours())}{spread}")
-        lines.append(
-            f"{workers} of them, each with a device of its own: {duration(self.hours(workers))}"
-        )
-        if self.memory is not None:
-            lines.append(f"memory of a process: {self.memory / 1e6:,.0f} MB")
-        return lines
+        return [
+            f"{self.images:,} images to certify, {per_image} per image: "
+            f"{self.images * self.samples:,.0f} forward passes of f, {self.speed:,.0f} per second",
+            f"one process like this: {duration(self.hours())}{spread}",
+            f"{workers} of them, each with a device of its own: {duration(self.hours(workers))}",
+        ]
 
 
 def duration(hours: float) -> str:
@@ -101,7 +93,7 @@ def estimate(job: Job) -> Estimate:
     seconds = samples / speed
     if options.n_max is not None or g.selector.describe()["selector"] != "fixed":
         votes = options.n if options.n_max is None else 0
-        few = replace(options, n=min(votes, PILOT_VOTES)) if votes > PILOT_VOTES else options
+        few = replace(options, n=PILOT_VOTES) if votes > PILOT_VOTES else options
         samples, selector_samples, seconds = _pilot(job, Certifying(few), g, images)
         if votes > PILOT_VOTES:  # the levels that an image needs hardly depend on n
             more = (samples - options.n0) * (votes / PILOT_VOTES - 1)
@@ -114,14 +106,13 @@ def estimate(job: Job) -> Estimate:
         float(seconds.mean()),
         float(seconds.std(ddof=1) / len(seconds) ** 0.5) if len(seconds) > 1 else 0.0,
         len(seconds) if len(seconds) > 1 else 0,
-        _memory(device),
     )
 
 
 def _speed(g: SmoothedClassifier, images: ImageDataset, batch_size: int) -> float:
     """Forward passes of f per second: two batches, after one that warms up."""
-    x, ids = (part.to(g.device) for part in (images.batch([0]).images, images.batch([0]).ids))
-    noise, sigma = g.noise(1, 0, ids.cpu()).scoped("estimate"), torch.full((1,), 0.25)
+    x, _, ids = images.batch([0])
+    x, noise, sigma = x.to(g.device), g.noise(1, 0, ids).scoped("estimate"), torch.full((1,), 0.25)
     started = 0.0
     for batch in range(3):
         if batch == 1:
@@ -140,9 +131,8 @@ def _pilot(
     few = images.few(PILOT)
     setup = Setup(g, Run(job.options.out, {}), job.options.batch_size)
     started = time.perf_counter()
-    rows = evaluation.rows(
-        setup, (batch := few.batch(slice(None)))._replace(images=batch.images.to(g.device))
-    )
+    batch = few.batch(slice(None))
+    rows = evaluation.rows(setup, batch._replace(images=batch.images.to(g.device)))
     seconds = time.perf_counter() - started
     samples = np.array([row["samples"] for row in rows], dtype=float)
     draws = np.array([row["selector_samples"] for row in rows], dtype=float)
@@ -156,15 +146,3 @@ def _images_left(job: Job, images: ImageDataset) -> int:
     if (job.options.out / HEADER).exists():
         mine -= {row["id"] for row in Run.open(job.options.out).stored()}
     return len(mine)
-
-
-def _memory(device: torch.device) -> int | None:
-    """The most bytes in use so far: on the device, or of this process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
