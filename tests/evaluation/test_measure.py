@@ -8,6 +8,7 @@ import torch
 from scipy.stats import norm
 from torch import Tensor, nn
 
+from tests.evaluation.tune.test_selector import Bright, images
 from varsmooth import VarsmoothError
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset, load_dataset
@@ -28,18 +29,6 @@ LEVELS = (0.1, 0.2, 0.4)
 OTHER = {"images": 7, "votes": 3, "smoothed_accuracy": {"0.25": 61.0}}
 
 
-class Bright(nn.Module):
-    """Class 0 where the image is bright, as sure as a constant number of votes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.zero = nn.Parameter(torch.zeros(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        score = x.mean(dim=(1, 2, 3)) - 0.5 + self.zero
-        return torch.stack([score, -score], dim=1)
-
-
 class Margin(nn.Module):
     """h: larger levels the farther the mean is from ½; the other way round if sign < 0."""
 
@@ -49,14 +38,6 @@ class Margin(nn.Module):
 
     def forward(self, x: Tensor, sigma_a: Tensor, lam: Tensor) -> Tensor:
         return sigma_a * torch.exp(self.sign * (x.mean(dim=(1, 2, 3)) - 0.5).abs() + lam)
-
-
-def images(n: int = 40) -> ImageDataset:
-    rng = np.random.default_rng(0)
-    means = rng.integers(90, 166, n)
-    pixels = np.broadcast_to(means[:, None, None, None], (n, 4, 4, 1)).astype(np.uint8)
-    labels = (means < 127.5).astype(np.int64)
-    return ImageDataset("toy", "val", pixels, labels, np.arange(n), ("bright", "dark"))
 
 
 def test_best_level_is_the_one_with_the_largest_radius_of_the_label() -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, Varsmoo
 from varsmooth.bounds import class_radius
 from varsmooth.cli import main
 from varsmooth.evaluation.records import Run
-from varsmooth.evaluation.report.exchange import export, import_tsv, recompute, seconds_of
+from varsmooth.evaluation.report.exchange import export, import_tsv, recompute
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.verify import verify_run
 
@@ -84,21 +83,6 @@ def test_tsv_round_trip(run: Path, tmp_path: Path) -> None:
     assert (before.radii - after.radii < 1e-6).all()
     assert after.seconds.tolist() == before.seconds.tolist()
     assert (after.guarantee, after.alpha, after.expected) == ("sound", 1e-3, 3)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("0:00:01.5", 1.5),
-        ("0:02:03", 123.0),
-        ("1 day, 1:00:00", 90000.0),
-        ("2 days, 0:00:00.25", 172800.25),
-        ("7.5", 7.5),
-    ],
-)
-def test_both_spellings_of_time(text: str, seconds: float) -> None:
-    assert seconds_of(text) == seconds
-    assert seconds_of(str(timedelta(seconds=seconds))) == seconds
 
 
 HEAD = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"

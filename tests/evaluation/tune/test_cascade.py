@@ -22,7 +22,7 @@ from varsmooth.evaluation.tune.table import ConfidentVotes, TableFile, tabulate
 from varsmooth.evaluation.verify import verify_run
 from varsmooth.models.cards import card
 from varsmooth.models.descriptions import copy_model, describe, rewrite
-from varsmooth.models.options import ModelOptions, TunedStages, read_stages, stages_for
+from varsmooth.models.options import ModelOptions, TunedStages, stages_for
 
 LEVELS = (0.5, 0.25, 0.125)
 
@@ -193,10 +193,9 @@ def test_an_unfinished_table_resumes_to_the_same_votes(
     assert not (tmp_path / "t").exists()
 
 
-def test_stages_are_read_and_chosen_by_lambda() -> None:
-    assert read_stages("1.0:0.6:0.4,0.5") == [(1.0, 0.6, 0.4), (0.5, 0.5, 0.0)]
+def test_stages_are_chosen_by_lambda() -> None:
     assert str(TunedStages(0, (1.0, 0.5), (0.5, 0.5), (0.4, 0.0))) == "1:0.5:0.4,0.5"
-    for wrong in (
+    for wrong in [
         "1.0;0.5",
         "",
         "tuned",
@@ -207,7 +206,7 @@ def test_stages_are_read_and_chosen_by_lambda() -> None:
         "1,,0.5",
         "1:0.5:1",
         "1:0.5:0.2:0.1",
-    ):
+    ]:
         with pytest.raises(VarsmoothError, match="cascade must be LEVEL:THRESHOLD"):
             ModelOptions(cascade=wrong)
     family = [TunedStages(0.0, (0.25,), (0.5,)), TunedStages(0.6, (1.0,), (0.5,))]
@@ -219,23 +218,15 @@ def test_stages_are_read_and_chosen_by_lambda() -> None:
 @pytest.mark.parametrize(
     ("levels", "words"),
     [
-        (
-            [(0.25, 0.1), (0.5, 0.1)],
-            [
-                "--out runs/f-cascade",
-                "--sigma 0.25 --out runs/f-fixed  # the best single σ, to compare",
-            ],
-        ),
+        ([(0.25, 0.1), (0.5, 0.1)],
+         ["--out runs/f-cascade",
+          "--sigma 0.25 --out runs/f-fixed  # the best single σ, to compare"]),
         ([(0.1,), (0.25,)], ["--sigma 0.25 --out runs/f-fixed"]),
-        (
-            [(0.25, 0.1), (0.25,)],
-            [
-                "--sigma 0.25 --out runs/f-fixed",
-                "--lam 0 --out runs/f-cascade  # more accurate, average radius no larger",
-            ],
-        ),
+        ([(0.25, 0.1), (0.25,)],
+         ["--sigma 0.25 --out runs/f-fixed",
+          "--lam 0 --out runs/f-cascade  # more accurate, average radius no larger"]),
     ],
-)
+)  # fmt: skip
 def test_a_cascade_is_proposed_where_there_is_one(
     levels: list[tuple[float, ...]], words: list[str], tmp_path: Path
 ) -> None:
@@ -244,21 +235,6 @@ def test_a_cascade_is_proposed_where_there_is_one(
     rewrite(folder, dataclasses.replace(describe(folder), cascades=members))
     commands = after_cascade(TunedCascade(members, 0.25, []), folder, HeldOut())
     assert [line.partition("/f ")[2] for line in commands] == words
-
-
-def test_load_takes_stages_and_refuses_what_does_not_fit() -> None:
-    g = load("cifar10-universal-1.00", cascade="1.0:0.6,0.5,0.25")
-    assert isinstance(g.selector, CascadeSelector)
-    assert g.selector.stages.thresholds == (0.6, 0.5, 0.5)
-    for options, words in (
-        ({"cascade": "0.5", "clip": (0.1, 0.5)}, "clip does not go with `cascade`"),
-        ({"cascade": "0.5", "lam": 0.5}, "tuned"),
-        ({"cascade": "0.5:0.5:1.5"}, "gates in"),
-    ):
-        with pytest.raises(VarsmoothError, match=words):
-            load("cifar10-universal-1.00", **options)
-    with pytest.raises(VarsmoothError, match=r"varsmooth tune cifar10-0.25 --goal cascade"):
-        load("cifar10-0.25", selector="cascade")
 
 
 def test_from_tune_to_a_verified_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
