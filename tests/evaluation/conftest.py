@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.evaluation import Patch
 from tests.small_models import QUICK, run, write_pair
 
 NINE = "--subset 3:1000:115"
@@ -24,7 +25,7 @@ def certified(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def in_tmp(tmp_path: Path, monkeypatch: Patch) -> Path:
     """A working directory with modules of the user's own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

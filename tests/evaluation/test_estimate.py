@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.evaluation import Output, Patch
 from tests.small_models import run, write_pair
 from varsmooth.evaluation.certify import Certifying, certify_dataset
 from varsmooth.evaluation.estimate import estimate
@@ -21,7 +22,7 @@ def model(tmp_path: Path) -> ModelOptions:
 
 
 def test_fixed_votes_are_counted_and_nothing_is_written(
-    tmp_path: Path, model: ModelOptions, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, model: ModelOptions, capsys: Output
 ) -> None:
     words = f"certify --model {model.model} --sigma 0.25 --n 100 --n0 20 --alpha 0.05 "
     words += f"--subset 0:30 --batch-size 64 --out {tmp_path}/run"
@@ -73,7 +74,7 @@ CASES: dict[str, tuple[dict[str, Any], CertifyOptions, str]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_right_within_a_factor_of_one_and_a_half(
-    tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: str, monkeypatch: Patch
 ) -> None:
     """By the processor's clock, which other work on the machine does not advance."""
     monkeypatch.setattr(time, "perf_counter", time.process_time)

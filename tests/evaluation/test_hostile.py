@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Tally
+from tests.evaluation import Output
 from tests.models.test_hostile import JSON
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.errors import VarsmoothError
@@ -121,7 +122,7 @@ FREE = (
 """Entries of a row that may be otherwise: nothing follows from them."""
 
 
-def read(reader: str, folder: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> int:
+def read(reader: str, folder: Path, out: Path, capsys: Output) -> int:
     """The exit code of one reader; anything but an answer or a sentence fails."""
     code = READERS[reader](folder, out)
     said = capsys.readouterr()
@@ -138,7 +139,7 @@ def read(reader: str, folder: Path, out: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("reader", READERS)
 def test_odd_entries_at_every_place(
-    reader: str, stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], tally: Tally
+    reader: str, stored: Path, tmp_path: Path, capsys: Output, tally: Tally
 ) -> None:
     chosen = cases(stored)
     if reader in ("report", "attack"):  # which take seconds each
@@ -156,7 +157,7 @@ def test_odd_entries_at_every_place(
 
 @pytest.mark.parametrize("reader", ["verify", "recompute", "attack"])
 def test_a_row_without_its_evidence(
-    reader: str, stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reader: str, stored: Path, tmp_path: Path, capsys: Output
 ) -> None:
     header, (first, second) = parts(stored)
     bare = changed(first, ("evidence",), None) | {"prediction": 0, "radius": 0.1}
@@ -166,7 +167,7 @@ def test_a_row_without_its_evidence(
 
 @pytest.mark.parametrize("reader", ["verify", "export"])
 def test_selectors_inside_selectors(
-    reader: str, stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reader: str, stored: Path, tmp_path: Path, capsys: Output
 ) -> None:
     header, rows = parts(stored)
     for _ in range(300):
@@ -177,7 +178,7 @@ def test_selectors_inside_selectors(
 
 @pytest.mark.parametrize("size", [..., "many", 0, None, [1], 2.5, 10**7])
 def test_the_batch_size_of_a_stranger(
-    size: Any, stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    size: Any, stored: Path, tmp_path: Path, capsys: Output
 ) -> None:
     """A replay repeats the batches of the run, if they are numbers that memory can bear."""
     header, rows = parts(stored)
@@ -187,7 +188,7 @@ def test_the_batch_size_of_a_stranger(
     assert (size is ...) == ("varsmooth: " not in capsys.readouterr().err)
 
 
-def test_a_cascade_with_a_level_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cascade_with_a_level_twice(tmp_path: Path, capsys: Output) -> None:
     model, good = write_pair(tmp_path / "model"), tmp_path / "good"
     certify = "certify --cascade 0.5,0.25 --n 60 --alpha 0.1 --subset 0:2"
     assert run(f"{certify} --model {model} --out {good}") == 0
@@ -220,12 +221,7 @@ NO_FILES: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("kind", NO_FILES)
 @pytest.mark.parametrize("reader", READERS)
 def test_what_is_not_a_file_is_refused(
-    reader: str,
-    kind: str,
-    name: str,
-    stored: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    reader: str, kind: str, name: str, stored: Path, tmp_path: Path, capsys: Output
 ) -> None:
     copied = copy(stored, tmp_path / "run", *parts(stored))
     (copied / name).unlink()
@@ -241,9 +237,7 @@ def test_results_that_are_not_a_file_are_refused(kind: str, tmp_path: Path) -> N
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")
-def test_names_lead_nowhere(
-    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_lead_nowhere(stored: Path, tmp_path: Path, capsys: Output) -> None:
     """Names of a run that are paths, markup or escape sequences."""
     header, rows = parts(stored)
     evil = "../../../x\x1b[2J<img src=x onerror=alert(1)>"

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.conftest import Tally
+from tests.evaluation import Output, Patch
 from tests.small_models import run
 from varsmooth import CascadeSelector, FixedSelector, MedianSelector, SmoothedClassifier
 from varsmooth._util.fingerprints import fingerprint
@@ -351,11 +352,7 @@ def cold(): return Hidden(shift=0.4)
 
 @pytest.mark.parametrize(("one", "other"), [("zero", "half"), ("warm", "cold")])
 def test_a_run_is_neither_resumed_nor_verified_with_another_model(
-    one: str,
-    other: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    one: str, other: str, tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     (tmp_path / "two_models.py").write_text(NORMALISED)
     monkeypatch.syspath_prepend(tmp_path)
@@ -372,7 +369,7 @@ def test_a_run_is_neither_resumed_nor_verified_with_another_model(
 
 
 def test_a_run_without_a_probe_is_readable_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     """Another torch is recorded with the rows it made."""
     (tmp_path / "older_models.py").write_text(NORMALISED)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from tests.evaluation import Output
 from tests.oracles import arguments
 from tests.small_models import run, write_pair
 from varsmooth import (
@@ -64,7 +65,7 @@ def calls(g: SmoothedClassifier) -> dict[str, Certificates]:
     ids=["fixed", "cascade", "median"],
 )
 def test_what_python_saves_the_command_line_verifies_and_reports(
-    settings: dict[str, Any], pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    settings: dict[str, Any], pair: Path, tmp_path: Path, capsys: Output
 ) -> None:
     g = load(pair, **settings)
     for name, certificates in calls(g).items():
@@ -84,7 +85,7 @@ def test_what_python_saves_the_command_line_verifies_and_reports(
 
 
 def test_certificates_without_images_or_model_are_checked_as_far_as_possible(
-    pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pair: Path, tmp_path: Path, capsys: Output
 ) -> None:
     cascade = CascadeSelector([0.5, 0.25], gates=lambda z, logits, sigma: logits.amax(dim=1))
     g = SmoothedClassifier(load(pair).classifier, cascade)

@@ -8,6 +8,7 @@ import torch
 from scipy.stats import norm
 from torch import Tensor, nn
 
+from tests.evaluation import Output
 from tests.evaluation.tune.test_selector import Bright, images
 from varsmooth import VarsmoothError
 from varsmooth.cli import main
@@ -83,9 +84,7 @@ def test_a_constant_selector_has_no_rank_correlation() -> None:
     assert metrics["sigma"]["0"]["std"] == 0
 
 
-def test_measure_writes_description_and_card(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measure_writes_description_and_card(tmp_path: Path, capsys: Output) -> None:
     torch.manual_seed(0)
     small = {"widths": (4, 4, 4, 4)}
     about = Description(
@@ -162,9 +161,7 @@ def test_tables_are_aligned() -> None:
     assert lines == ["T", "", "  a    bb", "  ccc  d"]
 
 
-def test_measure_refuses_what_it_cannot_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measure_refuses_what_it_cannot_do(tmp_path: Path, capsys: Output) -> None:
     assert main(["measure", "cifar10-0.25", "--n-select", "4"]) == 2
     assert "--n-select must be an odd number" in capsys.readouterr().err
     data = images()

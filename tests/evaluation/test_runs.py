@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from tests.evaluation import Output, Patch
 from tests.oracles import arguments
 from tests.small_models import FALSE_LEVEL, QUICK, run, table
 from varsmooth import FixedSelector, SmoothedClassifier, api, certify, load, load_dataset, predict
@@ -66,9 +67,7 @@ def test_the_batch_size_changes_no_answer(
         assert mine["radius"] == pytest.approx(other["radius"], abs=1e-4)
 
 
-def test_a_finished_run_does_nothing_more(
-    certified: Path, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_does_nothing_more(certified: Path, model: Path, capsys: Output) -> None:
     before = {path: path.read_bytes() for path in certified.iterdir()}
     command = f"certify {QUICK} --subset 3:1000:115 --batch-size 7 --model"
     assert run(command, model, "--out", certified) == 0
@@ -76,9 +75,7 @@ def test_a_finished_run_does_nothing_more(
     assert "9 of 9 images" in capsys.readouterr().out
 
 
-def test_a_run_with_other_settings_is_refused(
-    certified: Path, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_with_other_settings_is_refused(certified: Path, model: Path, capsys: Output) -> None:
     command = f"certify {QUICK} --subset 3:1000:115 --lam 0.9 --model"
     assert run(command, model, "--out", certified) == 1
     assert "--lam unset there, 0.9 now" in capsys.readouterr().err
@@ -138,7 +135,7 @@ def test_every_kind_of_certificate(
     assert verify_run(tmp_path, resample=2, seed=11).problems == []
 
 
-def test_predictions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predictions(model: Path, tmp_path: Path, capsys: Output) -> None:
     command = "predict --n 100 --n-median 21 --subset 0:3 --model"
     assert run(command, model, "--out", tmp_path / "run") == 0
     record = Run.open(tmp_path / "run")
@@ -166,9 +163,7 @@ def test_predictions_never_take_the_seed_of_another_verb(model: Path, tmp_path: 
     assert Run.open(tmp_path).header["config"]["seed"] > 2**20
 
 
-def test_photographs_of_ones_own(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_photographs_of_ones_own(model: Path, tmp_path: Path, capsys: Output) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (50, 70, 3)).astype(np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")
     words = f"predict {tmp_path}/photo.png --n 50 --n-median 21 --model {model}"
@@ -181,7 +176,7 @@ def test_photographs_of_ones_own(
 
 
 def test_class_folders_get_the_numbers_of_the_model(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, tmp_path: Path, capsys: Output
 ) -> None:
     pixels = load_dataset("cifar10-sample").images
     for name, place in (("dog", 0), ("bird", 1), ("truck", 2)):
@@ -286,7 +281,7 @@ SEARCH = "attack --steps 20 --samples 2 --n 100 --n-median-attack 101 --against"
 CERTIFY = "certify --n 200 --n-select 501 --alpha 0.01 --alpha-select 0.001"
 
 
-def test_a_false_certificate_is_found(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_false_certificate_is_found(in_tmp: Path, capsys: Output) -> None:
     """The paper's three levels miss the one where the classifier is wrong."""
     (in_tmp / "planted.py").write_text(FALSE_LEVEL)
     data = grey(in_tmp)
@@ -312,9 +307,7 @@ def test_a_false_certificate_is_found(in_tmp: Path, capsys: pytest.CaptureFixtur
     assert "2 sound certificates are false, of the images 0, 1" in capsys.readouterr().err
 
 
-def test_no_violation_of_sound_certificates(
-    in_tmp: Path, certified: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_violation_of_sound_certificates(in_tmp: Path, certified: Path, capsys: Output) -> None:
     """Neither of the same classifier on a grid that has the wrong level, nor of networks."""
     (in_tmp / "planted_grid.py").write_text(FALSE_LEVEL)
     command = f"{CERTIFY} --model planted_grid:on_a_grid --data {grey(in_tmp)} --out true"
@@ -362,9 +355,7 @@ def test_the_weak_attack_tells_a_conditional_f_the_clean_level() -> None:
     assert torch.allclose(adversarial, expected, atol=1e-6)
 
 
-def test_labels_that_the_model_does_not_know(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_labels_that_the_model_does_not_know(model: Path, tmp_path: Path, capsys: Output) -> None:
     labels = np.array([3, 12])
     np.savez(tmp_path / "many.npz", images=np.zeros((2, 32, 32, 3), np.uint8), labels=labels)
     assert run(f"predict --model {model} --data {tmp_path}/many.npz") == 1
@@ -411,7 +402,7 @@ def test_an_attack_averages_over_draws_of_an_unprotected_selector(draws: int) ->
 
 
 def test_a_log_says_after_the_first_block_what_an_image_costs_and_how_long_it_takes(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: Output
 ) -> None:
     words = "certify --model cifar10-0.25 --sigma 0.25 --subset :3 --n 40 --n0 10 --batch-size 10"
     assert run(words, "--out", tmp_path / "run") == 0
@@ -420,7 +411,7 @@ def test_a_log_says_after_the_first_block_what_an_image_costs_and_how_long_it_ta
 
 
 def test_an_interruption_says_what_is_saved(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    model: Path, tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     """A block that votes together is recorded whole; the images of half a block are done again."""
     original, calls = api.certify_at, list[int]()

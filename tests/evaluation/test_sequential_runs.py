@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.evaluation import Output, Patch
 from tests.small_models import run, table
 from varsmooth import Options, certify_at, load, load_dataset
 from varsmooth._util import progress
@@ -33,7 +34,7 @@ def curve(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch: Patch) -> None:
     monkeypatch.setattr(certify_module, "BLOCK_SIZE", 4)
 
 
@@ -54,7 +55,7 @@ def test_rows_are_what_certify_at_says(curve: Path, model: Path) -> None:
 
 
 def test_the_samples_shown_are_the_mean_of_the_whole_run(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, tmp_path: Path, capsys: Output
 ) -> None:
     assert run(AT, model, "--out", tmp_path) == 0
     drawn = [row["samples"] for row in Run.open(tmp_path).rows()]
@@ -87,7 +88,7 @@ def test_verify_sees_what_was_changed(curve: Path, tmp_path: Path, what: str) ->
 
 
 def test_an_interrupted_run_continues_to_the_same_rows(
-    curve: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    curve: Path, model: Path, tmp_path: Path, capsys: Output
 ) -> None:
     assert run(AT, model, "--out", tmp_path) == 0
     (rows,) = tmp_path.glob("rows-*.jsonl")
@@ -103,7 +104,7 @@ def test_an_interrupted_run_continues_to_the_same_rows(
 
 
 def test_the_log_says_how_many_images_are_undecided(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, capsys: Output, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(progress, "SECONDS", 0.0)
     assert run(AT, model, "--out", tmp_path) == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.evaluation import Output, Patch
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.evaluation.headers import header_file
 
@@ -27,7 +28,7 @@ class Network(Conv4):
 
 
 @pytest.fixture
-def untrusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def untrusted(tmp_path: Path, monkeypatch: Patch) -> Path:
     """A run whose header names code, in a folder that has this code."""
     monkeypatch.chdir(tmp_path)
     sys.modules.pop("evil", None)
@@ -46,7 +47,7 @@ def claim(folder: Path, **config: object) -> None:
 
 @pytest.mark.parametrize("split", [[], {}, 3, "../..", None])
 def test_a_model_may_claim_to_be_trained_on_any_split(
-    split: object, untrusted: Path, capsys: pytest.CaptureFixture[str]
+    split: object, untrusted: Path, capsys: Output
 ) -> None:
     pixels = np.zeros((2, 32, 32, 3), np.uint8)
     np.savez("mine.npz", images=pixels, labels=np.array([0, 1]))
@@ -80,9 +81,7 @@ def test_the_trust_of_a_run_is_not_ours(untrusted: Path, command: str) -> None:
     assert not Path("started").exists()
 
 
-def test_code_may_be_named_on_the_command_line(
-    untrusted: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_code_may_be_named_on_the_command_line(untrusted: Path, capsys: Output) -> None:
     claim(untrusted, model="evil:make", n_median=None)
     capsys.readouterr()
     assert run("verify run --replay 1") == 1

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest, norm
 
 from tests.conftest import Tally
+from tests.evaluation import Output
 from tests.evaluation.test_forgery import put, rewrite
 from tests.small_models import QUICK, edit_header, run, write_pair
 from varsmooth import ABSTAIN, bounds, load
@@ -42,7 +43,7 @@ def edit(
     return copy
 
 
-def test_verify_accepts_a_faithful_run(certified: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_accepts_a_faithful_run(certified: Path, capsys: Output) -> None:
     assert run(f"verify {certified} --resample 5 --seed 3") == 0
     out = capsys.readouterr().out
     assert "9 rows, one for each image, follow from their evidence" in out
@@ -112,7 +113,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_verify_catches_a_changed_row(
-    name: str, certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, certified: Path, tmp_path: Path, capsys: Output
 ) -> None:
     change, sentence = CHANGES[name]
     copy = edit(certified, tmp_path, change)
@@ -148,7 +149,7 @@ def test_verify_catches_invented_votes(certified: Path, tmp_path: Path) -> None:
 
 
 def test_verify_catches_another_model_or_other_images(
-    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    certified: Path, tmp_path: Path, capsys: Output
 ) -> None:
     other = write_pair(tmp_path / "other", seed=5)
     assert run(f"verify {certified} --model {other}") == 1
@@ -191,9 +192,7 @@ def moved_vote(row: dict[str, Any]) -> None:
             return
 
 
-def test_replay_catches_a_moved_vote(
-    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replay_catches_a_moved_vote(certified: Path, tmp_path: Path, capsys: Output) -> None:
     assert run(f"verify {certified} --replay all") == 0
     said = capsys.readouterr()
     assert "9 images replayed from the recorded seed" in said.out
@@ -209,7 +208,7 @@ def test_replay_catches_a_moved_vote(
 
 
 def test_replay_elsewhere_allows_for_rounding(
-    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    certified: Path, tmp_path: Path, capsys: Output
 ) -> None:
     copy = elsewhere(edit(certified, tmp_path, moved_vote, lambda row: bool(_spread(row))))
     assert run(f"verify {copy} --replay all") == 3
@@ -222,7 +221,7 @@ def _spread(row: dict[str, Any]) -> list[int]:
 
 
 def test_without_its_code_the_rest_of_a_run_is_checked(
-    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    certified: Path, tmp_path: Path, capsys: Output
 ) -> None:
     copy = shutil.copytree(certified, tmp_path / "run")
     assert run("verify", edit_header(copy, config={"model": "somewhere:make"})) == 3
@@ -236,7 +235,7 @@ def test_without_its_code_the_rest_of_a_run_is_checked(
 
 
 def test_a_changed_architecture_is_another_model(
-    certified: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    certified: Path, model: Path, tmp_path: Path, capsys: Output
 ) -> None:
     """The weights fit a selector with other heads, which is another function."""
     other = tmp_path / "other"

@@ -8,6 +8,7 @@ import numpy as np
 import polars
 import pytest
 
+from tests.evaluation import Output, Patch
 from tests.oracles import Linear, LinearSelector
 from tests.report_runs import attacked, certified, certify_into, predicted, write
 from varsmooth import FixedSelector, MedianSelector, SmoothedClassifier, VarsmoothError
@@ -55,9 +56,7 @@ def test_parquet_reads_back(run: Path, tmp_path: Path) -> None:
     assert table["id"].to_list() == [0, 20, 40]
 
 
-def test_parquet_without_a_library_is_one_sentence(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parquet_without_a_library_is_one_sentence(run: Path, monkeypatch: Patch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(VarsmoothError, match="pip install polars"):
         export(run, "parquet")
@@ -171,9 +170,7 @@ def test_radii_that_no_vote_can_give_are_refused(tmp_path: Path) -> None:
     )
 
 
-def test_imports_over_other_images_can_share_an_envelope(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_imports_over_other_images_can_share_an_envelope(tmp_path: Path, capsys: Output) -> None:
     folders = []
     for name, ids in (("a", (0, 1, 2)), ("b", (1, 2, 3))):
         rows = "".join(f"{i}\t0\t0\t0.3\t1\t1\n" for i in ids)

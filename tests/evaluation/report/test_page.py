@@ -12,6 +12,7 @@ import pytest
 from matplotlib import cbook
 from matplotlib.figure import Figure
 
+from tests.evaluation import Patch
 from tests.oracles import Linear, LinearSelector
 from tests.report_runs import attacked, certified, certify_into, predicted, write
 from varsmooth import MedianSelector, SmoothedClassifier
@@ -235,7 +236,7 @@ def test_the_page_needs_nothing_but_itself(runs: list[Path], tmp_path: Path) -> 
 
 
 def test_without_matplotlib_the_page_says_what_is_missing(
-    runs: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runs: list[Path], monkeypatch: Patch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     page = write_report(open_runs(runs), tmp_path / "out")
@@ -251,9 +252,7 @@ def test_reading_runs_does_not_wait_for_matplotlib(runs: list[Path]) -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_the_page_does_not_show_where_the_folders_lie(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_does_not_show_where_the_folders_lie(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     config = {"alpha": 1e-3, "model": f"{tmp_path}/models/mine", "data": f"{tmp_path}/photos"}
     run = write(tmp_path / "run", [certified(0, 1, 1, 0.5)], config=config)
@@ -282,7 +281,7 @@ def test_the_contents_lead_to_every_section(runs: list[Path], tmp_path: Path) ->
 
 
 def test_a_long_gallery_is_a_sample_of_all_images(
-    runs: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runs: list[Path], monkeypatch: Patch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("varsmooth.evaluation.report.gallery.MOST", 5)
     page = Page(write_report(open_runs(runs[:1]), tmp_path / "out"))

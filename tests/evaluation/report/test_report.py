@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from tests.evaluation import Output
 from tests.report_runs import attacked, certified, header, predicted, write
 from varsmooth import VarsmoothError
 from varsmooth.cli import main
@@ -270,9 +271,7 @@ def test_runs_of_one_name_are_told_apart(dual: Path, tmp_path: Path) -> None:
     assert [run.name for run in open_runs([dual, twin])] == [f"dual ({dual})", f"dual ({twin})"]
 
 
-def test_command_line(
-    dual: Path, fixed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_line(dual: Path, fixed: Path, tmp_path: Path, capsys: Output) -> None:
     out = tmp_path / "out"
     options = ["--radii", "0,0.25", "--envelope", f"s={dual},{fixed}; t={fixed}"]
     assert main(["report", *options, str(fixed), "--out", str(out)]) == 0
@@ -312,7 +311,7 @@ def test_failures_are_one_sentence(
     dual: Path,
     attack: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Output,
 ) -> None:
     folders = {
         "dual": dual,

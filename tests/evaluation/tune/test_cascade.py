@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.evaluation import Output, Patch
 from tests.small_models import run, table, write_pair
 from varsmooth import CascadeSelector, Options, SmoothedClassifier, certify, load, load_dataset
 from varsmooth.cli.tune import after_cascade
@@ -166,7 +167,7 @@ def test_fewer_stages_are_preferred_to_an_equal_value() -> None:
 
 
 def test_an_unfinished_table_resumes_to_the_same_votes(
-    tmp_path: Path, votes: ConfidentVotes, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, votes: ConfidentVotes, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr("varsmooth.evaluation.tune.table.SAVE_EVERY", 0.0)
     g, data = load("cifar10-universal-1.00", sigma=0.5), load_dataset("cifar10-sample", "val")[:8]
@@ -195,18 +196,8 @@ def test_an_unfinished_table_resumes_to_the_same_votes(
 
 def test_stages_are_chosen_by_lambda() -> None:
     assert str(TunedStages(0, (1.0, 0.5), (0.5, 0.5), (0.4, 0.0))) == "1:0.5:0.4,0.5"
-    for wrong in [
-        "1.0;0.5",
-        "",
-        "tuned",
-        "1:0.4",
-        "0:0.6",
-        "1:1",
-        "inf",
-        "1,,0.5",
-        "1:0.5:1",
-        "1:0.5:0.2:0.1",
-    ]:
+    malformed = ("1.0;0.5", "", "tuned", "1:0.4", "0:0.6", "1:1", "inf", "1,,0.5")
+    for wrong in (*malformed, "1:0.5:1", "1:0.5:0.2:0.1"):
         with pytest.raises(VarsmoothError, match="cascade must be LEVEL:THRESHOLD"):
             ModelOptions(cascade=wrong)
     family = [TunedStages(0.0, (0.25,), (0.5,)), TunedStages(0.6, (1.0,), (0.5,))]
@@ -237,7 +228,7 @@ def test_a_cascade_is_proposed_where_there_is_one(
     assert [line.partition("/f ")[2] for line in commands] == words
 
 
-def test_from_tune_to_a_verified_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_tune_to_a_verified_run(tmp_path: Path, capsys: Output) -> None:
     model, out = write_pair(tmp_path), tmp_path / "tuned"
     words = f"--data cifar10-sample --images 6 --n 40 --out {out}"
     assert run(f"tune {model} --goal cascade {words}") == 0
@@ -310,7 +301,7 @@ def test_nothing_to_choose_from_is_a_sentence(votes: ConfidentVotes) -> None:
     ],
 )
 def test_tune_refuses_what_it_would_ignore_and_test_images(
-    words: str, said: str, capsys: pytest.CaptureFixture[str]
+    words: str, said: str, capsys: Output
 ) -> None:
     assert run(f"tune cifar10-universal-1.00 {words}") != 0
     assert said in capsys.readouterr().err
@@ -322,9 +313,7 @@ def test_the_card_shows_the_tuned_cascade() -> None:
     assert f"from λ = 1 {about.cascades[-1]}." in card("x", about)
 
 
-def test_another_gate_is_not_called_another_network(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_gate_is_not_called_another_network(tmp_path: Path, capsys: Output) -> None:
     words = f"certify --model {write_pair(tmp_path)} --cascade 0.3,0.1 --n 60 --n0 20 --subset :2"
     assert run(f"{words} --out {tmp_path / 'a'}") == 0
     gated = words.replace("0.3,0.1", "0.3:0.5:0.3,0.1")

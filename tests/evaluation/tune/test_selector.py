@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.evaluation import Output
 from varsmooth import (
     LearnedSelector,
     MedianSelector,
@@ -82,7 +83,7 @@ def test_offline_scores_are_those_of_certify(g: SmoothedClassifier, data: ImageD
     x, _, ids = data.batch(slice(None))
     options = Options(n0=300, n_select=301)
     certificates = certify(protected, x, n=200, seed=3, ids=ids, options=options)
-    right = certificates.prediction == torch.from_numpy(data.known_labels)
+    right = certificates.prediction == torch.tensor(data.known_labels)
     radii = torch.where(right, certificates.radius, 0)
     offline = score_setting(table, raw, 0.25, (0, 1, 2), "radius", 0.0)
     assert offline == pytest.approx(float(radii.mean()), rel=1e-9)
@@ -138,7 +139,7 @@ def test_wrong_use_is_refused(g: SmoothedClassifier, data: ImageDataset) -> None
         tune(fixed, data, "clean")
 
 
-def test_the_command_writes_its_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_its_choice(tmp_path: Path, capsys: Output) -> None:
     torch.manual_seed(0)
     classifier = build("conv4", {"widths": [4, 4, 4, 4]})
     selector = build("attention", {"width": 8, "heads": 1})
