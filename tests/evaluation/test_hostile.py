@@ -5,7 +5,6 @@ import json
 import os
 import random
 import shutil
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from tests.models.test_hostile import JSON
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.headers import header_file
-from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.records import Run, _line
 from varsmooth.evaluation.report.exchange import import_tsv
 
 Header = dict[str, Any]
@@ -37,16 +36,10 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def signed(row: Any) -> bytes:
-    """A line with its checksum, which anybody can compute."""
-    text = json.dumps(row, separators=(",", ":")).encode()
-    return text[:-1] + b',"check":"%08x"}\n' % zlib.crc32(text)
-
-
 def copy(stored: Path, folder: Path, header: Header, rows: list[Any]) -> Path:
     folder.mkdir(exist_ok=True, parents=True)
     (folder / "run.json").write_bytes(header_file(header))
-    (folder / ROWS).write_bytes(b"".join(map(signed, rows)))
+    (folder / ROWS).write_bytes(b"".join(map(_line, rows)))
     return folder
 
 
@@ -177,7 +170,7 @@ def test_selectors_inside_selectors(
 
 
 @pytest.mark.parametrize("size", [..., "many", 0, None, [1], 2.5, 10**7])
-def test_the_batch_size_of_a_stranger(
+def test_the_batch_size_of_an_untrusted_run(
     size: Any, stored: Path, tmp_path: Path, capsys: Output
 ) -> None:
     """A replay repeats the batches of the run, if they are numbers that memory can bear."""

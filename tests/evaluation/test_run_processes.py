@@ -139,14 +139,10 @@ def test_a_missing_extra_is_named_in_the_words_of_the_command(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["fabric", "torchrun"])
-def test_two_processes_write_the_table_of_one(folder: Path, launcher: str) -> None:
+def test_two_processes_of_torchrun_write_the_table_of_one(folder: Path) -> None:
     assert run(f"{WORDS} alone") == 0
-    if launcher == "torchrun":
-        elastic = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "--"]
-        done = command(folder, f"{WORDS} two", *elastic)
-    else:
-        done = command(folder, f"{WORDS} two --devices 2")
+    elastic = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "--"]
+    done = command(folder, f"{WORDS} two", *elastic)
     assert done.returncode == 0, done.stderr
     assert table(folder / "two") == table(folder / "alone")
     sizes = [

@@ -163,18 +163,6 @@ def test_predictions_never_take_the_seed_of_another_verb(model: Path, tmp_path: 
     assert Run.open(tmp_path).header["config"]["seed"] > 2**20
 
 
-def test_photographs_of_ones_own(model: Path, tmp_path: Path, capsys: Output) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (50, 70, 3)).astype(np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "photo.png")
-    words = f"predict {tmp_path}/photo.png --n 50 --n-median 21 --model {model}"
-    assert run(words) == 1
-    assert "with --resize 32" in capsys.readouterr().err
-    assert run(f"{words} --resize 32 --alpha null") == 0
-    out = capsys.readouterr().out
-    assert out.startswith("photo.png  ")
-    assert re.search("of (32|48|50) votes", out)  # until the majority is decided
-
-
 def test_class_folders_get_the_numbers_of_the_model(
     model: Path, tmp_path: Path, capsys: Output
 ) -> None:
