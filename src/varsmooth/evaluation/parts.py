@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from varsmooth.errors import check
+from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.headers import different_options
 from varsmooth.evaluation.records import Run
 
@@ -34,7 +34,7 @@ def open_as_one(folders: Iterable[str | Path]) -> Run:
     for other in others:
         different = different_options(first.header, other.header)
         why = "; ".join(different) or "each is complete by itself"
-        check(False, f"{first.folder} and {other.folder} are not parts of one run ({why})")
+        raise VarsmoothError(f"{first.folder} and {other.folder} are not parts of one run ({why})")
     return first
 
 
