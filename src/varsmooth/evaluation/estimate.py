@@ -16,7 +16,7 @@ from varsmooth.evaluation.certify import Certifying
 from varsmooth.evaluation.engines.shards import blocks
 from varsmooth.evaluation.headers import HEADER
 from varsmooth.evaluation.records import Run
-from varsmooth.evaluation.runner import Job, Setup
+from varsmooth.evaluation.runner import Job, Setup, rows_of
 from varsmooth.smoothing import SmoothedClassifier
 
 PILOT = 20
@@ -131,8 +131,7 @@ def _pilot(
     few = images.few(PILOT)
     setup = Setup(g, Run(job.options.out, {}), job.options.batch_size)
     started = time.perf_counter()
-    batch = few.batch(slice(None))
-    rows = evaluation.rows(setup, batch._replace(images=batch.images.to(g.device)))
+    rows = rows_of(evaluation, setup, few.batch(slice(None)))
     seconds = time.perf_counter() - started
     samples = np.array([row["samples"] for row in rows], dtype=float)
     draws = np.array([row["selector_samples"] for row in rows], dtype=float)

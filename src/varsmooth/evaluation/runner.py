@@ -172,6 +172,11 @@ def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options:
     return Run.open(options.out)
 
 
+def rows_of(evaluation: Evaluation, setup: Setup, batch: Batch) -> list[Row]:
+    """The rows of one block, computed where the model is."""
+    return evaluation.rows(setup, batch._replace(images=batch.images.to(setup.g.device)))
+
+
 def timed_rows(
     evaluation: Evaluation, setup: Setup, batch: Batch, entries: Iterable[Mapping[str, Any]]
 ) -> list[Row]:
@@ -182,8 +187,7 @@ def timed_rows(
     """
     images = dict(zip(batch.ids.tolist(), entries, strict=True))
     header, device, started = setup.record.header, setup.g.device, time.perf_counter()
-    batch = batch._replace(images=batch.images.to(device))
-    rows = evaluation.in_scope(header).rows(setup, batch)
+    rows = rows_of(evaluation.in_scope(header), setup, batch)
     more: Row = {"seconds": (time.perf_counter() - started) / max(len(rows), 1)}
     if other_environment(header, device):
         more["environment"] = environment(device)

@@ -34,7 +34,7 @@ from varsmooth.evaluation.options import DataOptions, ModelOptions, VerifyOption
 from varsmooth.evaluation.parts import open_as_one
 from varsmooth.evaluation.records import Row, Run, key_of
 from varsmooth.evaluation.replay import as_sampled, replay
-from varsmooth.evaluation.resample import pooled, resample
+from varsmooth.evaluation.resample import resample
 from varsmooth.evaluation.runner import NO_PROBE, labels_of, other_environment, other_model
 
 FALSE_ALARM = 1e-3
@@ -140,9 +140,8 @@ def _repeat(
     chosen = [rows[i] for i in sorted(rng.permutation(len(rows))[: options.resample])]
     if not chosen:
         return
-    where_from = (run, g, images, chosen, options.batch_size)
-    result.resampled, result.p_values = len(chosen), resample(*where_from, seed)
-    result.pooled = pooled(*where_from, rng, seed)
+    tested = resample(run, g, images, chosen, options.batch_size, rng, seed)
+    result.resampled, (result.p_values, result.pooled) = len(chosen), tested
     result.problems += [
         f"{what}: p-value {p:.2g} is below {result.threshold:.2g}"
         for what, p in result.p_values.items()
