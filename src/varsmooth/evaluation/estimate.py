@@ -128,10 +128,9 @@ def _pilot(
 
     The seconds of a block are divided among its images by their samples.
     """
-    few = images.few(PILOT)
     setup = Setup(g, Run(job.options.out, {}), job.options.batch_size)
     started = time.perf_counter()
-    rows = rows_of(evaluation, setup, few.batch(slice(None)))
+    rows = rows_of(evaluation, setup, images.few(PILOT).batch(slice(None)))
     seconds = time.perf_counter() - started
     samples = np.array([row["samples"] for row in rows], dtype=float)
     draws = np.array([row["selector_samples"] for row in rows], dtype=float)

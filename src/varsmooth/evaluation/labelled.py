@@ -3,8 +3,7 @@
 `save_run` writes a run that `varsmooth verify`, `report` and the app read; `load_run` reads one.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from operator import index
@@ -22,7 +21,7 @@ from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, check, wrap_errors
 from varsmooth.evaluation.build import described
 from varsmooth.evaluation.certify import certificate_row
-from varsmooth.evaluation.headers import HEADER
+from varsmooth.evaluation.headers import HEADER, as_stored
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.report.outcomes import Outcomes
@@ -181,9 +180,9 @@ def save_run(
         "data must be DataOptions, which say where the images are; the images themselves are "
         "save_run(folder, certificates, g, images)",
     )
-    settings = {**g.selector.describe(), "lattice": g.lattice}
+    settings = as_stored({**g.selector.describe(), "lattice": g.lattice})
     check(
-        all(_as_stored(one.settings) == _as_stored(settings) for one in certificates),
+        all(as_stored(one.settings) == settings for one in certificates),  # may come from a log
         "these certificates are of another σ, selector or kind of noise than g's; pass the g that "
         "they were made with (a model that was tuned since: load it with that sigma or cascade)",
     )
@@ -230,11 +229,6 @@ def _dataset(
     names = [str(number) for number in range(classes)]
     about = {"name": "images", "split": "test", "subset": None, "size": len(certificates)}
     return about | {"class_names": names}
-
-
-def _as_stored(settings: Mapping[str, Any]) -> Any:
-    """As JSON gives them back: certificates may come from a log."""
-    return json.loads(json.dumps(settings))
 
 
 def _named(images: ImageDataset | None) -> DataOptions | None:

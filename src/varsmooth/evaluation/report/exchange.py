@@ -23,7 +23,7 @@ from varsmooth._util.files import only_writer, shown, writing_file
 from varsmooth._util.untrusted import check_regular
 from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import check, wrap_errors
-from varsmooth.evaluation.headers import HEADER
+from varsmooth.evaluation.headers import HEADER, as_stored
 from varsmooth.evaluation.options import ImportOptions
 from varsmooth.evaluation.parts import open_as_one
 from varsmooth.evaluation.records import Row, Run
@@ -177,7 +177,7 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
 
 def _write_new(out: Path, header: Mapping[str, Any], rows: Sequence[Row]) -> Run:
     """A new run with all its rows; one that a killed command left begun is finished."""
-    wanted = {row["id"]: json.loads(json.dumps(row)) for row in rows}
+    wanted = {row["id"]: as_stored(row) for row in rows}
     with only_writer(out):
         begun = {row["id"]: row for row in Run.open(out).rows()} if (out / HEADER).exists() else {}
         check(

@@ -286,11 +286,8 @@ def on_common_images(
             raise VarsmoothError(f"{run.name} has no image in common with the other certify runs")
         common = pair[0]
 
-    def kept(some: Sequence[Outcomes]) -> list[Outcomes]:
-        pairs = [shared_images(common, run) if run.verb == "certify" else None for run in some]
-        return [
-            run if pair is None else replace(pair[1], left_out=run.images - pair[1].images)
-            for run, pair in zip(some, pairs, strict=True)
-        ]
+    def kept(run: Outcomes) -> Outcomes:
+        pair = shared_images(common, run) if run.verb == "certify" else None
+        return run if pair is None else replace(pair[1], left_out=run.images - pair[1].images)
 
-    return kept(runs), [replace(best, runs=kept(best.runs)) for best in envelopes]
+    return [*map(kept, runs)], [replace(best, runs=[*map(kept, best.runs)]) for best in envelopes]
