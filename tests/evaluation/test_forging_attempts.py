@@ -17,8 +17,7 @@ from tests.evaluation.test_forgery import put, rewrite
 from tests.small_models import QUICK, edit_header, run, write_pair
 from varsmooth import load
 from varsmooth.certificates import Certificate
-from varsmooth.evaluation.parts import open_as_one
-from varsmooth.evaluation.records import Row, Run
+from varsmooth.evaluation.records import Row, Run, open_as_one
 from varsmooth.evaluation.replay import machine_of
 from varsmooth.evaluation.runner import identity, other_environment
 from varsmooth.evaluation.verify import verify_run

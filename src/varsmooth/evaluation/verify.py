@@ -31,8 +31,7 @@ from varsmooth.evaluation.build import (
 from varsmooth.evaluation.engines.shards import unfinished_text
 from varsmooth.evaluation.headers import SEEN, different_options
 from varsmooth.evaluation.options import DataOptions, ModelOptions, VerifyOptions, recorded
-from varsmooth.evaluation.parts import open_as_one
-from varsmooth.evaluation.records import Row, Run, key_of
+from varsmooth.evaluation.records import Row, Run, key_of, open_as_one
 from varsmooth.evaluation.replay import as_sampled, replay
 from varsmooth.evaluation.resample import resample
 from varsmooth.evaluation.runner import NO_PROBE, labels_of, other_environment, other_model

@@ -20,8 +20,7 @@ from varsmooth.cli.parser import parse
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.engines.shards import Shard, blocks, unfinished
 from varsmooth.evaluation.headers import HEADER
-from varsmooth.evaluation.parts import open_as_one, open_joined
-from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.records import Run, open_as_one, open_joined
 
 WORDS = f"certify {QUICK} --subset 0:30 --batch-size 16 --model model"  # blocks of 3 images
 

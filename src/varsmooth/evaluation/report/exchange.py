@@ -25,8 +25,7 @@ from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import check, wrap_errors
 from varsmooth.evaluation.headers import HEADER, as_stored
 from varsmooth.evaluation.options import ImportOptions
-from varsmooth.evaluation.parts import open_as_one
-from varsmooth.evaluation.records import Row, Run
+from varsmooth.evaluation.records import Row, Run, open_as_one
 from varsmooth.evaluation.report.tables import literal
 from varsmooth.rounding import rounded
 

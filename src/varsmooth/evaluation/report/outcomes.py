@@ -14,8 +14,7 @@ from varsmooth.bounds import Floats, average_certified_radius, class_radius
 from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.engines.shards import unfinished_text
-from varsmooth.evaluation.parts import open_joined
-from varsmooth.evaluation.records import Row, Run, key_of
+from varsmooth.evaluation.records import Row, Run, key_of, open_joined
 from varsmooth.evaluation.report import statistics
 
 Flags = NDArray[np.bool_]
