@@ -150,7 +150,7 @@ class Outcomes:
     def decided_radii(self) -> tuple[float, ...]:
         """The radii that a run with `at` decided, ascending; its votes stopped there."""
         at = self.header.get("config", {}).get("at")
-        return () if at is None else tuple(np.unique(at).tolist())
+        return () if at is None else tuple(float(r) for r in np.unique(at))
 
     @property
     def images(self) -> int:
@@ -195,7 +195,7 @@ class Outcomes:
 
     def budgets(self) -> list[float]:
         """The ε of an attack run, ascending."""
-        return np.unique(self.eps).tolist()  # type: ignore[no-any-return]
+        return [float(eps) for eps in np.unique(self.eps)]
 
     def same_data(self, other: "Outcomes") -> bool:
         mine, theirs = self.header["dataset"], other.header["dataset"]
