@@ -153,7 +153,6 @@ def _certify(
             f"Certified accuracy minus that of {baseline.name} on the same images, in percentage "
             "points. The runs differ at a radius where a band excludes 0.",
             lambda axes: figures.plot_differences(axes, runs, baseline),
-            legend="best",
         )
         sentences = summary_text.chosen_baseline(runs, baseline)
         what = "the best single σ" if sentences else baseline.name
@@ -170,7 +169,6 @@ def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
         "sigma",
         "Noise levels of the images, each row scaled to its highest bar. Triangle: median.",
         lambda axes: figures.plot_sigma_distribution(axes, known),
-        legend=None,
         height=1.2 + 0.75 * len(known),
     )
     accuracy = draw(
@@ -178,7 +176,6 @@ def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
         "Accuracy of images with similar σ: one point per level, or per tenth of the images. σ "
         "depends on the image, so this is not the effect of σ alone.",
         lambda axes: figures.plot_accuracy_by_sigma(axes, known),
-        legend="best",
     )
     return [Section("Noise levels", (), histograms + accuracy, [summaries.sigma_table(known)])]
 

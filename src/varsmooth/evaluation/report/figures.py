@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -63,15 +63,11 @@ class Picture:
 
 
 def draw(
-    name: str,
-    caption: str,
-    plot: Callable[["Axes"], None],
-    legend: Literal["upper right", "best"] | None = "upper right",
-    height: float = 4.2,
+    name: str, caption: str, plot: Callable[["Axes"], None], height: float = 4.2
 ) -> list[Picture]:
     """Draw on axes and return PNG and SVG; an empty list without matplotlib.
 
-    A long legend stands above the axes; None: no legend.
+    A long legend stands above the axes.
     """
     if not have_matplotlib():
         return []
@@ -80,10 +76,11 @@ def draw(
     with styled(name):
         figure = Figure(figsize=(7.2, height), layout="constrained")
         plot(axes := figure.subplots())
-        if legend and len(axes.get_legend_handles_labels()[1]) > 6:
+        labels = axes.get_legend_handles_labels()[1]
+        if len(labels) > 6:
             legend_above(figure, axes)
-        elif legend:
-            axes.legend(loc=legend)
+        elif labels:
+            axes.legend()
         png, svg = io.BytesIO(), io.StringIO()
         figure.savefig(png, format="png", dpi=160, metadata={"Software": None})
         figure.savefig(svg, format="svg", metadata={"Date": None})
