@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> Path:
     rows = [
         certified(0, 1, 1, RADII[0]),
         certified(20, 1, -1, RADII[1], seconds=90_061.0),
-        certified(40, 1, 2, RADII[2]),
+        certified(40, 1, 2, RADII[2], environment={"torch": "0"}),  # of another machine
     ]
     return write(tmp_path / "f-0.25", rows)
 
@@ -39,6 +39,7 @@ def test_csv_keeps_every_digit(run: Path) -> None:
     assert [float(row["radius"]) for row in rows] == list(RADII)
     assert [row["correct"] for row in rows] == ["True", "False", "False"]
     assert [row["id"] for row in rows] == ["0", "20", "40"]
+    assert [row["environment"] for row in rows] == ["", "", '{"torch": "0"}']
     assert "evidence" not in rows[0]
 
 

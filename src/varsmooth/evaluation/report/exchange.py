@@ -80,10 +80,11 @@ def _columns(row: Row) -> Row:
 
 def _write_csv(rows: Sequence[Row], out: Path, delimiter: str = ",") -> None:
     with writing_file(out), out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
+        columns = dict.fromkeys(name for row in rows for name in row)  # some rows have more
+        writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
         writer.writeheader()
         writer.writerows(
-            {k: json.dumps(v) if isinstance(v, list) else literal(v) for k, v in row.items()}
+            {k: json.dumps(v) if isinstance(v, list | dict) else literal(v) for k, v in row.items()}
             for row in rows
         )
 
