@@ -44,15 +44,14 @@ def test_what_a_pilot_adds(tmp_path: Path, model: ModelOptions) -> None:
     settings = CertifyOptions(n0=16, n_max=48, alpha=0.05, at=[0, 0.1])
     job = Job(Certifying(settings), model, DataOptions(subset="0:200"), RunOptions(tmp_path / "r"))
     cost = estimate(job)
-    assert cost.pilot == 20
-    assert cost.images == 200
-    assert 32 <= cost.samples <= 64
+    assert (len(cost.seconds), cost.images) == (20, 200)
+    assert 32 <= cost.samples.mean() <= 64
     assert "plausible" in "\n".join(cost.text(4))
     dual = ModelOptions(model=model.model, lam=0.2)
     settings = CertifyOptions(n=2000, n0=16, n_select=61, alpha=0.05, alpha_select=0.01)
     cost = estimate(Job(Certifying(settings), dual, DataOptions(), RunOptions(tmp_path / "r")))
-    assert cost.selector_samples == 16 + 61
-    assert cost.samples >= 16 + 2000, "a pilot of fewer votes is scaled to all of them"
+    assert set(cost.selector_samples) == {16 + 61}
+    assert cost.samples.mean() >= 16 + 2000, "a pilot of fewer votes is scaled to all of them"
 
 
 RELEASED = ModelOptions(model="cifar10-0.25")

@@ -199,7 +199,6 @@ def search_run(
     total error of 1e-6 is the row marked `violated`. `model` and `trust` are as for
     `verify_run`: code is never taken from the run.
     """
-    check(options.eps is None, "the search takes its budgets from the radii; leave out --eps")
     certified = Run.open(against)
     balls = {row["id"]: row for row in certified.certified_rows("searched") if row["radius"] > 0}
     check(bool(balls), f"{against} has no certified image yet; certify images first")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from varsmooth._util.processes import choose_device
+from varsmooth.bounds import Floats
 from varsmooth.data import ImageDataset
 from varsmooth.evaluation.certify import Certifying
 from varsmooth.evaluation.engines.shards import blocks
@@ -32,39 +33,36 @@ class Estimate:
 
     Attributes:
         images: Their number.
-        samples: Noisy images shown to f, per image: the mean.
-        selector_samples: Noisy images shown to the selector, per image: the mean.
         speed: Forward passes of f per second, with their noise, in one process.
-        seconds: Of one process, per image: the mean.
-        error: The standard error of this mean, because the pilot saw only some images.
-        pilot: Images of the pilot; 0: none was needed.
+        samples: Noisy images shown to f, for each image of the pilot; one number needs no pilot.
+        selector_samples: Noisy images shown to the selector, likewise.
+        seconds: Of one process, likewise.
     """
 
     images: int
-    samples: float
-    selector_samples: float
     speed: float
-    seconds: float
-    error: float
-    pilot: int
+    samples: Floats
+    selector_samples: Floats
+    seconds: Floats
 
     def hours(self, workers: int = 1) -> float:
         """Of the whole run, on so many workers like this process."""
-        return self.images * self.seconds / 3600 / workers
+        return self.images * float(self.seconds.mean()) / 3600 / workers
 
     def text(self, workers: int) -> list[str]:
         """What a terminal shows."""
-        per_image = f"{self.samples:,.0f} samples of f"
-        if self.selector_samples:
-            per_image += f" and {self.selector_samples:,.0f} of the selector"
-        spread = ""
-        if self.pilot:
-            low, high = (self.seconds + 2 * sign * self.error for sign in (-1, 1))
-            ratios = f"{max(low, 0) / self.seconds:.1f} to {high / self.seconds:.1f}"
-            spread = f" (from {self.pilot} images; {ratios} times this is plausible)"
+        samples, draws = self.samples.mean(), self.selector_samples.mean()
+        per_image = f"{samples:,.0f} samples of f"
+        if draws:
+            per_image += f" and {draws:,.0f} of the selector"
+        spread, pilot, mean = "", len(self.seconds), self.seconds.mean()
+        if pilot > 1:  # which saw only some images
+            error = self.seconds.std(ddof=1) / pilot**0.5 / mean
+            ratios = f"{max(1 - 2 * error, 0):.1f} to {1 + 2 * error:.1f}"
+            spread = f" (from {pilot} images; {ratios} times this is plausible)"
         return [
             f"{self.images:,} images to certify, {per_image} per image: "
-            f"{self.images * self.samples:,.0f} forward passes of f, {self.speed:,.0f} per second",
+            f"{self.images * samples:,.0f} forward passes of f, {self.speed:,.0f} per second",
             f"one process like this: {duration(self.hours())}{spread}",
             f"{workers} of them, each with a device of its own: {duration(self.hours(workers))}",
         ]
@@ -84,12 +82,11 @@ def duration(hours: float) -> str:
 
 def estimate(job: Job) -> Estimate:
     """Measure what certifying one image costs here; writes nothing."""
-    device = choose_device(job.options.device)
-    built, _, images = job.load(device)
+    built, _, images = job.load(choose_device(job.options.device))
     assert isinstance(job.evaluation, Certifying)
     options, g = job.evaluation.options, built.g
     speed = _speed(g, images, job.options.batch_size)
-    samples, selector_samples = np.array([options.n0 + options.n]), np.zeros(1)
+    samples, selector_samples = np.array([float(options.n0 + options.n)]), np.zeros(1)
     seconds = samples / speed
     if options.n_max is not None or g.selector.describe()["selector"] != "fixed":
         votes = options.n if options.n_max is None else 0
@@ -98,15 +95,7 @@ def estimate(job: Job) -> Estimate:
         if votes > PILOT_VOTES:  # the levels that an image needs hardly depend on n
             more = (samples - options.n0) * (votes / PILOT_VOTES - 1)
             samples, seconds = samples + more, seconds + more / speed
-    return Estimate(
-        _images_left(job, images),
-        float(samples.mean()),
-        float(selector_samples.mean()),
-        speed,
-        float(seconds.mean()),
-        float(seconds.std(ddof=1) / len(seconds) ** 0.5) if len(seconds) > 1 else 0.0,
-        len(seconds) if len(seconds) > 1 else 0,
-    )
+    return Estimate(_images_left(job, images), speed, samples, selector_samples, seconds)
 
 
 def _speed(g: SmoothedClassifier, images: ImageDataset, batch_size: int) -> float:
@@ -123,7 +112,7 @@ def _speed(g: SmoothedClassifier, images: ImageDataset, batch_size: int) -> floa
 
 def _pilot(
     job: Job, evaluation: Certifying, g: SmoothedClassifier, images: ImageDataset
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[Floats, Floats, Floats]:
     """Samples of f and of the selector, and seconds, of each image of the pilot.
 
     The seconds of a block are divided among its images by their samples.
