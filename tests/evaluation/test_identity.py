@@ -249,10 +249,8 @@ def test_a_hash_covers_what_it_can_know(name: str) -> None:
 
 @pytest.mark.parametrize("name", VOTES)
 def test_models_that_differ_never_share_votes(name: str, tmp_path: Path) -> None:
-    x, sigma = (
-        torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(1)),
-        torch.full((2,), 0.5),
-    )
+    x = torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(1))
+    sigma = torch.full((2,), 0.5)
     for g in PAIRS[name]:
         noise = g.noise(2, 5, [3, 1])
         for folder in (tmp_path, tmp_path / "alone"):
@@ -317,16 +315,12 @@ def test_any_change_is_another_model(tally: Tally) -> None:
 
 
 def test_rounding_is_no_other_model_and_a_small_change_is() -> None:
-    g = fixed(Hidden(temperature=1.0))
-    here = probe(g, torch.zeros(1, *SHAPE))
-    assert (
-        here.differences(
-            probe(fixed(Hidden(temperature=1 + TOLERANCE / 3)), torch.zeros(1, *SHAPE))
-        )
-        == []
+    here, rounded, other = (
+        probe(fixed(Hidden(temperature=1 + change)), torch.zeros(1, *SHAPE))
+        for change in (0, TOLERANCE / 3, 3 * TOLERANCE)
     )
-    slightly = probe(fixed(Hidden(temperature=1 + 3 * TOLERANCE)), torch.zeros(1, *SHAPE))
-    assert here.differences(slightly) == ["classifier"]
+    assert here.differences(rounded) == []
+    assert here.differences(other) == ["classifier"]
 
 
 def test_buffers_that_code_computes_may_differ_in_the_last_digit() -> None:

@@ -39,23 +39,16 @@ def pair(tmp_path: Path) -> Path:
 
 def calls(g: SmoothedClassifier) -> dict[str, Certificates]:
     x, _, ids = IMAGES.batch(slice(None))
-    options: dict[str, Any] = {**SMALL, "ids": ids}
+    few: dict[str, Any] = {**SMALL, "ids": ids, "n_select": 61, "alpha_select": 0.01}
+    stopping = arguments(n_max=96, **few)
     certificates = {
-        "certify": certify(g, x, n=60, **arguments(n_select=61, alpha_select=0.01, **options)),
-        "until": certify_until(
-            g, x, 0.3, **arguments(n_max=96, n_select=61, alpha_select=0.01, **options)
-        ),
-        "at": certify_at(
-            g, x, 0.01, **arguments(n_max=96, n_select=61, alpha_select=0.01, **options)
-        ).certificates,
+        "certify": certify(g, x, n=60, **arguments(**few)),
+        "until": certify_until(g, x, 0.3, **stopping),
+        "at": certify_at(g, x, 0.01, **stopping).certificates,
     }
     if g.selector.describe()["selector"] == "median":
-        certificates["without band"] = certify(
-            g, x, n=60, **arguments(n_select=61, alpha_select=0.01, band=False, **options)
-        )
-        certificates["paper"] = certify_as_paper(
-            g, x, distance=0.1, n=60, **arguments(n_select=61, alpha_select=0.01, **options)
-        )
+        certificates["without band"] = certify(g, x, n=60, **arguments(band=False, **few))
+        certificates["paper"] = certify_as_paper(g, x, distance=0.1, n=60, **arguments(**few))
     return certificates
 
 

@@ -94,21 +94,9 @@ def test_the_verdict_names_the_best_single_sigma(runs: list[Path], tmp_path: Pat
     assert "+0.160 [" in better  # 0.8 · (0.5 − 0.3)
     twin = write(tmp_path / "twin", opened[2].rows, selector=CHOSEN)
     assert "No significant difference from" in verdict(open_runs([twin, runs[2]]))[1]
-    assert (
-        "smaller than with"
-        in verdict(
-            open_runs(
-                [
-                    twin,
-                    write(
-                        tmp_path / "huge",
-                        [row | {"radius": 2 * row["radius"]} for row in opened[0].rows],
-                        selector={"selector": "fixed", "sigma": 1.0},
-                    ),
-                ]
-            )
-        )[1]
-    )
+    doubled = [row | {"radius": 2 * row["radius"]} for row in opened[0].rows]
+    huge = write(tmp_path / "huge", doubled, selector={"selector": "fixed", "sigma": 1.0})
+    assert "smaller than with" in verdict(open_runs([twin, huge]))[1]
     assert "cannot show what choosing σ per image gains" in verdict(opened[:1])[1]
     alone = verdict(opened[1:2])  # a single σ has nothing to be compared with
     assert len(alone) == 2
