@@ -20,7 +20,7 @@ from tests.small_models import run
 from varsmooth import CascadeSelector, FixedSelector, MedianSelector, SmoothedClassifier
 from varsmooth._util.fingerprints import fingerprint
 from varsmooth.cascade import Gate
-from varsmooth.evaluation.headers import different_options, header_file
+from varsmooth.evaluation.headers import as_stored, different_options, header_file
 from varsmooth.evaluation.runner import identity
 from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 from varsmooth.models.adapters import NormalisedClassifier
@@ -232,10 +232,15 @@ NOT_VOTES = {"selector", "votes of a subclass", "level of a subclass"}
 VOTES = [name for name in PAIRS if name not in NOT_VOTES]
 
 
+def header(g: SmoothedClassifier) -> dict[str, Any]:
+    """What identifies a model, as the header of a run stores it."""
+    values: dict[str, Any] = as_stored({"verb": "certify", "config": {}, **identity(g, SHAPE)})
+    return values
+
+
 @pytest.mark.parametrize("name", PAIRS)
 def test_models_that_differ_have_two_identities(name: str) -> None:
-    one, other = ({"verb": "certify", "config": {}, **identity(g, SHAPE)} for g in PAIRS[name])
-    one = json.loads(json.dumps(one))  # as it is stored
+    one, other = map(header, PAIRS[name])
     assert different_options(one, one) == []
     (sentence,) = different_options(one, other)
     assert "another network" in sentence or "answers differently" in sentence, sentence
@@ -273,7 +278,7 @@ def test_every_model_is_itself_in_another_process() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for name, there in json.loads(done.stdout).items():
-        here = {"verb": "certify", "config": {}, **identity(PAIRS[name][0], SHAPE)}
+        here = header(PAIRS[name][0])
         assert different_options(here, here | there) == []
 
 
@@ -306,10 +311,7 @@ def test_any_change_is_another_model(tally: Tally) -> None:
     for number in range(CHANGED):
         dice = random.Random(number)
         make, value = ALTERED[dice.choice(sorted(ALTERED))], dice.uniform(0.15, 0.3)
-        one, other = (
-            json.loads(json.dumps({"verb": "certify", "config": {}, **identity(g, SHAPE)}))
-            for g in (make(value), make(value * (1 + 10 ** dice.uniform(-2, 0))))
-        )
+        one, other = map(header, (make(value), make(value * (1 + 10 ** dice.uniform(-2, 0)))))
         assert different_options(one, one) == []
         assert different_options(one, other), number
 

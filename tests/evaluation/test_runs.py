@@ -75,14 +75,6 @@ def test_a_finished_run_does_nothing_more(certified: Path, model: Path, capsys: 
     assert "9 of 9 images" in capsys.readouterr().out
 
 
-def test_a_run_with_other_settings_is_refused(certified: Path, model: Path, capsys: Output) -> None:
-    command = f"certify {QUICK} --subset 3:1000:115 --lam 0.9 --model"
-    assert run(command, model, "--out", certified) == 1
-    assert "--lam unset there, 0.9 now" in capsys.readouterr().err
-    assert run(f"certify {QUICK} --subset 2:1000:115 --model", model, "--out", certified) == 1
-    assert '--subset "3:1000:115" there, "2:1000:115" now' in capsys.readouterr().err
-
-
 def test_half_a_block_is_completed_to_the_same_table(
     certified: Path, model: Path, tmp_path: Path
 ) -> None:

@@ -116,14 +116,6 @@ def test_the_log_says_how_many_images_are_undecided(
     )  # the second block, and the curve so far
 
 
-def test_votes_are_drawn_once_with_a_cache(curve: Path, model: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    for name in ("one", "two"):
-        assert run(AT, model, "--out", tmp_path / name, "--vote-cache", cache) == 0
-        assert table(tmp_path / name) == table(curve)
-    assert len(list(cache.rglob("votes-*.jsonl"))) == 1  # the second run had nothing to add
-
-
 def test_a_radius_until_more_votes_would_not_help(model: Path, tmp_path: Path) -> None:
     assert run(f"certify {FEW} {SUBSET} --until 0.3 --model", model, "--out", tmp_path) == 0
     assert verify_run(tmp_path, replay="all").problems == []
