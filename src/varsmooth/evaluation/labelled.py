@@ -202,11 +202,11 @@ def save_run(
         labels = [None] * len(ids) if images.labels is None else images.labels.tolist()
     labels = _checked([None] * len(ids) if labels is None else labels, certificates)
     options = _options(g, certificates)
-    where = data or _named(images)
+    where = data or _named(images) or DataOptions()
     header = {
         "verb": "certify",
         "name": folder.resolve().name,
-        "config": source_config(_model_options(g, model), where or DataOptions()) | options,
+        "config": source_config(_model_options(g, model), where) | options,
         "started": now(),
         "environment": environment(g.device),
         "dataset": _dataset(images, where, certificates),
@@ -221,10 +221,10 @@ def save_run(
 
 
 def _dataset(
-    images: ImageDataset | None, where: DataOptions | None, certificates: Certificates
+    images: ImageDataset | None, where: DataOptions, certificates: Certificates
 ) -> dict[str, Any]:
     if images is not None:
-        return described(images, where or DataOptions())
+        return described(images, where)
     classes = len(certificates[0].votes[-1].counts) if certificates[0].votes else 0
     names = [str(number) for number in range(classes)]
     about = {"name": "images", "split": "test", "subset": None, "size": len(certificates)}
