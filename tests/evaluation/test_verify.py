@@ -4,8 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +50,9 @@ def at(path: str, change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], No
 
     def edit(row: dict[str, Any]) -> None:
         *way, last = (int(k) if k.lstrip("-").isdigit() else k for k in path.split("/"))
-        place: Any = reduce(getitem, way, row)  # type: ignore[arg-type]
+        place: Any = row
+        for key in way:
+            place = place[key]
         place[last] = change(place[last])
 
     return edit
