@@ -26,7 +26,7 @@ from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptio
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import ErrorProbability, Share
-from varsmooth.evaluation.runner import environment, identity, now, source_config
+from varsmooth.evaluation.runner import environment, identity, labels_or_none, now, source_config
 from varsmooth.methods import METHODS
 from varsmooth.smoothing import SmoothedClassifier
 
@@ -199,7 +199,7 @@ def save_run(
             "the certificates are not those of these images in this order; certify with "
             "ids=batch.ids, and pass the same images here",
         )
-        labels = [None] * len(ids) if images.labels is None else images.labels.tolist()
+        labels = labels_or_none(images)
     labels = _checked([None] * len(ids) if labels is None else labels, certificates)
     options = _options(g, certificates)
     where = data or _named(images) or DataOptions()

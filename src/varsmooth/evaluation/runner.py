@@ -194,7 +194,7 @@ def timed_rows(
     return [row | images[row["id"]] | more for row in rows]
 
 
-def labels_of(batch: Batch | ImageDataset) -> list[int | None]:
+def labels_or_none(batch: Batch | ImageDataset) -> list[int | None]:
     """One label per image, None where it is unknown."""
     return [None] * len(batch.ids) if batch.labels is None else batch.labels.tolist()
 

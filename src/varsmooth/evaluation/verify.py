@@ -34,7 +34,7 @@ from varsmooth.evaluation.options import DataOptions, ModelOptions, VerifyOption
 from varsmooth.evaluation.records import Row, Run, key_of, open_as_one
 from varsmooth.evaluation.replay import as_sampled, replay
 from varsmooth.evaluation.resample import resample
-from varsmooth.evaluation.runner import NO_PROBE, labels_of, other_environment, other_model
+from varsmooth.evaluation.runner import NO_PROBE, labels_or_none, other_environment, other_model
 
 FALSE_ALARM = 1e-3
 """Maximum probability that a faithful run fails `resample`, over all its tests together."""
@@ -103,7 +103,7 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
     labels = None
     if images is not None:
         _check_pixels(run, rows, result, images)
-        labels = dict(zip(images.ids.tolist(), labels_of(images), strict=True))
+        labels = dict(zip(images.ids.tolist(), labels_or_none(images), strict=True))
     classes = _classes(rows, built, images)
     with Progress(len(rows), "check rows", unit="rows") as progress:
         for row in rows:
