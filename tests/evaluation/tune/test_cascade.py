@@ -311,13 +311,3 @@ def test_the_card_shows_the_tuned_cascade() -> None:
     about = describe("cifar10-universal-1.00")
     assert str(about.cascades[-1]) == "0.707,0.5,0.25,0.125"
     assert f"from λ = 1 {about.cascades[-1]}." in card("x", about)
-
-
-def test_another_gate_is_not_called_another_network(tmp_path: Path, capsys: Output) -> None:
-    words = f"certify --model {write_pair(tmp_path)} --cascade 0.3,0.1 --n 60 --n0 20 --subset :2"
-    assert run(f"{words} --out {tmp_path / 'a'}") == 0
-    gated = words.replace("0.3,0.1", "0.3:0.5:0.3,0.1")
-    assert run(f"{gated} --out {tmp_path / 'a'}") == 1
-    refusal = capsys.readouterr().err
-    assert '--cascade "0.3,0.1" there, "0.3:0.5:0.3,0.1" now' in refusal
-    assert "weights" not in refusal
