@@ -211,8 +211,11 @@ def plot_accuracy_by_sigma(axes: "Axes", runs: Sequence[Outcomes]) -> None:
             [float(np.median(run.sigmas[group])) for group in groups],
             100 * value,
             yerr=100 * np.abs(ends - value),
+            marker="o",
+            markersize=5,
+            elinewidth=1.1,
+            capsize=2.5,
             **_line(run, colour),
-            **{"marker": "o", "markersize": 5, "elinewidth": 1.1, "capsize": 2.5},
         )
     certify = runs[0].verb == "certify"
     axes.set(xscale="log", xlabel=SIGMA_AXIS, ylim=(0, 103))
