@@ -57,6 +57,13 @@ class Picture:
     png: bytes
     svg: str
 
+    @classmethod
+    def of(cls, name: str, caption: str, figure: "Figure") -> "Picture":
+        png, svg = io.BytesIO(), io.StringIO()
+        figure.savefig(png, format="png", dpi=160, metadata={"Software": None})
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+        return cls(name, caption, png.getvalue(), svg.getvalue())
+
     @property
     def url(self) -> str:
         return data_url(self.svg.encode())
@@ -81,10 +88,7 @@ def draw(
             legend_above(figure, axes)
         elif labels:
             axes.legend()
-        png, svg = io.BytesIO(), io.StringIO()
-        figure.savefig(png, format="png", dpi=160, metadata={"Software": None})
-        figure.savefig(svg, format="svg", metadata={"Date": None})
-        return [Picture(name, caption, png.getvalue(), svg.getvalue())]
+        return [Picture.of(name, caption, figure)]
 
 
 def styled(name: str, **more: Any) -> AbstractContextManager[None]:
