@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Tally
-from tests.evaluation.test_hostile import cases, copy, enormous, nobody, parts, pipe
+from tests.evaluation.test_hostile import NO_FILES, cases, copy, parts
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.app.views import open_run
 from varsmooth.errors import VarsmoothError
@@ -81,7 +81,7 @@ def test_what_is_not_a_path_gets_a_sentence(name: str) -> None:
         open_run(name)
 
 
-@pytest.mark.parametrize("kind", [pipe, nobody, enormous, Path.touch])
+@pytest.mark.parametrize("kind", [*map(NO_FILES.get, ("pipe", "nobody", "enormous")), Path.touch])
 @pytest.mark.parametrize("name", ["run.json", "rows-00000.jsonl"])
 def test_the_page_does_not_start_with_an_odd_run(
     kind: object, name: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

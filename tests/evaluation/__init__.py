@@ -1,0 +1,6 @@
+"""Short names of what many tests take."""
+
+import pytest
+
+Output = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch

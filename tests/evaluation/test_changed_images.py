@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.evaluation import Output, Patch
 from tests.small_models import QUICK, edit_header, run, write_pair
 from varsmooth.app.views import open_run
 from varsmooth.data.cifar10 import CLASS_NAMES
@@ -22,7 +23,7 @@ def write(path: Path, seed: int) -> None:
 
 
 @pytest.fixture
-def certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def certified(tmp_path: Path, monkeypatch: Patch) -> Path:
     """A run on a folder of four photographs."""
     monkeypatch.chdir(tmp_path)
     write_pair(tmp_path / "model")
@@ -44,7 +45,7 @@ def pictures(folder: Path) -> int:
 ATTACK = "attack --steps 1 --n 60 --n-median-attack 3 --against run --out"
 
 
-def test_a_file_that_was_added(certified: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_was_added(certified: Path, capsys: Output) -> None:
     assert pictures(certified) == 4
     assert run(f"{ATTACK} before") == 0
     write(Path("photos") / CLASS_NAMES[0] / "00.png", 9)
@@ -54,7 +55,7 @@ def test_a_file_that_was_added(certified: Path, capsys: pytest.CaptureFixture[st
     assert "other images or labels than those of the run" in capsys.readouterr().err
 
 
-def test_a_file_with_other_pixels(certified: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_with_other_pixels(certified: Path, capsys: Output) -> None:
     row = next(row for row in Run.open(certified).rows() if row["radius"] > 0)
     write(Path("photos") / row["file"], 9)  # of the same name and size
     assert pictures(certified) == 3

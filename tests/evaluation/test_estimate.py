@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.evaluation import Output, Patch
 from tests.small_models import run, write_pair
 from varsmooth.evaluation.certify import Certifying, certify_dataset
 from varsmooth.evaluation.estimate import estimate
@@ -21,7 +22,7 @@ def model(tmp_path: Path) -> ModelOptions:
 
 
 def test_fixed_votes_are_counted_and_nothing_is_written(
-    tmp_path: Path, model: ModelOptions, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, model: ModelOptions, capsys: Output
 ) -> None:
     words = f"certify --model {model.model} --sigma 0.25 --n 100 --n0 20 --alpha 0.05 "
     words += f"--subset 0:30 --batch-size 64 --out {tmp_path}/run"
@@ -31,7 +32,6 @@ def test_fixed_votes_are_counted_and_nothing_is_written(
     assert re.search(
         r"one process like this: \d+ s\n8 of them, each with a device of its own: \d+", output
     )
-    assert re.search(r"memory of a process: [\d,]+ MB", output)
     assert not (tmp_path / "run").exists()
     assert run(f"{words} --shard 1/2") == 0
     capsys.readouterr()
@@ -44,24 +44,19 @@ def test_what_a_pilot_adds(tmp_path: Path, model: ModelOptions) -> None:
     settings = CertifyOptions(n0=16, n_max=48, alpha=0.05, at=[0, 0.1])
     job = Job(Certifying(settings), model, DataOptions(subset="0:200"), RunOptions(tmp_path / "r"))
     cost = estimate(job)
-    assert cost.pilot == 20
-    assert cost.images == 200
-    assert 32 <= cost.samples <= 64
+    assert (len(cost.seconds), cost.images) == (20, 200)
+    assert 32 <= cost.samples.mean() <= 64
     assert "plausible" in "\n".join(cost.text(4))
     dual = ModelOptions(model=model.model, lam=0.2)
     settings = CertifyOptions(n=2000, n0=16, n_select=61, alpha=0.05, alpha_select=0.01)
     cost = estimate(Job(Certifying(settings), dual, DataOptions(), RunOptions(tmp_path / "r")))
-    assert cost.selector_samples == 16 + 61
-    assert cost.samples >= 16 + 2000, "a pilot of fewer votes is scaled to all of them"
+    assert set(cost.selector_samples) == {16 + 61}
+    assert cost.samples.mean() >= 16 + 2000, "a pilot of fewer votes is scaled to all of them"
 
 
 RELEASED = ModelOptions(model="cifar10-0.25")
 CASES: dict[str, tuple[dict[str, Any], CertifyOptions, str]] = {
-    "fixed": (
-        {"sigma": 0.25},
-        CertifyOptions(n=1000, n0=100, alpha=0.05),
-        "0:20",
-    ),
+    "fixed": ({"sigma": 0.25}, CertifyOptions(n=1000, n0=100, alpha=0.05), "0:20"),
     "stopping": (
         {"sigma": 0.25},
         CertifyOptions(n0=100, n_max=1000, alpha=0.05, at=[0, 0.25, 0.5]),
@@ -78,7 +73,7 @@ CASES: dict[str, tuple[dict[str, Any], CertifyOptions, str]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_right_within_a_factor_of_one_and_a_half(
-    tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: str, monkeypatch: Patch
 ) -> None:
     """By the processor's clock, which other work on the machine does not advance."""
     monkeypatch.setattr(time, "perf_counter", time.process_time)

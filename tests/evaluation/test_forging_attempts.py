@@ -17,8 +17,7 @@ from tests.evaluation.test_forgery import put, rewrite
 from tests.small_models import QUICK, edit_header, run, write_pair
 from varsmooth import load
 from varsmooth.certificates import Certificate
-from varsmooth.evaluation.parts import open_as_one
-from varsmooth.evaluation.records import Row, Run
+from varsmooth.evaluation.records import Row, Run, open_as_one
 from varsmooth.evaluation.replay import machine_of
 from varsmooth.evaluation.runner import identity, other_environment
 from varsmooth.evaluation.verify import verify_run
@@ -77,10 +76,8 @@ def raised(by: int) -> Callable[[LevelVotes], LevelVotes]:
         counts = list(level.counts)
         other = max(range(10), key=lambda c: (c != level.candidate) * counts[c])
         moved = min(by, counts[other])
-        counts[other], counts[level.candidate] = (
-            counts[other] - moved,
-            counts[level.candidate] + moved,
-        )
+        counts[other] -= moved
+        counts[level.candidate] += moved
         return replace(level, counts=tuple(counts))
 
     return change
@@ -110,16 +107,16 @@ def stopped(one: Certificate) -> Certificate:
     return replace(one, ledger=replace(one.ledger, anytime=False))
 
 
-def mixed(here: Path, out: Path, seed: int | None) -> Path:
-    """Of two runs the larger radius of each image; with `seed`, the rows say that it drew them."""
+def mixed(here: Path, out: Path, renamed: bool) -> Path:
+    """Of two runs the larger radius of each image; if renamed, the rows all name one seed."""
     other = {row["id"]: row for row in Run.open(here / "seed 1").rows()}
+    own_seed = Run.open(here / "fixed").rows()[0]["evidence"]["seed"]
 
     def best(opened: Run, row: Row) -> None:
         if other[row["id"]]["radius"] > row["radius"]:
             row |= other[row["id"]]
-        if seed is not None:
-            row["evidence"] = row["evidence"] | {"seed": Run.open(here / "fixed").rows()[0][
-                "evidence"]["seed"]}  # fmt: skip
+        if renamed:
+            row["evidence"] = row["evidence"] | {"seed": own_seed}
 
     return rewrite(here / "fixed", out, best)
 
@@ -206,8 +203,8 @@ ATTEMPTS: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
     "another level in the rows alone": ("verify", of("fixed", at_half)),
     "another seed": ("replay", of("fixed", lambda one: replace(one, seed=7), config={"seed": 7})),
     "the class that the votes chose": ("replay", of("fixed", votes(winner))),
-    "the best rows of two seeds": ("verify", lambda here, out: mixed(here, out, None)),
-    "the best rows of two seeds, renamed": ("replay", lambda here, out: mixed(here, out, 0)),
+    "the best rows of two seeds": ("verify", lambda here, out: mixed(here, out, False)),
+    "the best rows of two seeds, renamed": ("replay", lambda here, out: mixed(here, out, True)),
     "a smaller alpha in the header": ("verify", of("fixed", same, config={"alpha": 0.01})),
     "a larger alpha in the rows": ("verify", of("fixed", looser)),
     "votes at stopping times as a fixed number": ("verify", of("at", stopped, **PLAIN)),

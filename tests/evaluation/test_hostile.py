@@ -5,7 +5,6 @@ import json
 import os
 import random
 import shutil
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Tally
+from tests.evaluation import Output
 from tests.models.test_hostile import JSON
 from tests.small_models import QUICK, run, write_pair
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.headers import header_file
-from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.records import Run, _line
 from varsmooth.evaluation.report.exchange import import_tsv
 
 Header = dict[str, Any]
@@ -36,16 +36,10 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def signed(row: Any) -> bytes:
-    """A line with its checksum, which anybody can compute."""
-    text = json.dumps(row, separators=(",", ":")).encode()
-    return text[:-1] + b',"check":"%08x"}\n' % zlib.crc32(text)
-
-
 def copy(stored: Path, folder: Path, header: Header, rows: list[Any]) -> Path:
     folder.mkdir(exist_ok=True, parents=True)
     (folder / "run.json").write_bytes(header_file(header))
-    (folder / ROWS).write_bytes(b"".join(map(signed, rows)))
+    (folder / ROWS).write_bytes(b"".join(map(_line, rows)))
     return folder
 
 
@@ -87,19 +81,8 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 ODD: tuple[Any, ...] = (
-    ...,
-    None,
-    True,
-    -1,
-    10**400,
-    1e308,
-    float("nan"),
-    "",
-    "\x1b[2J<script>",
-    [],
-    {},
-    [[]],
-)
+    ..., None, True, -1, 10**400, 1e308, float("nan"), "", "\x1b[2J<script>", [], {}, [[]]
+)  # fmt: skip
 
 
 def cases(stored: Path) -> list[tuple[str, Header, list[Any]]]:
@@ -132,7 +115,7 @@ FREE = (
 """Entries of a row that may be otherwise: nothing follows from them."""
 
 
-def read(reader: str, folder: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> int:
+def read(reader: str, folder: Path, out: Path, capsys: Output) -> int:
     """The exit code of one reader; anything but an answer or a sentence fails."""
     code = READERS[reader](folder, out)
     said = capsys.readouterr()
@@ -149,7 +132,7 @@ def read(reader: str, folder: Path, out: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("reader", READERS)
 def test_odd_entries_at_every_place(
-    reader: str, stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], tally: Tally
+    reader: str, stored: Path, tmp_path: Path, capsys: Output, tally: Tally
 ) -> None:
     chosen = cases(stored)
     if reader in ("report", "attack"):  # which take seconds each
@@ -167,7 +150,7 @@ def test_odd_entries_at_every_place(
 
 @pytest.mark.parametrize("reader", ["verify", "recompute", "attack"])
 def test_a_row_without_its_evidence(
-    reader: str, stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reader: str, stored: Path, tmp_path: Path, capsys: Output
 ) -> None:
     header, (first, second) = parts(stored)
     bare = changed(first, ("evidence",), None) | {"prediction": 0, "radius": 0.1}
@@ -177,7 +160,7 @@ def test_a_row_without_its_evidence(
 
 @pytest.mark.parametrize("reader", ["verify", "export"])
 def test_selectors_inside_selectors(
-    reader: str, stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reader: str, stored: Path, tmp_path: Path, capsys: Output
 ) -> None:
     header, rows = parts(stored)
     for _ in range(300):
@@ -187,8 +170,8 @@ def test_selectors_inside_selectors(
 
 
 @pytest.mark.parametrize("size", [..., "many", 0, None, [1], 2.5, 10**7])
-def test_the_batch_size_of_a_stranger(
-    size: Any, stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_batch_size_of_an_untrusted_run(
+    size: Any, stored: Path, tmp_path: Path, capsys: Output
 ) -> None:
     """A replay repeats the batches of the run, if they are numbers that memory can bear."""
     header, rows = parts(stored)
@@ -198,7 +181,7 @@ def test_the_batch_size_of_a_stranger(
     assert (size is ...) == ("varsmooth: " not in capsys.readouterr().err)
 
 
-def test_a_cascade_with_a_level_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cascade_with_a_level_twice(tmp_path: Path, capsys: Output) -> None:
     model, good = write_pair(tmp_path / "model"), tmp_path / "good"
     certify = "certify --cascade 0.5,0.25 --n 60 --alpha 0.1 --subset 0:2"
     assert run(f"{certify} --model {model} --out {good}") == 0
@@ -212,58 +195,42 @@ def test_a_cascade_with_a_level_twice(tmp_path: Path, capsys: pytest.CaptureFixt
         assert read(reader, copied, tmp_path / reader, capsys) == 1
 
 
-def pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def endless(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def folder(path: Path) -> None:
-    path.mkdir()
-
-
-def nobody(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
 def enormous(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(2**40)  # without taking room on the disk
 
 
+NO_FILES: dict[str, Callable[[Path], None]] = {
+    "pipe": os.mkfifo,
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "folder": Path.mkdir,
+    "enormous": enormous,
+    "nobody": lambda path: path.symlink_to(path.name),
+}
+
+
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs Unix")
 @pytest.mark.parametrize("name", ["run.json", ROWS])
-@pytest.mark.parametrize("kind", [pipe, endless, folder, nobody, enormous])
+@pytest.mark.parametrize("kind", NO_FILES)
 @pytest.mark.parametrize("reader", READERS)
 def test_what_is_not_a_file_is_refused(
-    reader: str,
-    kind: Callable[[Path], None],
-    name: str,
-    stored: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    reader: str, kind: str, name: str, stored: Path, tmp_path: Path, capsys: Output
 ) -> None:
     copied = copy(stored, tmp_path / "run", *parts(stored))
     (copied / name).unlink()
-    kind(copied / name)
+    NO_FILES[kind](copied / name)
     assert read(reader, copied, tmp_path / "out", capsys) == 1
 
 
-@pytest.mark.parametrize("kind", [pipe, endless, folder, enormous])
-def test_results_that_are_not_a_file_are_refused(
-    kind: Callable[[Path], None], tmp_path: Path
-) -> None:
-    kind(tmp_path / "results.tsv")
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "enormous"])
+def test_results_that_are_not_a_file_are_refused(kind: str, tmp_path: Path) -> None:
+    NO_FILES[kind](tmp_path / "results.tsv")
     with pytest.raises(VarsmoothError):
         import_tsv(tmp_path / "results.tsv", sigma=0.25)
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")
-def test_names_lead_nowhere(
-    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_lead_nowhere(stored: Path, tmp_path: Path, capsys: Output) -> None:
     """Names of a run that are paths, markup or escape sequences."""
     header, rows = parts(stored)
     evil = "../../../x\x1b[2J<img src=x onerror=alert(1)>"

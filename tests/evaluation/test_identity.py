@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from tests.conftest import Tally
+from tests.evaluation import Output, Patch
 from tests.small_models import run
 from varsmooth import CascadeSelector, FixedSelector, MedianSelector, SmoothedClassifier
 from varsmooth._util.fingerprints import fingerprint
 from varsmooth.cascade import Gate
-from varsmooth.evaluation.headers import different_options, header_file
+from varsmooth.evaluation.headers import as_stored, different_options, header_file
 from varsmooth.evaluation.runner import identity
 from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 from varsmooth.models.adapters import NormalisedClassifier
@@ -231,10 +232,15 @@ NOT_VOTES = {"selector", "votes of a subclass", "level of a subclass"}
 VOTES = [name for name in PAIRS if name not in NOT_VOTES]
 
 
+def header(g: SmoothedClassifier) -> dict[str, Any]:
+    """What identifies a model, as the header of a run stores it."""
+    values: dict[str, Any] = as_stored({"verb": "certify", "config": {}, **identity(g, SHAPE)})
+    return values
+
+
 @pytest.mark.parametrize("name", PAIRS)
 def test_models_that_differ_have_two_identities(name: str) -> None:
-    one, other = ({"verb": "certify", "config": {}, **identity(g, SHAPE)} for g in PAIRS[name])
-    one = json.loads(json.dumps(one))  # as it is stored
+    one, other = map(header, PAIRS[name])
     assert different_options(one, one) == []
     (sentence,) = different_options(one, other)
     assert "another network" in sentence or "answers differently" in sentence, sentence
@@ -248,10 +254,8 @@ def test_a_hash_covers_what_it_can_know(name: str) -> None:
 
 @pytest.mark.parametrize("name", VOTES)
 def test_models_that_differ_never_share_votes(name: str, tmp_path: Path) -> None:
-    x, sigma = (
-        torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(1)),
-        torch.full((2,), 0.5),
-    )
+    x = torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(1))
+    sigma = torch.full((2,), 0.5)
     for g in PAIRS[name]:
         noise = g.noise(2, 5, [3, 1])
         for folder in (tmp_path, tmp_path / "alone"):
@@ -274,7 +278,7 @@ def test_every_model_is_itself_in_another_process() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for name, there in json.loads(done.stdout).items():
-        here = {"verb": "certify", "config": {}, **identity(PAIRS[name][0], SHAPE)}
+        here = header(PAIRS[name][0])
         assert different_options(here, here | there) == []
 
 
@@ -307,25 +311,18 @@ def test_any_change_is_another_model(tally: Tally) -> None:
     for number in range(CHANGED):
         dice = random.Random(number)
         make, value = ALTERED[dice.choice(sorted(ALTERED))], dice.uniform(0.15, 0.3)
-        one, other = (
-            json.loads(json.dumps({"verb": "certify", "config": {}, **identity(g, SHAPE)}))
-            for g in (make(value), make(value * (1 + 10 ** dice.uniform(-2, 0))))
-        )
+        one, other = map(header, (make(value), make(value * (1 + 10 ** dice.uniform(-2, 0)))))
         assert different_options(one, one) == []
         assert different_options(one, other), number
 
 
 def test_rounding_is_no_other_model_and_a_small_change_is() -> None:
-    g = fixed(Hidden(temperature=1.0))
-    here = probe(g, torch.zeros(1, *SHAPE))
-    assert (
-        here.differences(
-            probe(fixed(Hidden(temperature=1 + TOLERANCE / 3)), torch.zeros(1, *SHAPE))
-        )
-        == []
+    here, rounded, other = (
+        probe(fixed(Hidden(temperature=1 + change)), torch.zeros(1, *SHAPE))
+        for change in (0, TOLERANCE / 3, 3 * TOLERANCE)
     )
-    slightly = probe(fixed(Hidden(temperature=1 + 3 * TOLERANCE)), torch.zeros(1, *SHAPE))
-    assert here.differences(slightly) == ["classifier"]
+    assert here.differences(rounded) == []
+    assert here.differences(other) == ["classifier"]
 
 
 def test_buffers_that_code_computes_may_differ_in_the_last_digit() -> None:
@@ -351,11 +348,7 @@ def cold(): return Hidden(shift=0.4)
 
 @pytest.mark.parametrize(("one", "other"), [("zero", "half"), ("warm", "cold")])
 def test_a_run_is_neither_resumed_nor_verified_with_another_model(
-    one: str,
-    other: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    one: str, other: str, tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     (tmp_path / "two_models.py").write_text(NORMALISED)
     monkeypatch.syspath_prepend(tmp_path)
@@ -372,7 +365,7 @@ def test_a_run_is_neither_resumed_nor_verified_with_another_model(
 
 
 def test_a_run_without_a_probe_is_readable_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     """Another torch is recorded with the rows it made."""
     (tmp_path / "older_models.py").write_text(NORMALISED)

@@ -11,6 +11,7 @@ from PIL import Image
 from scipy.stats import binomtest
 from torch import Tensor, nn
 
+from tests.evaluation import Patch
 from tests.small_models import QUICK, run, write_pair
 from varsmooth import FixedSelector, LearnedSelector, Options, SmoothedClassifier, certify, noise
 from varsmooth.data import ImageDataset, load_dataset
@@ -69,9 +70,7 @@ def small(): return nn.Sequential(nn.Flatten(), nn.Linear(3072, 2))
 """
 
 
-def test_no_two_commands_share_noise(
-    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_two_commands_share_noise(own: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     (tmp_path / "independent_model.py").write_text(FACTORY)
     monkeypatch.syspath_prepend(tmp_path)
     pair, keys, rekey = write_pair(tmp_path / "pair"), set[tuple[int | str, ...]](), noise._rekey

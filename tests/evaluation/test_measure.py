@@ -8,6 +8,8 @@ import torch
 from scipy.stats import norm
 from torch import Tensor, nn
 
+from tests.evaluation import Output
+from tests.evaluation.tune.test_selector import Bright, images
 from varsmooth import VarsmoothError
 from varsmooth.cli import main
 from varsmooth.data import ImageDataset, load_dataset
@@ -28,18 +30,6 @@ LEVELS = (0.1, 0.2, 0.4)
 OTHER = {"images": 7, "votes": 3, "smoothed_accuracy": {"0.25": 61.0}}
 
 
-class Bright(nn.Module):
-    """Class 0 where the image is bright, as sure as a constant number of votes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.zero = nn.Parameter(torch.zeros(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        score = x.mean(dim=(1, 2, 3)) - 0.5 + self.zero
-        return torch.stack([score, -score], dim=1)
-
-
 class Margin(nn.Module):
     """h: larger levels the farther the mean is from ½; the other way round if sign < 0."""
 
@@ -49,14 +39,6 @@ class Margin(nn.Module):
 
     def forward(self, x: Tensor, sigma_a: Tensor, lam: Tensor) -> Tensor:
         return sigma_a * torch.exp(self.sign * (x.mean(dim=(1, 2, 3)) - 0.5).abs() + lam)
-
-
-def images(n: int = 40) -> ImageDataset:
-    rng = np.random.default_rng(0)
-    means = rng.integers(90, 166, n)
-    pixels = np.broadcast_to(means[:, None, None, None], (n, 4, 4, 1)).astype(np.uint8)
-    labels = (means < 127.5).astype(np.int64)
-    return ImageDataset("toy", "val", pixels, labels, np.arange(n), ("bright", "dark"))
 
 
 def test_best_level_is_the_one_with_the_largest_radius_of_the_label() -> None:
@@ -102,9 +84,7 @@ def test_a_constant_selector_has_no_rank_correlation() -> None:
     assert metrics["sigma"]["0"]["std"] == 0
 
 
-def test_measure_writes_description_and_card(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measure_writes_description_and_card(tmp_path: Path, capsys: Output) -> None:
     torch.manual_seed(0)
     small = {"widths": (4, 4, 4, 4)}
     about = Description(
@@ -156,11 +136,9 @@ def test_measure_writes_description_and_card(
     ]
     assert main(["models", str(folder)]) == 0
     shown = capsys.readouterr().out
-    assert "epoch" not in shown
-    assert all(
-        title in shown for title in ("Intended use", "Limits", "certified at 0.5", "Licence")
-    )
-    assert not set("#|`") & set(shown)
+    titles = ("Intended use", "Limits", "certified at 0.5", "Licence")
+    assert all(title in shown for title in titles)
+    assert not any(mark in shown for mark in ("epoch", *"#|`"))
     assert main(["models", str(folder), "--log", "true"]) == 0
     assert "epoch  loss" in capsys.readouterr().out
 
@@ -181,9 +159,7 @@ def test_tables_are_aligned() -> None:
     assert lines == ["T", "", "  a    bb", "  ccc  d"]
 
 
-def test_measure_refuses_what_it_cannot_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measure_refuses_what_it_cannot_do(tmp_path: Path, capsys: Output) -> None:
     assert main(["measure", "cifar10-0.25", "--n-select", "4"]) == 2
     assert "--n-select must be an odd number" in capsys.readouterr().err
     data = images()

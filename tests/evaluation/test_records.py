@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.evaluation import Patch
 from varsmooth._util.untrusted import LIMITS
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.headers import HEADER, different_options
@@ -130,7 +131,7 @@ def test_a_number_that_is_none_is_refused(tmp_path: Path, radius: float) -> None
 
 
 def test_long_lines_and_headers_are_refused_before_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     run = Run.create(tmp_path, HEAD)
     run.append([row(0), row(1) | {"note": "x" * 5000}])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.evaluation import Output, Patch
 from tests.small_models import QUICK, run, table, write_pair
 
 pytest.importorskip("lightning_fabric")
@@ -47,7 +48,7 @@ def command(folder: Path, words: str, *launcher: str) -> "subprocess.CompletedPr
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
     write_pair(tmp_path / "model")
     (tmp_path / "mortal.py").write_text(MORTAL)
     monkeypatch.chdir(tmp_path)
@@ -128,7 +129,7 @@ def _lives(pid: int) -> bool:
 
 
 def test_a_missing_extra_is_named_in_the_words_of_the_command(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capsys: Output, monkeypatch: Patch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightning_fabric", None)
     assert run(f"{WORDS} two --devices 2") == 1
@@ -138,14 +139,10 @@ def test_a_missing_extra_is_named_in_the_words_of_the_command(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["fabric", "torchrun"])
-def test_two_processes_write_the_table_of_one(folder: Path, launcher: str) -> None:
+def test_two_processes_of_torchrun_write_the_table_of_one(folder: Path) -> None:
     assert run(f"{WORDS} alone") == 0
-    if launcher == "torchrun":
-        elastic = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "--"]
-        done = command(folder, f"{WORDS} two", *elastic)
-    else:
-        done = command(folder, f"{WORDS} two --devices 2")
+    elastic = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "--"]
+    done = command(folder, f"{WORDS} two", *elastic)
     assert done.returncode == 0, done.stderr
     assert table(folder / "two") == table(folder / "alone")
     sizes = [
@@ -155,9 +152,7 @@ def test_two_processes_write_the_table_of_one(folder: Path, launcher: str) -> No
     assert done.stdout.count("images in two") == 1
 
 
-def test_a_mistake_is_told_before_any_process_starts(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_told_before_any_process_starts(folder: Path, capsys: Output) -> None:
     assert run(f"{WORDS} two --devices 2 --subset 5000:") == 1
     output = capsys.readouterr().err.splitlines()
     assert [line for line in output if line.startswith("varsmooth:")] == output[2:]

@@ -11,17 +11,10 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from tests.evaluation import Output, Patch
 from tests.oracles import arguments
-from tests.small_models import FALSE_LEVEL, QUICK, run, table, write_pair
-from varsmooth import (
-    FixedSelector,
-    SmoothedClassifier,
-    api,
-    certify,
-    load,
-    load_dataset,
-    predict,
-)
+from tests.small_models import FALSE_LEVEL, QUICK, run, table
+from varsmooth import FixedSelector, SmoothedClassifier, api, certify, load, load_dataset, predict
 from varsmooth._util.fingerprints import fingerprint
 from varsmooth.evaluation import certify as certify_module
 from varsmooth.evaluation.attack import find_adversarial
@@ -30,27 +23,6 @@ from varsmooth.evaluation.options import AttackOptions, DataOptions, ModelOption
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.verify import verify_run
 from varsmooth.noise import scoped_seed
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pair(tmp_path_factory.mktemp("models") / "pair")
-
-
-@pytest.fixture(scope="module")
-def certified(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Nine images, certified soundly."""
-    folder = tmp_path_factory.mktemp("runs") / "sound"
-    assert run(f"certify {QUICK} --subset 3:1000:115 --model", model, "--out", folder) == 0
-    return folder
-
-
-@pytest.fixture
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with modules of the user's own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
 
 
 def deployed(model: Path, **options: Any) -> SmoothedClassifier:
@@ -69,11 +41,10 @@ def test_rows_are_what_certify_says(certified: Path, model: Path) -> None:
     assert len({certificate.radius for certificate in truth}) > 3
     for certificate, label in zip(truth, batch.labels.tolist(), strict=True):  # type: ignore[union-attr]
         row = rows[certificate.id]
-        assert (row["label"], row["prediction"]) == (label, certificate.prediction)
-        assert (row["radius"], row["guarantee"]) == (certificate.radius, "sound")
-        assert row["sigma"] == certificate.sigma
-        assert row["samples"] == 20 + 60 * len(certificate.votes)
-        assert row["selector_samples"] == 20 + 61
+        expected = {"label": label, "guarantee": "sound", "selector_samples": 20 + 61}
+        expected |= {"samples": 20 + 60 * len(certificate.votes)}
+        expected |= {name: getattr(certificate, name) for name in ("prediction", "radius", "sigma")}
+        assert row | expected == row
         assert row["seconds"] > 0
         assert "settings" not in row["evidence"]
         assert record.certificate(row) == certificate
@@ -96,24 +67,12 @@ def test_the_batch_size_changes_no_answer(
         assert mine["radius"] == pytest.approx(other["radius"], abs=1e-4)
 
 
-def test_a_finished_run_does_nothing_more(
-    certified: Path, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_does_nothing_more(certified: Path, model: Path, capsys: Output) -> None:
     before = {path: path.read_bytes() for path in certified.iterdir()}
     command = f"certify {QUICK} --subset 3:1000:115 --batch-size 7 --model"
     assert run(command, model, "--out", certified) == 0
     assert {path: path.read_bytes() for path in certified.iterdir()} == before
     assert "9 of 9 images" in capsys.readouterr().out
-
-
-def test_a_run_with_other_settings_is_refused(
-    certified: Path, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = f"certify {QUICK} --subset 3:1000:115 --lam 0.9 --model"
-    assert run(command, model, "--out", certified) == 1
-    assert "--lam unset there, 0.9 now" in capsys.readouterr().err
-    assert run(f"certify {QUICK} --subset 2:1000:115 --model", model, "--out", certified) == 1
-    assert '--subset "3:1000:115" there, "2:1000:115" now' in capsys.readouterr().err
 
 
 def test_half_a_block_is_completed_to_the_same_table(
@@ -168,7 +127,7 @@ def test_every_kind_of_certificate(
     assert verify_run(tmp_path, resample=2, seed=11).problems == []
 
 
-def test_predictions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predictions(model: Path, tmp_path: Path, capsys: Output) -> None:
     command = "predict --n 100 --n-median 21 --subset 0:3 --model"
     assert run(command, model, "--out", tmp_path / "run") == 0
     record = Run.open(tmp_path / "run")
@@ -196,22 +155,8 @@ def test_predictions_never_take_the_seed_of_another_verb(model: Path, tmp_path: 
     assert Run.open(tmp_path).header["config"]["seed"] > 2**20
 
 
-def test_photographs_of_ones_own(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (50, 70, 3)).astype(np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "photo.png")
-    words = f"predict {tmp_path}/photo.png --n 50 --n-median 21 --model {model}"
-    assert run(words) == 1
-    assert "with --resize 32" in capsys.readouterr().err
-    assert run(f"{words} --resize 32 --alpha null") == 0
-    out = capsys.readouterr().out
-    assert out.startswith("photo.png  ")
-    assert re.search("of (32|48|50) votes", out)  # until the majority is decided
-
-
 def test_class_folders_get_the_numbers_of_the_model(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, tmp_path: Path, capsys: Output
 ) -> None:
     pixels = load_dataset("cifar10-sample").images
     for name, place in (("dog", 0), ("bird", 1), ("truck", 2)):
@@ -316,7 +261,7 @@ SEARCH = "attack --steps 20 --samples 2 --n 100 --n-median-attack 101 --against"
 CERTIFY = "certify --n 200 --n-select 501 --alpha 0.01 --alpha-select 0.001"
 
 
-def test_a_false_certificate_is_found(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_false_certificate_is_found(in_tmp: Path, capsys: Output) -> None:
     """The paper's three levels miss the one where the classifier is wrong."""
     (in_tmp / "planted.py").write_text(FALSE_LEVEL)
     data = grey(in_tmp)
@@ -342,9 +287,7 @@ def test_a_false_certificate_is_found(in_tmp: Path, capsys: pytest.CaptureFixtur
     assert "2 sound certificates are false, of the images 0, 1" in capsys.readouterr().err
 
 
-def test_no_violation_of_sound_certificates(
-    in_tmp: Path, certified: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_violation_of_sound_certificates(in_tmp: Path, certified: Path, capsys: Output) -> None:
     """Neither of the same classifier on a grid that has the wrong level, nor of networks."""
     (in_tmp / "planted_grid.py").write_text(FALSE_LEVEL)
     command = f"{CERTIFY} --model planted_grid:on_a_grid --data {grey(in_tmp)} --out true"
@@ -360,14 +303,6 @@ def test_no_violation_of_sound_certificates(
     assert not any(row["violated"] for row in rows)
     assert all(row["norm"] < row["radius"] for row in rows)
     assert f"0 of {len(rows)} sound ones false" in capsys.readouterr().out
-
-
-def test_search_refuses_another_model(
-    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = write_pair(tmp_path / "other", seed=5)
-    assert run(f"{SEARCH} {certified} --model {other} --out {tmp_path}/search") == 1
-    assert "this is not the model of" in capsys.readouterr().err
 
 
 def test_options_survive_the_header(certified: Path, model: Path) -> None:
@@ -393,21 +328,14 @@ def test_the_weak_attack_tells_a_conditional_f_the_clean_level() -> None:
 
     g = SmoothedClassifier(Conditional(), FixedSelector(0.5))
     x, sigma = torch.full((2, 1, 4, 4), 0.5), torch.tensor([0.1, 0.2], dtype=torch.float64)
-    settings = AttackOptions(kind="weak", steps=3)
-    adversarial = find_adversarial(
-        g, x, torch.tensor([0, 1]), 0.8, settings, torch.arange(2), sigma
-    )
+    weak, y, ids = AttackOptions(kind="weak", steps=3), torch.tensor([0, 1]), torch.arange(2)
+    adversarial = find_adversarial(g, x, y, 0.8, weak, ids, sigma)
     assert all(torch.equal(level, sigma.float()) for level in levels)
     expected = x + torch.tensor([-0.2, 0.2]).view(2, 1, 1, 1)  # straight along ±(1,…,1), norm 0.8
     assert torch.allclose(adversarial, expected, atol=1e-6)
 
 
-def test_images_that_the_model_cannot_read(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    np.savez(tmp_path / "grey.npz", images=np.zeros((2, 32, 32, 1), np.uint8))
-    assert run(f"predict --model {model} --data {tmp_path}/grey.npz") == 1
-    assert "trained on colour images, but those of grey are grey" in capsys.readouterr().err
+def test_labels_that_the_model_does_not_know(model: Path, tmp_path: Path, capsys: Output) -> None:
     labels = np.array([3, 12])
     np.savez(tmp_path / "many.npz", images=np.zeros((2, 32, 32, 3), np.uint8), labels=labels)
     assert run(f"predict --model {model} --data {tmp_path}/many.npz") == 1
@@ -454,7 +382,7 @@ def test_an_attack_averages_over_draws_of_an_unprotected_selector(draws: int) ->
 
 
 def test_a_log_says_after_the_first_block_what_an_image_costs_and_how_long_it_takes(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: Output
 ) -> None:
     words = "certify --model cifar10-0.25 --sigma 0.25 --subset :3 --n 40 --n0 10 --batch-size 10"
     assert run(words, "--out", tmp_path / "run") == 0
@@ -462,23 +390,8 @@ def test_a_log_says_after_the_first_block_what_an_image_costs_and_how_long_it_ta
     assert re.search(r"\d/3 images, .* images/s, .* left; .*, 50 samples per image$", first), first
 
 
-def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
-    assert run("certify --model nope --subset :3", "--out", tmp_path / "run") == 1
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_name_does_not_steer_the_terminal(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = f"predict --model {model} --sigma 0.25 --n 20 --subset :1"
-    assert run(words, "--out", tmp_path / "r", "--name", "red \x1b[31m") == 0
-    shown = "".join(capsys.readouterr())
-    assert "red \\x1b[31m" in shown
-    assert "\x1b" not in shown
-
-
 def test_an_interruption_says_what_is_saved(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    model: Path, tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
     """A block that votes together is recorded whole; the images of half a block are done again."""
     original, calls = api.certify_at, list[int]()

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.small_models import run, table, write_pair
+from tests.evaluation import Output, Patch
+from tests.small_models import run, table
 from varsmooth import Options, certify_at, load, load_dataset
 from varsmooth._util import progress
 from varsmooth._util.typed import OptionError
@@ -23,11 +24,6 @@ AT = f"certify {FEW} {SUBSET} --at 0.2,0,0.05,0.1 --model"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pair(tmp_path_factory.mktemp("models") / "pair")
-
-
-@pytest.fixture(scope="module")
 def curve(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nine images at four radii, in blocks of four."""
     folder = tmp_path_factory.mktemp("runs") / "curve"
@@ -38,7 +34,7 @@ def curve(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch: Patch) -> None:
     monkeypatch.setattr(certify_module, "BLOCK_SIZE", 4)
 
 
@@ -59,7 +55,7 @@ def test_rows_are_what_certify_at_says(curve: Path, model: Path) -> None:
 
 
 def test_the_samples_shown_are_the_mean_of_the_whole_run(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, tmp_path: Path, capsys: Output
 ) -> None:
     assert run(AT, model, "--out", tmp_path) == 0
     drawn = [row["samples"] for row in Run.open(tmp_path).rows()]
@@ -92,7 +88,7 @@ def test_verify_sees_what_was_changed(curve: Path, tmp_path: Path, what: str) ->
 
 
 def test_an_interrupted_run_continues_to_the_same_rows(
-    curve: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    curve: Path, model: Path, tmp_path: Path, capsys: Output
 ) -> None:
     assert run(AT, model, "--out", tmp_path) == 0
     (rows,) = tmp_path.glob("rows-*.jsonl")
@@ -108,7 +104,7 @@ def test_an_interrupted_run_continues_to_the_same_rows(
 
 
 def test_the_log_says_how_many_images_are_undecided(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, capsys: Output, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(progress, "SECONDS", 0.0)
     assert run(AT, model, "--out", tmp_path) == 0
@@ -118,14 +114,6 @@ def test_the_log_says_how_many_images_are_undecided(
     assert (
         "4 more decided, 0 undecided, r ≥ 0: " in output
     )  # the second block, and the curve so far
-
-
-def test_votes_are_drawn_once_with_a_cache(curve: Path, model: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    for name in ("one", "two"):
-        assert run(AT, model, "--out", tmp_path / name, "--vote-cache", cache) == 0
-        assert table(tmp_path / name) == table(curve)
-    assert len(list(cache.rglob("votes-*.jsonl"))) == 1  # the second run had nothing to add
 
 
 def test_a_radius_until_more_votes_would_not_help(model: Path, tmp_path: Path) -> None:
@@ -142,13 +130,6 @@ def test_a_radius_until_the_next_listed_one_is_out_of_reach(model: Path, tmp_pat
     assert verify_run(tmp_path / "listed", replay="all").problems == []
     alone, listed = (table(tmp_path / name) for name in ("alone", "listed"))
     assert sum(row["samples"] for row in listed) < sum(row["samples"] for row in alone)
-
-
-def test_a_cascade(model: Path, tmp_path: Path) -> None:
-    command = f"certify {FEW} {SUBSET} --cascade 0.5:0.6,0.25 --at 0,0.1 --model"
-    command = command.replace("--n-select 61 --n-median 21 ", "")
-    assert run(command, model, "--out", tmp_path) == 0
-    assert verify_run(tmp_path, replay="all").problems == []
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.small_models import QUICK, run, write_pair
-from varsmooth.evaluation.headers import header_file
+from tests.evaluation import Output, Patch
+from tests.small_models import QUICK, edit_header, run, write_pair
 
 EVIL = """
 from pathlib import Path
@@ -27,7 +27,7 @@ class Network(Conv4):
 
 
 @pytest.fixture
-def untrusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def untrusted(tmp_path: Path, monkeypatch: Patch) -> Path:
     """A run whose header names code, in a folder that has this code."""
     monkeypatch.chdir(tmp_path)
     sys.modules.pop("evil", None)
@@ -38,15 +38,9 @@ def untrusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "run"
 
 
-def claim(folder: Path, **config: object) -> None:
-    header = json.loads((folder / "run.json").read_text())
-    header["config"] |= config
-    (folder / "run.json").write_bytes(header_file(header))
-
-
 @pytest.mark.parametrize("split", [[], {}, 3, "../..", None])
 def test_a_model_may_claim_to_be_trained_on_any_split(
-    split: object, untrusted: Path, capsys: pytest.CaptureFixture[str]
+    split: object, untrusted: Path, capsys: Output
 ) -> None:
     pixels = np.zeros((2, 32, 32, 3), np.uint8)
     np.savez("mine.npz", images=pixels, labels=np.array([0, 1]))
@@ -59,31 +53,24 @@ def test_a_model_may_claim_to_be_trained_on_any_split(
     assert "has no split" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("named", ["model of the run", "network of its model"])
 @pytest.mark.parametrize(
     "command", ["verify run", "attack --steps 2 --n 20 --out search --against run"]
 )
-def test_code_that_a_run_names_is_never_started(untrusted: Path, command: str) -> None:
-    claim(untrusted, model="evil:make", n_median=None)
+def test_code_that_a_run_names_is_never_started(untrusted: Path, command: str, named: str) -> None:
+    if named == "model of the run":
+        edit_header(untrusted, config={"model": "evil:make", "n_median": None})
+    else:  # which the run, not the caller, says to trust
+        config = Path("model/config.json")
+        text = config.read_text().replace('"network": "conv4"', '"network": "evil:Network"')
+        config.write_text(text)
+        edit_header(untrusted, config={"trust": "evil:Network"})
     run(command)
     assert not Path("started").exists()
 
 
-@pytest.mark.parametrize(
-    "command", ["verify run", "attack --steps 2 --n 20 --out search --against run"]
-)
-def test_the_trust_of_a_run_is_not_ours(untrusted: Path, command: str) -> None:
-    config = Path("model/config.json")
-    text = config.read_text().replace('"network": "conv4"', '"network": "evil:Network"')
-    config.write_text(text)
-    claim(untrusted, trust="evil:Network")
-    run(command)
-    assert not Path("started").exists()
-
-
-def test_code_may_be_named_on_the_command_line(
-    untrusted: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    claim(untrusted, model="evil:make", n_median=None)
+def test_code_may_be_named_on_the_command_line(untrusted: Path, capsys: Output) -> None:
+    edit_header(untrusted, config={"model": "evil:make", "n_median": None})
     capsys.readouterr()
     assert run("verify run --replay 1") == 1
     output = capsys.readouterr().err

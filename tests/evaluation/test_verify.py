@@ -13,28 +13,16 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest, norm
 
 from tests.conftest import Tally
-from tests.small_models import QUICK, run, write_pair
+from tests.evaluation import Output
+from tests.evaluation.test_forgery import put, rewrite
+from tests.small_models import QUICK, edit_header, run, write_pair
 from varsmooth import ABSTAIN, bounds, load
 from varsmooth._util.fingerprints import fingerprint
-from varsmooth.evaluation.headers import header_file
-from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.resample import REPEATS, pooled_p_value
 from varsmooth.evaluation.verify import FALSE_ALARM, verify_run
 from varsmooth.evidence import Ledger, LevelVotes
 from varsmooth.models.networks import AttentionSelector
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pair(tmp_path_factory.mktemp("models") / "pair")
-
-
-@pytest.fixture(scope="module")
-def certified(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Nine images, certified soundly."""
-    folder = tmp_path_factory.mktemp("runs") / "sound"
-    assert run(f"certify {QUICK} --subset 3:1000:115 --model", model, "--out", folder) == 0
-    return folder
 
 
 def certified_row(row: dict[str, Any]) -> bool:
@@ -42,21 +30,14 @@ def certified_row(row: dict[str, Any]) -> bool:
 
 
 def edit(
-    folder: Path,
-    copy: Path,
-    change: Any,
-    which: Callable[[dict[str, Any]], bool] = certified_row,
+    folder: Path, copy: Path, change: Any, which: Callable[[dict[str, Any]], bool] = certified_row
 ) -> Path:
     """A copy of a run whose first such row was changed."""
-    (copy / "run.json").write_bytes((folder / "run.json").read_bytes())
-    rows = Run.open(folder).rows()
-    first = next(row for row in rows if which(row))
-    change(first)
-    Run.open(copy).append(rows)
-    return copy
+    chosen = next(row["id"] for row in Run.open(folder).rows() if which(row))
+    return rewrite(folder, copy / "edited", lambda _, row: row["id"] == chosen and change(row))
 
 
-def test_verify_accepts_a_faithful_run(certified: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_accepts_a_faithful_run(certified: Path, capsys: Output) -> None:
     assert run(f"verify {certified} --resample 5 --seed 3") == 0
     out = capsys.readouterr().out
     assert "9 rows, one for each image, follow from their evidence" in out
@@ -64,71 +45,29 @@ def test_verify_accepts_a_faithful_run(certified: Path, capsys: pytest.CaptureFi
     assert "5 images repeated with fresh noise" in out
 
 
-def larger(row: dict[str, Any]) -> None:
-    row["radius"] *= 1.0000001
+def at(path: str, change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
+    """Another value in a row, at a place such as evidence/votes/0/sigma."""
 
+    def edit(row: dict[str, Any]) -> None:
+        *way, last = (int(k) if k.lstrip("-").isdigit() else k for k in path.split("/"))
+        place: Any = row
+        for key in way:
+            place = place[key]
+        place[last] = change(place[last])
 
-def larger_twice(row: dict[str, Any]) -> None:
-    row["radius"] = row["evidence"]["radius"] = row["radius"] + 0.01
-
-
-def other_class(row: dict[str, Any]) -> None:
-    row["prediction"] = (row["prediction"] + 1) % 10
+    return edit
 
 
 def more_votes(row: dict[str, Any]) -> None:
     row["evidence"]["votes"][0]["counts"][row["prediction"]] += 1
 
 
-def generous_alpha(row: dict[str, Any]) -> None:
-    row["evidence"]["ledger"]["alpha_class"] *= 1.01
-
-
-def other_samples(row: dict[str, Any]) -> None:
-    row["evidence"]["selector"]["samples"].pop()
-
-
-def true_label(row: dict[str, Any]) -> None:
-    row["label"] = (row["label"] + 1) % 10
-
-
-def nothing_left(row: dict[str, Any]) -> None:
-    del row["evidence"]["ledger"]
-
-
-def halves(row: dict[str, Any]) -> None:
-    counts = row["evidence"]["votes"][0]["counts"]
-    counts[0], counts[1] = counts[0] + 0.5, counts[1] - 0.5
-
-
-def negative(row: dict[str, Any]) -> None:
-    counts = row["evidence"]["votes"][0]["counts"]
-    counts[0], counts[1] = counts[0] + counts[1] + 1, -1
-
-
-def another_class(row: dict[str, Any]) -> None:
-    for level in row["evidence"]["votes"]:
-        level["counts"].append(0)
-
-
-def twice(row: dict[str, Any]) -> None:
-    row["evidence"]["votes"].append(row["evidence"]["votes"][-1])
-
-
-def no_such_class(row: dict[str, Any]) -> None:
-    row["evidence"]["votes"][0]["candidate"] = -1
-
-
-def other_level(row: dict[str, Any]) -> None:
-    row["evidence"]["votes"][-1]["sigma"] = 0.2
+def larger_twice(row: dict[str, Any]) -> None:
+    row["radius"] = row["evidence"]["radius"] = row["radius"] + 0.01
 
 
 def foreign_sigma(row: dict[str, Any]) -> None:
     row["sigma"] = row["evidence"]["sigma"] = 0.2
-
-
-def cheaper(row: dict[str, Any]) -> None:
-    row["samples"] = 1
 
 
 def as_if_fixed(row: dict[str, Any]) -> None:
@@ -140,80 +79,75 @@ def as_if_fixed(row: dict[str, Any]) -> None:
     evidence |= {"selector": None, "votes": [level]}
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (cheaper, "samples of its evidence should be"),
-        (larger, "radius is"),
-        (as_if_fixed, "not the evidence that its method needs"),
-        (larger_twice, "radius is"),
-        (other_class, "prediction is"),
-        (more_votes, "votes of its evidence should be"),
-        (generous_alpha, "ledger of its evidence should be"),
-        (other_samples, "selector samples"),
-        (true_label, "label"),
-        (nothing_left, "ledger is missing"),
-        (halves, "votes[0].counts[0] has a wrong value"),
-        (negative, "votes[0].counts[1] has a wrong value"),
-        (another_class, "classes, not 10"),
-        (twice, "occurs 2 times"),
-        (no_such_class, "votes[0].candidate has a wrong value"),
-        (other_level, "levels of its evidence"),
-        (foreign_sigma, "levels of its evidence"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
+VOTES, COUNTS = "evidence/votes", "evidence/votes/0/counts"
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "cheaper": (at("samples", lambda n: 1), "samples of its evidence should be"),
+    "larger": (at("radius", lambda r: r * 1.0000001), "radius is"),
+    "as if fixed": (as_if_fixed, "not the evidence that its method needs"),
+    "larger twice": (larger_twice, "radius is"),
+    "other class": (at("prediction", lambda c: (c + 1) % 10), "prediction is"),
+    "more votes": (more_votes, "votes of its evidence should be"),
+    "generous alpha": (
+        at("evidence/ledger/alpha_class", lambda a: 1.01 * a), "ledger of its evidence should be"),
+    "other samples": (at("evidence/selector/samples", lambda h: h[:-1]), "selector samples"),
+    "other label": (at("label", lambda c: (c + 1) % 10), "label"),
+    "no ledger": (lambda row: row["evidence"].pop("ledger"), "ledger is missing"),
+    "halves": (at(COUNTS, lambda c: [c[0] + 0.5, c[1] - 0.5, *c[2:]]),
+               "votes[0].counts[0] has a wrong value"),
+    "negative": (at(COUNTS, lambda c: [c[0] + c[1] + 1, -1, *c[2:]]),
+                 "votes[0].counts[1] has a wrong value"),
+    "one more class": (
+        at(VOTES, lambda levels: [v | {"counts": [*v["counts"], 0]} for v in levels]),
+        "classes, not 10"),
+    "a level twice": (at(VOTES, lambda levels: [*levels, levels[-1]]), "occurs 2 times"),
+    "no such class": (at(f"{VOTES}/0/candidate", lambda c: -1),
+                      "votes[0].candidate has a wrong value"),
+    "other level": (at(f"{VOTES}/-1/sigma", lambda s: 0.2), "levels of its evidence"),
+    "foreign sigma": (foreign_sigma, "levels of its evidence"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
 def test_verify_catches_a_changed_row(
-    certified: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: Any,
-    sentence: str,
+    name: str, certified: Path, tmp_path: Path, capsys: Output
 ) -> None:
+    change, sentence = CHANGES[name]
     copy = edit(certified, tmp_path, change)
     assert run(f"verify {copy}") == 1
     assert sentence in capsys.readouterr().err
-    header = json.loads((copy / "run.json").read_text())
-    header["config"] |= {"model": "nowhere:make"}  # without the model the rest is checked
-    (copy / "run.json").write_bytes(header_file(header))
+    edit_header(copy, config={"model": "nowhere:make"})  # without the model the rest is checked
     assert run(f"verify {copy}") == 1
     assert sentence in capsys.readouterr().err
 
 
 def test_verify_catches_invented_votes(certified: Path, tmp_path: Path) -> None:
     """Evidence that agrees with itself is caught by fresh noise."""
+    chosen = next(row["id"] for row in Run.open(certified).rows() if certified_row(row))
 
-    def invented(row: dict[str, Any]) -> None:
-        for level in row["evidence"]["votes"]:
-            counts = [0] * 10
-            counts[(level["candidate"] + 5) % 10] = 60
-            level["counts"] = counts
-            level["candidate"] = (level["candidate"] + 5) % 10
+    def invented(opened: Run, row: Row) -> None:
+        if row["id"] == chosen:
+            one, votes = opened.certificate(row), []
+            for level in one.votes:
+                other = (level.candidate + 5) % 10
+                counts = tuple(60 * (c == other) for c in range(10))
+                votes.append(replace(level, candidate=other, counts=counts))
+            put(row, replace(one, votes=tuple(votes)))
+            assert row["prediction"] != ABSTAIN
 
-    copy = edit(certified, tmp_path, invented)
-    row = next(row for row in Run.open(copy).rows() if row["radius"] > 0)
-    again = Run.open(copy).certificate(row).recompute(0.05)
-    row |= {"prediction": again.prediction, "radius": again.radius}
-    row["evidence"] |= {"prediction": again.prediction, "radius": again.radius}
-    assert row["prediction"] != ABSTAIN
-    others = [other for other in Run.open(copy).rows() if other["id"] != row["id"]]
-    (copy / "rows-00000.jsonl").unlink()
-    Run.open(copy).append([row, *others])
+    copy = rewrite(certified, tmp_path / "run", invented)
     assert verify_run(copy).problems == []
     (problem,) = {p.partition(",")[0] for p in verify_run(copy, resample=9, seed=2).problems}
-    assert problem == f"image {row['id']}"
+    assert problem == f"image {chosen}"
 
 
 def test_verify_catches_another_model_or_other_images(
-    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    certified: Path, tmp_path: Path, capsys: Output
 ) -> None:
     other = write_pair(tmp_path / "other", seed=5)
     assert run(f"verify {certified} --model {other}") == 1
     assert "the model is another network or has other weights" in capsys.readouterr().err
-    header = json.loads((certified / "run.json").read_text())
-    header["config"]["subset"] = "2:1000:115"
-    (tmp_path / "run.json").write_bytes(header_file(header))
-    assert run(f"verify {tmp_path}") == 1
+    copy = shutil.copytree(certified, tmp_path / "run")
+    assert run("verify", edit_header(copy, config={"subset": "2:1000:115"})) == 1
     assert "--data holds other images or labels" in capsys.readouterr().err
 
 
@@ -242,17 +176,12 @@ def test_verify_wants_every_image_once(certified: Path, tmp_path: Path) -> None:
 
 def moved_vote(row: dict[str, Any]) -> None:
     """Between two classes that do not win: nothing that is derived changes."""
-    for level in row["evidence"]["votes"]:
-        others = [c for c in range(10) if c != level["candidate"] and level["counts"][c] > 0]
-        if others:
-            level["counts"][others[0]] -= 1
-            level["counts"][(set(range(10)) - {others[0], level["candidate"]}).pop()] += 1
-            return
+    level, (taken, *_) = row["evidence"]["votes"][0], _spread(row)
+    level["counts"][taken] -= 1
+    level["counts"][(set(range(10)) - {taken, level["candidate"]}).pop()] += 1
 
 
-def test_replay_catches_a_moved_vote(
-    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replay_catches_a_moved_vote(certified: Path, tmp_path: Path, capsys: Output) -> None:
     assert run(f"verify {certified} --replay all") == 0
     said = capsys.readouterr()
     assert "9 images replayed from the recorded seed" in said.out
@@ -268,15 +197,11 @@ def test_replay_catches_a_moved_vote(
 
 
 def test_replay_elsewhere_allows_for_rounding(
-    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    certified: Path, tmp_path: Path, capsys: Output
 ) -> None:
-    copy = edit(certified, tmp_path, moved_vote, lambda row: bool(_spread(row)))
-    header = json.loads((copy / "run.json").read_text())
-    header["environment"]["platform"] = "another"
-    (copy / "run.json").write_bytes(header_file(header))
+    copy = elsewhere(edit(certified, tmp_path, moved_vote, lambda row: bool(_spread(row))))
     assert run(f"verify {copy} --replay all") == 3
-    out = capsys.readouterr().out
-    assert "NOT CHECKED: the exact evidence of 1 images" in out
+    assert "NOT CHECKED: the exact evidence of 1 images" in capsys.readouterr().out
 
 
 def _spread(row: dict[str, Any]) -> list[int]:
@@ -285,26 +210,21 @@ def _spread(row: dict[str, Any]) -> list[int]:
 
 
 def test_without_its_code_the_rest_of_a_run_is_checked(
-    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    certified: Path, tmp_path: Path, capsys: Output
 ) -> None:
-    shutil.copytree(certified, tmp_path / "run")
-    header = json.loads((certified / "run.json").read_text())
-    header["config"]["model"] = "somewhere:make"
-    (tmp_path / "run" / "run.json").write_bytes(header_file(header))
-    assert run(f"verify {tmp_path}/run") == 3
+    copy = shutil.copytree(certified, tmp_path / "run")
+    assert run("verify", edit_header(copy, config={"model": "somewhere:make"})) == 3
     assert "NOT CHECKED: the model (this run was made with" in capsys.readouterr().out
-    assert run(f"verify {tmp_path}/run --replay 1") == 1
+    assert run(f"verify {copy} --replay 1") == 1
     assert "replay and resample need the model" in capsys.readouterr().err
-    header["config"]["data"] = str(tmp_path / "nowhere")
-    (tmp_path / "run" / "run.json").write_bytes(header_file(header))
-    assert run(f"verify {tmp_path}/run") == 3
+    assert run("verify", edit_header(copy, config={"data": str(tmp_path / "nowhere")})) == 3
     out = capsys.readouterr().out
     assert "NOT CHECKED: the images" in out
     assert "images are those of the run" not in out
 
 
 def test_a_changed_architecture_is_another_model(
-    certified: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    certified: Path, model: Path, tmp_path: Path, capsys: Output
 ) -> None:
     """The weights fit a selector with other heads, which is another function."""
     other = tmp_path / "other"
@@ -325,44 +245,31 @@ def test_a_changed_architecture_is_another_model(
 
 
 @pytest.mark.parametrize(
-    "config",
-    [{"subset": 5}, {"clip": "wide"}, {"n_median": [1]}, {"sigma": True}],
+    "config", [{"subset": 5}, {"clip": "wide"}, {"n_median": [1]}, {"sigma": True}]
 )
 def test_a_configuration_of_odd_types_is_a_sentence(
     certified: Path, tmp_path: Path, config: dict[str, Any]
 ) -> None:
-    shutil.copytree(certified, tmp_path / "run")
-    header = json.loads((certified / "run.json").read_text())
-    header["config"] |= config
-    (tmp_path / "run" / "run.json").write_bytes(header_file(header))
-    unchecked = " ".join(verify_run(tmp_path / "run").unchecked)
+    copy = edit_header(shutil.copytree(certified, tmp_path / "run"), config=config)
+    unchecked = " ".join(verify_run(copy).unchecked)
     assert f"{next(iter(config))} must be" in unchecked
 
 
 def constant_samples(folder: Path, copy: Path) -> Path:
     """A forgery that every check but a replay passes: h that never moves, and what follows."""
-    header = json.loads((folder / "run.json").read_text())
-    copy.mkdir()
-    (copy / "run.json").write_bytes(header_file(header))
-    run_ = Run.open(folder)
-    rows = run_.rows()
-    for row in rows:
-        one = run_.certificate(row)
+
+    def constant(opened: Run, row: Row) -> None:
+        one = opened.certificate(row)
         assert one.selector is not None
         h = replace(one.selector, samples=(one.sigma,) * len(one.selector.samples))
-        forged = replace(one, selector=h).derive_again()
-        kept = {k: v for k, v in forged.to_dict().items() if k in row["evidence"]}
-        row |= {"prediction": forged.prediction, "radius": forged.radius, "evidence": kept}
-    Run.open(copy).append(rows)
-    return copy
+        put(row, replace(one, selector=h))
+
+    return rewrite(folder, copy, constant)
 
 
 def elsewhere(folder: Path) -> Path:
     """The same run, which now says that it was made on another machine."""
-    header = json.loads((folder / "run.json").read_text())
-    header["environment"]["platform"] = "elsewhere"
-    (folder / "run.json").write_bytes(header_file(header))
-    return folder
+    return edit_header(folder, environment={"platform": "elsewhere"})
 
 
 def test_replay_compares_the_samples_of_the_selector(certified: Path, tmp_path: Path) -> None:
@@ -378,8 +285,6 @@ def test_replay_compares_the_samples_of_the_selector(certified: Path, tmp_path: 
 def test_a_run_from_elsewhere_may_differ_a_little_and_no_more(
     certified: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     honest = elsewhere(edit(certified, tmp_path / "a", lambda row: None))
     assert verify_run(honest, replay="all").problems == []
 
@@ -402,8 +307,7 @@ def test_a_run_from_elsewhere_may_differ_a_little_and_no_more(
 
 
 @pytest.mark.parametrize(
-    "more",
-    ["--cascade 0.5,0.25", "--cascade 0.5,0.25 --at 0,0.1 --n-max 200", "--sigma 0.25", ""],
+    "more", ["--cascade 0.5,0.25", "--cascade 0.5,0.25 --at 0,0.1 --n-max 200", "--sigma 0.25", ""]
 )
 def test_an_honest_recompute_replays(model: Path, tmp_path: Path, more: str) -> None:
     quick = "--n0 20 --alpha 0.05 --alpha-select 0.01" if "--at" in more else QUICK

@@ -27,12 +27,11 @@ class Counting(nn.Module):
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.tensor(weight))
-        self.sign = 1
         self.seen = Tally()
 
     def forward(self, x: Tensor) -> Tensor:
         self.seen.images += len(x)
-        score = self.sign * self.weight * (x.flatten(1)[:, 0] - 0.4)
+        score = self.weight * (x.flatten(1)[:, 0] - 0.4)
         return torch.stack([score, -score], dim=1)
 
 
@@ -110,14 +109,18 @@ def test_other_weights_have_other_votes(tmp_path: Path) -> None:
 
 
 def test_a_torn_line_costs_one_count_and_nothing_else(tmp_path: Path) -> None:
+    """Nor do lines that hold no votes, or whose counts do not sum to n."""
     f = Counting()
     plain = certified(CachedSmoothedClassifier(dual(f), tmp_path))
     (file,) = tmp_path.rglob("votes-*.jsonl")
-    odd = b'[]\n{}\n["x",0,0,"votes",1,[],"",[1]]\n["x",0,0,"votes",0,1,"",["a"]]\n'
-    file.write_bytes(odd + b"[" * 100_000 + b"\n" + file.read_bytes()[:-9])
+    first, *lines = file.read_bytes().splitlines(keepends=True)
+    fewer = first.replace(b"[50, 0]", b"[49, 0]").replace(b"[0, 50]", b"[0, 49]")
+    odd = b'[]\n{}\n7\nnull\n[[],1]\n\xff\n["x",0,0,"votes",1,[],"",[1]]\n'
+    odd += b'["x",0,0,"votes",0,1,"",["a"]]\n' + b"[" * 100_000 + b"\n"
+    file.write_bytes(odd + fewer + b"".join(lines)[:-9])
     f.seen.images = 0
     assert certified(CachedSmoothedClassifier(dual(f), tmp_path)).items == plain.items
-    assert f.seen.images == 50 + 2 * PROBE
+    assert f.seen.images - 50 - 2 * PROBE in (0, 20, 50)
 
 
 def test_a_batch_that_is_stored_in_part(tmp_path: Path) -> None:
@@ -130,14 +133,6 @@ def test_a_batch_that_is_stored_in_part(tmp_path: Path) -> None:
     assert f.seen.images == 100
     plain = SmoothedClassifier(f, FixedSelector(0.25))
     assert torch.equal(found, plain.votes(IMAGES, 50, sigma=sigma, noise=noise))
-
-
-def test_options_that_leave_no_trace_in_the_weights_have_other_votes(tmp_path: Path) -> None:
-    one, other = Counting(), Counting()
-    other.sign = -1
-    certified(CachedSmoothedClassifier(dual(one), tmp_path))
-    certificates = certified(CachedSmoothedClassifier(dual(other), tmp_path))
-    assert certificates.items == certified(dual(other)).items != certified(dual(one)).items
 
 
 def test_gated_votes_are_kept_apart(tmp_path: Path) -> None:
@@ -161,19 +156,6 @@ def test_votes_without_the_outputs_of_their_model_are_not_used(
     first = f.seen.images
     certified(CachedSmoothedClassifier(dual(f), tmp_path))
     assert f.seen.images == 2 * first
-
-
-@pytest.mark.parametrize("damage", [b"7\n", b"[]\n", b"null\n", b"[[],1]\n", b"\xff\n"])
-def test_a_line_that_holds_no_votes_is_skipped(tmp_path: Path, damage: bytes) -> None:
-    f = Counting()
-    plain = certified(CachedSmoothedClassifier(dual(f), tmp_path))
-    (file,) = tmp_path.rglob("votes-*.jsonl")
-    lost = file.read_bytes().splitlines(keepends=True)
-    fewer = lost[0].replace(b"[50, 0]", b"[49, 0]").replace(b"[0, 50]", b"[0, 49]")
-    file.write_bytes(damage + fewer + b"".join(lost[1:]))
-    before = f.seen.images
-    assert certified(CachedSmoothedClassifier(dual(f), tmp_path)).items == plain.items
-    assert f.seen.images - before - 2 * PROBE in (0, 20, 50)
 
 
 def test_a_smoothed_classifier_of_ones_own_is_refused(tmp_path: Path) -> None:

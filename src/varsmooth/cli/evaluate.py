@@ -20,7 +20,7 @@ from varsmooth.evaluation.options import (
     VerifyOptions,
     WorkerOptions,
 )
-from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.records import Run, open_as_one
 from varsmooth.models.descriptions import describe
 from varsmooth.models.names import is_external
 from varsmooth.models.selection import resolve_selector
@@ -239,7 +239,6 @@ def verify(runs: list[str], /, *, options: VerifyOptions) -> None:
     shown = {name: getattr(options, name) or None for name in ("model", "replay", "resample")}
     announce(f"verify {run}", options.device, **shown)
     from varsmooth.cli import VERBS
-    from varsmooth.evaluation.parts import open_as_one
     from varsmooth.evaluation.report.summary_text import next_command
     from varsmooth.evaluation.verify import FALSE_ALARM, verify_run
 

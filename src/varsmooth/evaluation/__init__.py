@@ -1,6 +1,6 @@
-"""Whole data sets through predict, certify, attack and verify.
+"""Whole data sets through predict, certify, attack and verify: one module for each of these verbs.
 
-options: plain values, without torch (the command line reads its help from them); building: from
-options to a smoothed classifier and a data set; runner: blocks of images, processes, resume;
-records: the folder of a run; predicting, certifying, attacking, verifying: the verbs.
+options: plain values, without torch (the command line reads its help from them); build: from
+options to a smoothed classifier and a data set; runner and engines: blocks of images, processes,
+resume; records and headers: the folder of a run.
 """

@@ -26,7 +26,7 @@ from varsmooth.evaluation.options import (
 )
 from varsmooth.evaluation.predict import predict_block
 from varsmooth.evaluation.records import Key, Row, Run
-from varsmooth.evaluation.runner import Evaluation, Setup, labels_of, other_model, run
+from varsmooth.evaluation.runner import Evaluation, Setup, labels_or_none, other_model, run
 from varsmooth.methods import predicting_method
 from varsmooth.sampling import Sampler
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
@@ -82,7 +82,7 @@ class Attacking(Evaluation):
                 for i, prediction in zip(right.tolist(), votes, strict=True):
                     after[i] = prediction
             self.save_images(setup, ids, adversarial, f"eps-{eps:g}")
-            pairs = zip(labels_of(batch), clean, after, distances(x, adversarial), strict=True)
+            pairs = zip(labels_or_none(batch), clean, after, distances(x, adversarial), strict=True)
             rows += [attack_row(label, eps, one, other, norm) for label, one, other, norm in pairs]
         return rows
 
@@ -199,22 +199,13 @@ def search_run(
     total error of 1e-6 is the row marked `violated`. `model` and `trust` are as for
     `verify_run`: code is never taken from the run.
     """
-    check(options.eps is None, "the search takes its budgets from the radii; leave out --eps")
     certified = Run.open(against)
-    check(
-        certified.header["verb"] == "certify",
-        f"{against} is a run of {certified.header['verb']}, not of certify; it has no radii",
-    )
-    config = certified.header["config"]
-    named, data = stored_model(certified.header, model, trust), recorded(DataOptions, config)
-    balls = {row["id"]: row for row in certified.rows() if row["radius"] > 0}
+    balls = {row["id"]: row for row in certified.certified_rows("searched") if row["radius"] > 0}
     check(bool(balls), f"{against} has no certified image yet; certify images first")
-    check(
-        all(row["evidence"] for row in balls.values()),
-        f"{against} has rows without evidence, so its certificates cannot be searched",
-    )
-    evaluation = Searching(options, str(Path(against).resolve()), certified.header, balls)
-    return run(evaluation, named, data, run_options)
+    header = certified.header
+    named, data = stored_model(header, model, trust), recorded(DataOptions, header["config"])
+    search = Searching(options, str(Path(against).resolve()), header, balls)
+    return run(search, named, data, run_options)
 
 
 @dataclass(frozen=True)
@@ -258,7 +249,7 @@ class Searching(Attacking):
         spent = self.header["config"]["alpha_select"]  # as the radii assume it
         after = self.predict(setup, adversarial, ids, alpha_select=spent)
         self.save_images(setup, ids, adversarial, "radius")
-        labels, rows, method = labels_of(batch), [], predicting_method(setup.g.selector)
+        labels, rows, method = labels_or_none(batch), [], predicting_method(setup.g.selector)
         for i, (claim, norm) in enumerate(zip(claims, distances(x, adversarial), strict=True)):
             suspect = norm < radii[i] and method.suspect(after[i], claim.prediction)
             violated = suspect and self._confirmed(setup, adversarial[i : i + 1], claim)

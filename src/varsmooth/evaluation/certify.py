@@ -11,7 +11,7 @@ from varsmooth.data import Batch
 from varsmooth.defaults import ABSTAIN, N_MAX, Options
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions, RunOptions
 from varsmooth.evaluation.records import Row, Run
-from varsmooth.evaluation.runner import BLOCK_SIZE, Evaluation, Setup, labels_of, run
+from varsmooth.evaluation.runner import BLOCK_SIZE, Evaluation, Setup, labels_or_none, run
 from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
 from varsmooth.methods import METHODS
 from varsmooth.smoothing import Selector, SmoothedClassifier
@@ -48,7 +48,7 @@ class Certifying(Evaluation):
         certificates = self._certify(setup, batch)
         return [
             certificate_row(setup.g.selector, label, certificate, self.options.n0)
-            for label, certificate in zip(labels_of(batch), certificates, strict=True)
+            for label, certificate in zip(labels_or_none(batch), certificates, strict=True)
         ]
 
     def _certify(self, setup: Setup, batch: Batch) -> Certificates:

@@ -4,7 +4,6 @@ seconds per image = measured on a pilot; or, with one fixed level and a fixed nu
 (n0 + n) / (forward passes per second), measured on two batches.
 """
 
-import sys
 import time
 from dataclasses import dataclass, replace
 
@@ -12,12 +11,13 @@ import numpy as np
 import torch
 
 from varsmooth._util.processes import choose_device
+from varsmooth.bounds import Floats
 from varsmooth.data import ImageDataset
 from varsmooth.evaluation.certify import Certifying
 from varsmooth.evaluation.engines.shards import blocks
 from varsmooth.evaluation.headers import HEADER
 from varsmooth.evaluation.records import Run
-from varsmooth.evaluation.runner import Job, Setup
+from varsmooth.evaluation.runner import Job, Setup, rows_of
 from varsmooth.smoothing import SmoothedClassifier
 
 PILOT = 20
@@ -33,49 +33,39 @@ class Estimate:
 
     Attributes:
         images: Their number.
-        samples: Noisy images shown to f, per image: the mean.
-        selector_samples: Noisy images shown to the selector, per image: the mean.
         speed: Forward passes of f per second, with their noise, in one process.
-        seconds: Of one process, per image: the mean.
-        error: The standard error of this mean, because the pilot saw only some images.
-        pilot: Images of the pilot; 0: none was needed.
-        memory: Most bytes that this process had in use, on its device; None: unknown here.
+        samples: Noisy images shown to f, for each image of the pilot; one number needs no pilot.
+        selector_samples: Noisy images shown to the selector, likewise.
+        seconds: Of one process, likewise.
     """
 
     images: int
-    samples: float
-    selector_samples: float
     speed: float
-    seconds: float
-    error: float
-    pilot: int
-    memory: int | None
+    samples: Floats
+    selector_samples: Floats
+    seconds: Floats
 
     def hours(self, workers: int = 1) -> float:
         """Of the whole run, on so many workers like this process."""
-        return self.images * self.seconds / 3600 / workers
+        return self.images * float(self.seconds.mean()) / 3600 / workers
 
     def text(self, workers: int) -> list[str]:
         """What a terminal shows."""
-        per_image = f"{self.samples:,.0f} samples of f"
-        if self.selector_samples:
-            per_image += f" and {self.selector_samples:,.0f} of the selector"
-        lines = [
+        samples, draws = self.samples.mean(), self.selector_samples.mean()
+        per_image = f"{samples:,.0f} samples of f"
+        if draws:
+            per_image += f" and {draws:,.0f} of the selector"
+        spread, pilot, mean = "", len(self.seconds), self.seconds.mean()
+        if pilot > 1:  # which saw only some images
+            error = self.seconds.std(ddof=1) / pilot**0.5 / mean
+            ratios = f"{max(1 - 2 * error, 0):.1f} to {1 + 2 * error:.1f}"
+            spread = f" (from {pilot} images; {ratios} times this is plausible)"
+        return [
             f"{self.images:,} images to certify, {per_image} per image: "
-            f"{self.images * self.samples:,.0f} forward passes of f, {self.speed:,.0f} per second"
+            f"{self.images * samples:,.0f} forward passes of f, {self.speed:,.0f} per second",
+            f"one process like this: {duration(self.hours())}{spread}",
+            f"{workers} of them, each with a device of its own: {duration(self.hours(workers))}",
         ]
-        spread = ""
-        if self.pilot:
-            low, high = (self.seconds + 2 * sign * self.error for sign in (-1, 1))
-            ratios = f"{max(low, 0) / self.seconds:.1f} to {high / self.seconds:.1f}"
-            spread = f" (from {self.pilot} images; {ratios} times this is plausible)"
-        lines.append(f"one process like this: {duration(self.hours())}{spread}")
-        lines.append(
-            f"{workers} of them, each with a device of its own: {duration(self.hours(workers))}"
-        )
-        if self.memory is not None:
-            lines.append(f"memory of a process: {self.memory / 1e6:,.0f} MB")
-        return lines
 
 
 def duration(hours: float) -> str:
@@ -92,36 +82,26 @@ def duration(hours: float) -> str:
 
 def estimate(job: Job) -> Estimate:
     """Measure what certifying one image costs here; writes nothing."""
-    device = choose_device(job.options.device)
-    built, _, images = job.load(device)
+    built, _, images = job.load(choose_device(job.options.device))
     assert isinstance(job.evaluation, Certifying)
     options, g = job.evaluation.options, built.g
     speed = _speed(g, images, job.options.batch_size)
-    samples, selector_samples = np.array([options.n0 + options.n]), np.zeros(1)
+    samples, selector_samples = np.array([float(options.n0 + options.n)]), np.zeros(1)
     seconds = samples / speed
     if options.n_max is not None or g.selector.describe()["selector"] != "fixed":
         votes = options.n if options.n_max is None else 0
-        few = replace(options, n=min(votes, PILOT_VOTES)) if votes > PILOT_VOTES else options
+        few = replace(options, n=PILOT_VOTES) if votes > PILOT_VOTES else options
         samples, selector_samples, seconds = _pilot(job, Certifying(few), g, images)
         if votes > PILOT_VOTES:  # the levels that an image needs hardly depend on n
             more = (samples - options.n0) * (votes / PILOT_VOTES - 1)
             samples, seconds = samples + more, seconds + more / speed
-    return Estimate(
-        _images_left(job, images),
-        float(samples.mean()),
-        float(selector_samples.mean()),
-        speed,
-        float(seconds.mean()),
-        float(seconds.std(ddof=1) / len(seconds) ** 0.5) if len(seconds) > 1 else 0.0,
-        len(seconds) if len(seconds) > 1 else 0,
-        _memory(device),
-    )
+    return Estimate(_images_left(job, images), speed, samples, selector_samples, seconds)
 
 
 def _speed(g: SmoothedClassifier, images: ImageDataset, batch_size: int) -> float:
     """Forward passes of f per second: two batches, after one that warms up."""
-    x, ids = (part.to(g.device) for part in (images.batch([0]).images, images.batch([0]).ids))
-    noise, sigma = g.noise(1, 0, ids.cpu()).scoped("estimate"), torch.full((1,), 0.25)
+    x, _, ids = images.batch([0])
+    x, noise, sigma = x.to(g.device), g.noise(1, 0, ids).scoped("estimate"), torch.full((1,), 0.25)
     started = 0.0
     for batch in range(3):
         if batch == 1:
@@ -132,17 +112,14 @@ def _speed(g: SmoothedClassifier, images: ImageDataset, batch_size: int) -> floa
 
 def _pilot(
     job: Job, evaluation: Certifying, g: SmoothedClassifier, images: ImageDataset
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[Floats, Floats, Floats]:
     """Samples of f and of the selector, and seconds, of each image of the pilot.
 
     The seconds of a block are divided among its images by their samples.
     """
-    few = images.few(PILOT)
     setup = Setup(g, Run(job.options.out, {}), job.options.batch_size)
     started = time.perf_counter()
-    rows = evaluation.rows(
-        setup, (batch := few.batch(slice(None)))._replace(images=batch.images.to(g.device))
-    )
+    rows = rows_of(evaluation, setup, images.few(PILOT).batch(slice(None)))
     seconds = time.perf_counter() - started
     samples = np.array([row["samples"] for row in rows], dtype=float)
     draws = np.array([row["selector_samples"] for row in rows], dtype=float)
@@ -156,15 +133,3 @@ def _images_left(job: Job, images: ImageDataset) -> int:
     if (job.options.out / HEADER).exists():
         mine -= {row["id"] for row in Run.open(job.options.out).stored()}
     return len(mine)
-
-
-def _memory(device: torch.device) -> int | None:
-    """The most bytes in use so far: on the device, or of this process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -84,6 +84,11 @@ def header_file(header: Mapping[str, Any]) -> bytes:
     return (json.dumps(values | {"check": _checksum(values)}, indent=1) + "\n").encode()
 
 
+def as_stored(values: Any) -> Any:
+    """Values as JSON gives them back."""
+    return json.loads(json.dumps(values))
+
+
 def read_header(folder: Path) -> dict[str, Any]:
     """The header in a folder."""
     path = folder / HEADER
@@ -112,7 +117,7 @@ def different_options(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[
         >>> different_options(run, run | {"config": {"n": 200, "clip": (0.1, 1.0)}})
         ['--n 100 there, 200 now']
     """
-    now = json.loads(json.dumps(now))
+    now = as_stored(now)
     if there["verb"] != now["verb"]:
         return [f"{there['verb']} there, {now['verb']} now"]
     differences = _changed(_options(there), _options(now))

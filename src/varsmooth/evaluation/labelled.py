@@ -3,10 +3,8 @@
 `save_run` writes a run that `varsmooth verify`, `report` and the app read; `load_run` reads one.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
 from functools import cached_property
 from operator import index
 from pathlib import Path
@@ -16,21 +14,20 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 from varsmooth.batching import labels_of
-from varsmooth.certificates import Certificate, Certificates
+from varsmooth.certificates import Certificates
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.data.source import NAMES
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, check, wrap_errors
 from varsmooth.evaluation.build import described
 from varsmooth.evaluation.certify import certificate_row
-from varsmooth.evaluation.headers import HEADER
+from varsmooth.evaluation.headers import HEADER, as_stored
 from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptions
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import ErrorProbability, Share
-from varsmooth.evaluation.runner import environment, identity
+from varsmooth.evaluation.runner import environment, identity, labels_or_none, now, source_config
 from varsmooth.methods import METHODS
-from varsmooth.models.descriptions import CONFIG
 from varsmooth.smoothing import SmoothedClassifier
 
 if TYPE_CHECKING:
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Labels = Sequence[int | None]
+SEVERAL_CALLS = "these certificates come from several calls; save each call's own"
 
 
 class AccuracyAt(NamedTuple):
@@ -119,9 +117,9 @@ class LabelledCertificates:
     @cached_property
     def _outcomes(self) -> Outcomes:
         header = {"verb": "certify", "name": self.name, "config": {}, "selector": {}}
-        evidence = [{"evidence": {"ledger": asdict(one.ledger)}} for one in self.certificates]
-        rows = [row | more for row, more in zip(self.rows(), evidence, strict=True)]
-        return Outcomes.of(header, rows)
+        rows = self.rows()
+        evidence = [{"evidence": {"ledger": {"alpha": row["alpha"]}}} for row in rows]
+        return Outcomes.of(header, [row | more for row, more in zip(rows, evidence, strict=True)])
 
 
 def _checked(labels: Labels, certificates: Certificates) -> tuple[int | None, ...]:
@@ -138,13 +136,8 @@ def _checked(labels: Labels, certificates: Certificates) -> tuple[int | None, ..
 def load_run(folder: str | Path) -> LabelledCertificates:
     """The certificates of a run that `varsmooth certify` or `save_run` wrote."""
     run = Run.open(folder)
-    verb, rows = run.header["verb"], run.rows()
-    check(verb == "certify", f"{folder} is a run of {verb}; only certificates can be loaded")
+    rows = run.certified_rows("loaded")
     check(len(rows) > 0, f"{folder} has no rows yet; let it finish an image first")
-    check(
-        all(row["evidence"] is not None for row in rows),
-        f"{folder} was imported without evidence; read its rows with varsmooth report export",
-    )
     certificates = Certificates(tuple(run.certificate(row) for row in rows))
     return LabelledCertificates(certificates, [row["label"] for row in rows], run.header["name"])
 
@@ -187,9 +180,9 @@ def save_run(
         "data must be DataOptions, which say where the images are; the images themselves are "
         "save_run(folder, certificates, g, images)",
     )
-    settings = {**g.selector.describe(), "lattice": g.lattice}
+    settings = as_stored({**g.selector.describe(), "lattice": g.lattice})
     check(
-        all(_as_stored(one.settings) == _as_stored(settings) for one in certificates),
+        all(as_stored(one.settings) == settings for one in certificates),  # may come from a log
         "these certificates are of another σ, selector or kind of noise than g's; pass the g that "
         "they were made with (a model that was tuned since: load it with that sigma or cascade)",
     )
@@ -206,51 +199,36 @@ def save_run(
             "the certificates are not those of these images in this order; certify with "
             "ids=batch.ids, and pass the same images here",
         )
-        labels = [None] * len(ids) if images.labels is None else images.labels.tolist()
+        labels = labels_or_none(images)
     labels = _checked([None] * len(ids) if labels is None else labels, certificates)
     options = _options(g, certificates)
-    where = data or _named(images)
+    where = data or _named(images) or DataOptions()
     header = {
         "verb": "certify",
         "name": folder.resolve().name,
-        "config": _model_options(g, model) | where_entries(where) | options,
-        "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
+        "config": source_config(_model_options(g, model), where) | options,
+        "started": now(),
         "environment": environment(g.device),
         "dataset": _dataset(images, where, certificates),
         "class_names": [] if images is None else list(images.class_names),
         **identity(g, None if images is None else images.shape),
     }
-    run = Run.create(folder, header)
-    n0 = int(options["n0"])
-    run.append(
-        certificate_row(g.selector, label, one, n0)
+    Run.create(folder, header).append(
+        certificate_row(g.selector, label, one, int(options["n0"]))
         for one, label in zip(certificates, labels, strict=True)
     )
     return load_run(folder)
 
 
-def where_entries(data: DataOptions | None) -> dict[str, Any]:
-    """The images as the header of a run names them."""
-    if data is None:
-        return {"data": None, "root": None, "resize": None, "split": "test", "subset": None}
-    values = asdict(data.absolute())
-    return values | {"root": values["root"] and str(values["root"])}
-
-
 def _dataset(
-    images: ImageDataset | None, where: DataOptions | None, certificates: Certificates
+    images: ImageDataset | None, where: DataOptions, certificates: Certificates
 ) -> dict[str, Any]:
     if images is not None:
-        return described(images, where or DataOptions())
+        return described(images, where)
     classes = len(certificates[0].votes[-1].counts) if certificates[0].votes else 0
     names = [str(number) for number in range(classes)]
     about = {"name": "images", "split": "test", "subset": None, "size": len(certificates)}
     return about | {"class_names": names}
-
-
-def _as_stored(settings: Mapping[str, Any]) -> Any:
-    """As JSON gives them back: certificates may come from a log."""
-    return json.loads(json.dumps(settings))
 
 
 def _named(images: ImageDataset | None) -> DataOptions | None:
@@ -258,16 +236,15 @@ def _named(images: ImageDataset | None) -> DataOptions | None:
     if images is None or images.name not in NAMES:
         return None
     whole = load_dataset(images.name, images.split)
-    order = np.argsort(whole.ids)
-    places = order[np.searchsorted(whole.ids[order], images.ids).clip(max=len(whole) - 1)]
+    places = np.flatnonzero(np.isin(whole.ids, images.ids))
     if not np.array_equal(whole.ids[places], images.ids):
         return None
-    start, stop = int(places[0]), int(places[-1]) + 1
     step = int(places[1] - places[0]) if len(places) > 1 else 1
-    if step < 1 or not np.array_equal(places, np.arange(start, stop, step)):
+    chosen = range(int(places[0]), int(places[-1]) + 1, step)
+    if not np.array_equal(places, chosen):
         return None
-    everything = (start, stop, step) == (0, len(whole), 1)
-    subset = None if everything else f"{start}:{stop}:{step}"
+    everything = len(places) == len(whole)
+    subset = None if everything else f"{chosen.start}:{chosen.stop}:{step}"
     return DataOptions(data=images.name, split=images.split, subset=subset)
 
 
@@ -276,11 +253,9 @@ def _options(g: SmoothedClassifier, certificates: Certificates) -> dict[str, Any
     first = certificates[0]
     method, ledger = METHODS[first.method], first.ledger
     alike = {(one.method, one.seed, replace(one.ledger, runner_up=False)) for one in certificates}
-    check(len(alike) == 1, "these certificates come from several calls; save each call's own")
-    votes = [level.n for one in certificates for level in one.votes]
-    values: dict[str, Any] = {"n_max" if ledger.anytime else "n": max(votes, default=1)}
-    if ledger.anytime:
-        values["at"] = 0.0
+    check(len(alike) == 1, SEVERAL_CALLS)
+    votes = max((level.n for one in certificates for level in one.votes), default=1)
+    values: dict[str, Any] = {"n_max": votes, "at": 0.0} if ledger.anytime else {"n": votes}
     if ledger.alpha_select:
         values["alpha_select"] = ledger.alpha_select
     if first.selector is not None:
@@ -299,23 +274,20 @@ def _options(g: SmoothedClassifier, certificates: Certificates) -> dict[str, Any
 
 def _selection_draws(certificates: Certificates) -> int:
     """n0, from the number of draws that are not votes."""
-
-    def possible(one: Certificate) -> set[int]:
-        draws = one.samples - sum(level.n for level in one.votes)
-        if one.ledger.anytime:  # also votes after the look that proved the most
-            return {draws}
-        rounds = METHODS[one.method].selection_rounds(one.evidence)
-        return {draws // k for k in rounds if k and draws % k == 0}
-
-    sizes = [possible(one) for one in certificates]
-    if certificates[0].ledger.anytime:
-        return max(1, min(min(size) for size in sizes))
-    shared = set.intersection(*sizes)
-    check(bool(shared), "these certificates come from several calls; save each call's own")
+    draws = [one.samples - sum(level.n for level in one.votes) for one in certificates]
+    if certificates[0].ledger.anytime:  # also votes after the look that proved the most
+        return max(1, min(draws))
+    rounds = [METHODS[one.method].selection_rounds(one.evidence) for one in certificates]
+    possible = (
+        {total // k for k in each if k and total % k == 0}
+        for each, total in zip(rounds, draws, strict=True)
+    )
+    shared = set.intersection(*possible)
+    check(bool(shared), SEVERAL_CALLS)
     return max(shared)
 
 
-def _model_options(g: SmoothedClassifier, model: str | Path | None) -> dict[str, Any]:
+def _model_options(g: SmoothedClassifier, model: str | Path | None) -> ModelOptions:
     """The options that build g again from its model."""
     about = g.selector.describe()
     kind = about["selector"]
@@ -333,7 +305,4 @@ def _model_options(g: SmoothedClassifier, model: str | Path | None) -> dict[str,
         values = {name: about["inner"][name] for name in ("lam", "sigma_a")}
         values |= {"sigma_m": about["sigma_m"], "n_median": about["n"], "clip": about["clip"]}
         values["levels"] = about["levels"] or 0
-    path = None if model is None else str(model)
-    if path is not None and (Path(path).expanduser() / CONFIG).is_file():
-        path = str(Path(path).expanduser().resolve())
-    return asdict(ModelOptions(model=path, lattice=g.lattice, **values))
+    return ModelOptions(model=None if model is None else str(model), lattice=g.lattice, **values)

@@ -91,9 +91,8 @@ class WorkerOptions(Typed):
         super().__post_init__()
         if self.engine == "ray" and self.devices > 1:
             raise OptionError("devices", "belongs to `engine` local; a Ray cluster has its own")
-        plain = {"ray_address": None, "worker_cpus": 1, "worker_gpus": None}
-        for name, value in plain.items():
-            if self.engine != "ray" and getattr(self, name) != value:
+        for name in ("ray_address", "worker_cpus", "worker_gpus"):
+            if self.engine != "ray" and getattr(self, name) != getattr(WorkerOptions, name):
                 raise OptionError(name, "belongs to `engine` ray; add it, or leave this out")
 
 

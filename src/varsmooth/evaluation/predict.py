@@ -22,7 +22,7 @@ from varsmooth.evaluation.runner import (
     Evaluation,
     Setup,
     images_per_block,
-    labels_of,
+    labels_or_none,
     run,
 )
 from varsmooth.smoothing import SmoothedClassifier
@@ -105,5 +105,5 @@ class Predicting(Evaluation):
                 "counts": list(result.counts),
                 "samples": result.samples,
             }
-            for label, result in zip(labels_of(batch), results, strict=True)
+            for label, result in zip(labels_or_none(batch), results, strict=True)
         ]

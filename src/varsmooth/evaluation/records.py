@@ -10,9 +10,10 @@ sorted(pathlib.Path(folder).glob("rows-*.jsonl")))`.
 """
 
 import json
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,6 +195,18 @@ class Run:
                             row["environment"] = elsewhere[path.parent]
                         yield row
 
+    def certified_rows(self, use: str) -> list[Row]:
+        """The rows of a run of `certify` with its evidence; a refusal says what they were for."""
+        verb, rows = self.header["verb"], self.rows()
+        check(
+            verb == "certify", f"{self.folder} is a run of {verb}; only certificates can be {use}"
+        )
+        check(
+            all(row["evidence"] is not None for row in rows),
+            f"{self.folder} was imported without evidence, so it cannot be {use}",
+        )
+        return rows
+
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to this process's file; they are on the disk when this returns."""
         lines = b"".join(map(_line, rows))
@@ -232,3 +245,47 @@ def _line(row: Mapping[str, Any]) -> bytes:
     """A row as one line of JSON whose last entry is the CRC-32 of the row without it."""
     text = json.dumps(row, separators=(",", ":")).encode()
     return text[:-1] + _CHECK + b'%08x"}\n' % zlib.crc32(text)
+
+
+def open_joined(folders: Iterable[str | Path]) -> list[Run]:
+    """The runs in these folders, in order; unfinished ones with the same settings are one run.
+
+    Same settings are the same model, images, options and seed, so that rows of an image are equal
+    wherever it was computed.
+    """
+    groups: list[list[Run]] = []
+    for folder in folders:
+        run = Run.open(folder)
+        alike = (g for g in groups if not different_options(g[0].header, run.header))
+        together = (g for g in alike if _is_part(g[0]) and _is_part(run))
+        if (group := next(together, None)) is None:
+            groups.append([run])
+        else:
+            group.append(run)
+    return [_join(group) for group in groups]
+
+
+def open_as_one(folders: Iterable[str | Path]) -> Run:
+    """The one run that these folders hold together."""
+    first, *others = open_joined(folders)
+    for other in others:
+        different = different_options(first.header, other.header)
+        why = "; ".join(different) or "each is complete by itself"
+        raise VarsmoothError(f"{first.folder} and {other.folder} are not parts of one run ({why})")
+    return first
+
+
+def _is_part(run: Run) -> bool:
+    """Whether images of the run are missing in its folder."""
+    size: int = run.header["dataset"]["size"]
+    return len({row["id"] for row in run.stored()}) < size
+
+
+def _join(runs: list[Run]) -> Run:
+    first, *others = runs
+    if not others:
+        return first
+    names = [run.header["name"] for run in runs]
+    stems = {re.sub(r"[-_. ]*\d+$", "", name) for name in names}  # part-1, part-2, … are `part`
+    header = first.header | {"name": stems.pop() or names[0] if len(stems) == 1 else names[0]}
+    return replace(first, header=header, parts=tuple(run.folder for run in others))

@@ -15,7 +15,7 @@ from varsmooth.defaults import BATCH_SIZE
 from varsmooth.evaluation.certify import Certifying
 from varsmooth.evaluation.options import CertifyOptions, recorded
 from varsmooth.evaluation.records import Row, Run
-from varsmooth.evaluation.runner import Setup, other_environment
+from varsmooth.evaluation.runner import Setup, other_environment, rows_of
 from varsmooth.evidence import SelectorEvidence
 from varsmooth.probe import TOLERANCE
 from varsmooth.sampling import Sampler
@@ -128,13 +128,12 @@ def replay(
     with Progress(int(sizes[needed].sum()), "replay") as progress:
         for start in starts[needed]:
             batch = images.batch(slice(start, start + block))
-            batch = batch._replace(images=batch.images.to(g.device))
-            for i, row in enumerate(evaluation.rows(setup, batch)):
+            for i, row in enumerate(rows_of(evaluation, setup, batch)):
                 then = stored[row["id"]]
                 old, moved = run.certificate(then), None
                 if other_environment(header | machine_of(then), g.device):
                     noise = g.noise(1, evaluation.options.seed, [row["id"]])
-                    sampler = Sampler(g, batch.images[i : i + 1], noise, size)
+                    sampler = Sampler(g, batch.images[i : i + 1].to(g.device), noise, size)
                     moved = moved_votes(old, sampler)
                 compared.add(old, at_stated_alpha(run, run.certificate(row)), moved)
                 if then.get("selector_samples") not in (None, row["selector_samples"]):

@@ -15,7 +15,7 @@ from varsmooth.data import ImageDataset
 from varsmooth.defaults import N0
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.replay import as_sampled, at_stated_alpha
-from varsmooth.evaluation.runner import Setup
+from varsmooth.evaluation.runner import Setup, rows_of
 from varsmooth.evidence import LevelVotes
 from varsmooth.methods.median import selector_evidence
 from varsmooth.noise import scoped_seed
@@ -32,11 +32,13 @@ def resample(
     images: ImageDataset,
     rows: Sequence[Row],
     batch_size: int,
+    rng: np.random.Generator,
     seed: int,
-) -> dict[str, float]:
-    """A p-value for each count that a radius uses and for the samples of h, by what was compared.
+) -> tuple[dict[str, float], float]:
+    """Some rows with fresh noise: p-values by what was compared, and of all radii together.
 
-    Stored and fresh counts are compared by Fisher's exact test, samples by Kolmogorov–Smirnov's.
+    Each count that a radius uses is compared by Fisher's exact test, the samples of h by
+    Kolmogorov–Smirnov's. The radii are compared with those of REPEATS fresh certificates each.
     """
     place = {image: position for position, image in enumerate(images.ids.tolist())}
     p_values: dict[str, float] = {}
@@ -47,7 +49,17 @@ def resample(
             sampler = Sampler(g, batch.images.to(g.device), noise, batch_size)
             p_values |= compared(sampler, run.certificate(row))
             progress.add(1)
-    return p_values
+    setup, evaluation = Setup(g, run, batch_size), as_sampled(run)
+    radii: dict[int, list[float]] = {row["id"]: [row["radius"]] for row in rows}
+    places = sorted(place[image] for image in radii)
+    for repeat in range(REPEATS):
+        scope = scoped_seed(seed, f"resample {repeat}")
+        again = replace(evaluation, options=replace(evaluation.options, seed=scope))
+        for start in range(0, len(places), 32):
+            for row in rows_of(again, setup, images.batch(places[start : start + 32])):
+                certificate = at_stated_alpha(run, run.certificate(row))
+                radii[row["id"]].append(certificate.radius)
+    return p_values, pooled_p_value(np.array(list(radii.values())), rng)
 
 
 def compared(sampler: Sampler, certificate: Certificate) -> dict[str, float]:
@@ -87,33 +99,6 @@ def _used(
             yield "votes of the largest other class", int(selection.argmax())
     if sampler.g.gate is not None:
         yield "passes", len(level.counts)
-
-
-def pooled(
-    run: Run,
-    g: SmoothedClassifier,
-    images: ImageDataset,
-    rows: Sequence[Row],
-    batch_size: int,
-    rng: np.random.Generator,
-    seed: int,
-) -> float:
-    """Certify the images of these rows REPEATS times with fresh noise, and compare radii."""
-    stored = {row["id"]: row["radius"] for row in rows}
-    places = [i for i, image in enumerate(images.ids.tolist()) if image in stored]
-    setup, evaluation = Setup(g, run, batch_size), as_sampled(run)
-    fresh: dict[int, list[float]] = {image: [] for image in stored}
-    for repeat in range(REPEATS):
-        scope = scoped_seed(seed, f"resample {repeat}")
-        again = replace(evaluation, options=replace(evaluation.options, seed=scope))
-        for start in range(0, len(places), 32):
-            batch = images.batch(places[start : start + 32])
-            batch = batch._replace(images=batch.images.to(g.device))
-            for row in again.rows(setup, batch):
-                certificate = at_stated_alpha(run, run.certificate(row))
-                fresh[row["id"]].append(certificate.radius)
-    values = np.array([[stored[image], *fresh[image]] for image in stored])
-    return pooled_p_value(values, rng)
 
 
 def pooled_p_value(values: NDArray[np.float64], rng: np.random.Generator) -> float:

@@ -130,12 +130,14 @@ class Job:
         evaluation, options = self.evaluation, self.options
         built, data, images = self.load(device)
         evaluation.check_images(images, data)
+        shared = ("batch_size", "device", "devices")  # by all shards
+        where_computed = {name: getattr(options, name) for name in shared}
         header = {
             "verb": evaluation.verb,
             "name": options.name or options.out.resolve().name,
-            "config": _config(self.model, data, options) | evaluation.config(),
+            "config": source_config(self.model, data) | where_computed | evaluation.config(),
             "block": evaluation.block(options.batch_size),
-            "started": datetime.now(timezone.utc).isoformat(" ", "seconds"),
+            "started": now(),
             "environment": where or environment(device),
             "dataset": described(images, data),
             "class_names": list(built.class_names),
@@ -170,6 +172,11 @@ def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options:
     return Run.open(options.out)
 
 
+def rows_of(evaluation: Evaluation, setup: Setup, batch: Batch) -> list[Row]:
+    """The rows of one block, computed where the model is."""
+    return evaluation.rows(setup, batch._replace(images=batch.images.to(setup.g.device)))
+
+
 def timed_rows(
     evaluation: Evaluation, setup: Setup, batch: Batch, entries: Iterable[Mapping[str, Any]]
 ) -> list[Row]:
@@ -180,15 +187,14 @@ def timed_rows(
     """
     images = dict(zip(batch.ids.tolist(), entries, strict=True))
     header, device, started = setup.record.header, setup.g.device, time.perf_counter()
-    batch = batch._replace(images=batch.images.to(device))
-    rows = evaluation.in_scope(header).rows(setup, batch)
+    rows = rows_of(evaluation.in_scope(header), setup, batch)
     more: Row = {"seconds": (time.perf_counter() - started) / max(len(rows), 1)}
     if other_environment(header, device):
         more["environment"] = environment(device)
     return [row | images[row["id"]] | more for row in rows]
 
 
-def labels_of(batch: Batch | ImageDataset) -> list[int | None]:
+def labels_or_none(batch: Batch | ImageDataset) -> list[int | None]:
     """One label per image, None where it is unknown."""
     return [None] * len(batch.ids) if batch.labels is None else batch.labels.tolist()
 
@@ -244,9 +250,11 @@ def absolute_model(model: ModelOptions) -> ModelOptions:
     return replace(model, model=str(folder.resolve())) if named else model
 
 
-def _config(model: ModelOptions, data: DataOptions, options: RunOptions) -> dict[str, Any]:
-    """Options as plain values; paths are absolute, so that they hold from anywhere."""
+def source_config(model: ModelOptions, data: DataOptions) -> dict[str, Any]:
+    """Model and images as a header names them; paths are absolute, so that they hold anywhere."""
     values = asdict(absolute_model(model)) | asdict(data.absolute())
-    values["root"] = data.root and str(values["root"])
-    where = ("batch_size", "device", "devices")  # shards share a header
-    return values | {name: getattr(options, name) for name in where}
+    return values | {"root": values["root"] and str(values["root"])}
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(" ", "seconds")

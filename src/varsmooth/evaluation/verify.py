@@ -31,11 +31,10 @@ from varsmooth.evaluation.build import (
 from varsmooth.evaluation.engines.shards import unfinished_text
 from varsmooth.evaluation.headers import SEEN, different_options
 from varsmooth.evaluation.options import DataOptions, ModelOptions, VerifyOptions, recorded
-from varsmooth.evaluation.parts import open_as_one
-from varsmooth.evaluation.records import Row, Run, key_of
+from varsmooth.evaluation.records import Row, Run, key_of, open_as_one
 from varsmooth.evaluation.replay import as_sampled, replay
-from varsmooth.evaluation.resample import pooled, resample
-from varsmooth.evaluation.runner import NO_PROBE, labels_of, other_environment, other_model
+from varsmooth.evaluation.resample import resample
+from varsmooth.evaluation.runner import NO_PROBE, labels_or_none, other_environment, other_model
 
 FALSE_ALARM = 1e-3
 """Maximum probability that a faithful run fails `resample`, over all its tests together."""
@@ -86,13 +85,8 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
         settings: See `varsmooth.evaluation.options.VerifyOptions`.
     """
     options, run = VerifyOptions(**settings), open_as_one([folder, *more])
-    verb = run.header["verb"]
-    check(verb == "certify", f"{folder} is a run of {verb}; only certificates can be verified")
-    check(
-        all(row["evidence"] is not None for row in run.rows()),
-        f"{folder} was imported without evidence, so there is nothing to verify",
-    )
-    result = Verification()
+    rows = run.certified_rows("verified")
+    result = Verification(len(rows))
     try:
         as_sampled(run)
     except OptionError as error:
@@ -105,11 +99,11 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
     repeats, missing = options.replay or options.resample, "; ".join(result.unchecked)
     if repeats and (built is None or images is None):  # said before images are decoded
         raise VarsmoothError(f"replay and resample need the model and the images: {missing}")
-    rows = _complete(run, result, images)
+    _check_complete(run, rows, result, images)
     labels = None
     if images is not None:
-        _pixels(run, result, images)
-        labels = dict(zip(images.ids.tolist(), labels_of(images), strict=True))
+        _check_pixels(run, rows, result, images)
+        labels = dict(zip(images.ids.tolist(), labels_or_none(images), strict=True))
     classes = _classes(rows, built, images)
     with Progress(len(rows), "check rows", unit="rows") as progress:
         for row in rows:
@@ -145,9 +139,8 @@ def _repeat(
     chosen = [rows[i] for i in sorted(rng.permutation(len(rows))[: options.resample])]
     if not chosen:
         return
-    where_from = (run, g, images, chosen, options.batch_size)
-    result.resampled, result.p_values = len(chosen), resample(*where_from, seed)
-    result.pooled = pooled(*where_from, rng, seed)
+    tested = resample(run, g, images, chosen, options.batch_size, rng, seed)
+    result.resampled, (result.p_values, result.pooled) = len(chosen), tested
     result.problems += [
         f"{what}: p-value {p:.2g} is below {result.threshold:.2g}"
         for what, p in result.p_values.items()
@@ -208,11 +201,11 @@ def _images(run: Run, result: Verification, built: BuiltModel | None) -> ImageDa
     return images
 
 
-def _pixels(run: Run, result: Verification, images: ImageDataset) -> None:
+def _check_pixels(run: Run, rows: list[Row], result: Verification, images: ImageDataset) -> None:
     """The images as their rows saw them: their pixels, if they are files."""
     if not run.header["dataset"]["digest"].startswith(FILES):  # the digest covers the pixels
         return
-    stored = {row["id"]: row for row in run.rows()}
+    stored = {row["id"]: row for row in rows}
     if bare := [i for i, row in stored.items() if not row.get("pixels")]:
         result.unchecked.append(f"the pixels of {len(bare)} images (their rows record none)")
     with Progress(len(images), "check images") as progress:
@@ -226,10 +219,10 @@ def _pixels(run: Run, result: Verification, images: ImageDataset) -> None:
             progress.add(len(batch.ids))
 
 
-def _complete(run: Run, result: Verification, images: ImageDataset | None) -> list[Row]:
-    """The rows, one for each image of the data set; what is missing or contradicts is a problem."""
-    rows = run.rows()
-    result.rows = len(rows)
+def _check_complete(
+    run: Run, rows: list[Row], result: Verification, images: ImageDataset | None
+) -> None:
+    """One row for each image of the data set; what is missing or contradicts is a problem."""
     own = {"seconds": 0, "environment": None}  # which two processes need not share
     kept = {key_of(row): row | own for row in rows}
     twice = {row["id"] for row in run.stored() if row | own != kept[key_of(row)]}
@@ -242,7 +235,6 @@ def _complete(run: Run, result: Verification, images: ImageDataset | None) -> li
         lacking = f"{missing} of {len(ids) + missing} images have no row{unfinished_text(run)}"
         result.problems.append(f"{lacking}; rerun its certify command to finish it")
     result.problems += [f"image {i} is not in the data set" for i in sorted(ids - wanted)]
-    return rows
 
 
 def _classes(rows: list[Row], built: BuiltModel | None, images: ImageDataset | None) -> int:

@@ -1,7 +1,6 @@
 """Rows do not depend on the engine, on shards, on the number of workers or on restarts."""
 
 import os
-import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -88,15 +87,3 @@ def test_rows_depend_on_nothing_but_the_options(
     for engine in commands:
         command(f"{words} {engine}", folder)
     assert table(out) == table(folder / options)
-
-
-def test_shards_in_folders_of_their_own_make_the_same_table(folder: Path, tmp_path: Path) -> None:
-    from varsmooth.evaluation.parts import open_as_one
-
-    words = f"certify --model {folder}/model {STOPPING}"
-    parts = [tmp_path / f"part-{i}" for i in (1, 2)]
-    for i, part in enumerate(parts, start=1):
-        assert run(f"{words} --shard {i}/2 --out {part}") == 0
-    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in open_as_one(parts).rows()]
-    assert rows == table(folder / "stopping")
-    shutil.rmtree(parts[1])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Tally
+from tests.evaluation import Patch
 from tests.small_models import run, table
 from varsmooth.cli import main
 from varsmooth.evaluation.records import Run
@@ -44,7 +45,7 @@ WORDS += "--batch-size 16"  # blocks of 4 images, 12 tasks
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
     (tmp_path / "lazy.py").write_text(LAZY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

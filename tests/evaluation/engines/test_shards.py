@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from tests.evaluation import Output, Patch
 from tests.evaluation.test_records import HEAD, row
 from tests.small_models import QUICK, run, table, write_pair
 from varsmooth._util.files import LOCK, only_writer
@@ -19,8 +20,7 @@ from varsmooth.cli.parser import parse
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.engines.shards import Shard, blocks, unfinished
 from varsmooth.evaluation.headers import HEADER
-from varsmooth.evaluation.parts import open_as_one, open_joined
-from varsmooth.evaluation.records import Run
+from varsmooth.evaluation.records import Run, open_as_one, open_joined
 
 WORDS = f"certify {QUICK} --subset 0:30 --batch-size 16 --model model"  # blocks of 3 images
 
@@ -37,7 +37,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(whole: Path, tmp_path: Path, monkeypatch: Patch) -> Path:
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -51,9 +51,7 @@ def test_every_image_is_in_exactly_one_shard(images: int, size: int, count: int)
     assert sorted(positions) == list(range(images))
 
 
-def test_shards_in_one_folder_write_the_table_of_one_process(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shards_in_one_folder_write_the_table_of_one_process(folder: Path, capsys: Output) -> None:
     assert run(f"{WORDS} --shard 1/3 --out shards") == 0
     assert "12 of 30 images in shards" in capsys.readouterr().out
     assert run(f"{WORDS} --shard 3/3 --out shards") == 0
@@ -77,7 +75,7 @@ def test_shards_in_one_folder_write_the_table_of_one_process(
 
 
 def test_any_shard_resumes_and_its_other_batch_size_moves_no_block(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: Output
 ) -> None:
     for shard in ("1/2", "2/2"):
         assert run(f"{WORDS} --shard {shard} --out shards") == 0
@@ -90,7 +88,7 @@ def test_any_shard_resumes_and_its_other_batch_size_moves_no_block(
     assert table(folder / "shards") == table(folder / "whole")
 
 
-def test_a_shard_without_images_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shard_without_images_says_so(folder: Path, capsys: Output) -> None:
     assert run(f"{WORDS} --shard 11/11 --out shards") == 0
     shown = capsys.readouterr()
     assert "shard 11/11 has no images: all 30 are in 10 blocks of at most 3" in shown.err
@@ -105,9 +103,7 @@ def test_another_number_of_shards_or_none_continues(folder: Path) -> None:
     assert table(folder / "shards") == table(folder / "whole")
 
 
-def test_shards_in_several_folders_are_one_run(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shards_in_several_folders_are_one_run(folder: Path, capsys: Output) -> None:
     for i in (1, 2, 3):
         assert run(f"{WORDS} --shard {i}/3 --out part-{i}") == 0
     (joined,) = open_joined(["part-1", "part-2", "part-3"])
@@ -130,9 +126,7 @@ def test_shards_in_several_folders_are_one_run(
     assert "9 of 30 images have no row (unfinished shards: 2/3 (0 of 9 images))" in said
 
 
-def test_folders_of_different_runs_are_not_joined(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folders_of_different_runs_are_not_joined(folder: Path, capsys: Output) -> None:
     assert run(f"{WORDS} --shard 1/2 --out part-1") == 0
     assert run(f"{WORDS} --shard 2/2 --seed 7 --out part-2") == 0
     assert len(open_joined(["part-1", "part-2", "whole"])) == 3
@@ -143,9 +137,7 @@ def test_folders_of_different_runs_are_not_joined(
         open_as_one(["whole", "copy"])
 
 
-def test_a_shard_with_other_settings_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_shard_with_other_settings_is_refused(folder: Path, capsys: Output) -> None:
     assert run(f"{WORDS} --shard 1/2 --out shards") == 0
     assert run(f"{WORDS} --shard 2/2 --seed 3 --out shards") == 1
     assert "--seed 0 there, 3 now" in capsys.readouterr().err
@@ -212,7 +204,7 @@ with only_writer(pathlib.Path("run"), sys.argv[1]):
     ],
 )
 def test_a_shard_is_written_once_and_never_beside_the_whole_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Shard, second: Shard, refused: bool
+    tmp_path: Path, monkeypatch: Patch, first: Shard, second: Shard, refused: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
     one, other = ((shard or Shard()).lock for shard in (first, second))

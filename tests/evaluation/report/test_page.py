@@ -12,6 +12,7 @@ import pytest
 from matplotlib import cbook
 from matplotlib.figure import Figure
 
+from tests.evaluation import Patch
 from tests.oracles import Linear, LinearSelector
 from tests.report_runs import attacked, certified, certify_into, predicted, write
 from varsmooth import MedianSelector, SmoothedClassifier
@@ -93,21 +94,9 @@ def test_the_verdict_names_the_best_single_sigma(runs: list[Path], tmp_path: Pat
     assert "+0.160 [" in better  # 0.8 · (0.5 − 0.3)
     twin = write(tmp_path / "twin", opened[2].rows, selector=CHOSEN)
     assert "No significant difference from" in verdict(open_runs([twin, runs[2]]))[1]
-    assert (
-        "smaller than with"
-        in verdict(
-            open_runs(
-                [
-                    twin,
-                    write(
-                        tmp_path / "huge",
-                        [row | {"radius": 2 * row["radius"]} for row in opened[0].rows],
-                        selector={"selector": "fixed", "sigma": 1.0},
-                    ),
-                ]
-            )
-        )[1]
-    )
+    doubled = [row | {"radius": 2 * row["radius"]} for row in opened[0].rows]
+    huge = write(tmp_path / "huge", doubled, selector={"selector": "fixed", "sigma": 1.0})
+    assert "smaller than with" in verdict(open_runs([twin, huge]))[1]
     assert "cannot show what choosing σ per image gains" in verdict(opened[:1])[1]
     alone = verdict(opened[1:2])  # a single σ has nothing to be compared with
     assert len(alone) == 2
@@ -211,7 +200,6 @@ def test_names_of_runs_are_text_in_figures_and_tables(tmp_path: Path) -> None:
     for plot, shown in (
         (figures.plot_certified_accuracy, runs),
         (figures.plot_robust_accuracy, attacks),
-        (figures.plot_clean_against_robust, attacks),
     ):
         plot(axes := Figure().subplots(), shown)
         labels = [text.get_text() for text in axes.legend().texts]
@@ -236,7 +224,7 @@ def test_the_page_needs_nothing_but_itself(runs: list[Path], tmp_path: Path) -> 
 
 
 def test_without_matplotlib_the_page_says_what_is_missing(
-    runs: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runs: list[Path], monkeypatch: Patch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     page = write_report(open_runs(runs), tmp_path / "out")
@@ -252,9 +240,7 @@ def test_reading_runs_does_not_wait_for_matplotlib(runs: list[Path]) -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_the_page_does_not_show_where_the_folders_lie(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_does_not_show_where_the_folders_lie(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     config = {"alpha": 1e-3, "model": f"{tmp_path}/models/mine", "data": f"{tmp_path}/photos"}
     run = write(tmp_path / "run", [certified(0, 1, 1, 0.5)], config=config)
@@ -283,7 +269,7 @@ def test_the_contents_lead_to_every_section(runs: list[Path], tmp_path: Path) ->
 
 
 def test_a_long_gallery_is_a_sample_of_all_images(
-    runs: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runs: list[Path], monkeypatch: Patch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("varsmooth.evaluation.report.gallery.MOST", 5)
     page = Page(write_report(open_runs(runs[:1]), tmp_path / "out"))

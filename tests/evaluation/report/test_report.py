@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from tests.evaluation import Output
 from tests.report_runs import attacked, certified, header, predicted, write
 from varsmooth import VarsmoothError
 from varsmooth.cli import main
@@ -199,9 +200,7 @@ def test_report_of_certificates(dual: Path, fixed: Path, tmp_path: Path) -> None
     rows = [certified(i, 0, 0, 0.1 * i, guarantee="conditional") for i in range(4)]
     odd = write(tmp_path / "odd", rows, name=name)
     page = write_report(
-        open_runs([dual, fixed, odd]),
-        tmp_path / "out",
-        [Envelope.parse(f"all={dual},{fixed}")],
+        open_runs([dual, fixed, odd]), tmp_path / "out", [Envelope.parse(f"all={dual},{fixed}")]
     )
     written = {path.name for path in page.parent.iterdir()}
     pictures = ("certified-accuracy", "differences", "sigma", "accuracy-by-sigma")
@@ -272,9 +271,7 @@ def test_runs_of_one_name_are_told_apart(dual: Path, tmp_path: Path) -> None:
     assert [run.name for run in open_runs([dual, twin])] == [f"dual ({dual})", f"dual ({twin})"]
 
 
-def test_command_line(
-    dual: Path, fixed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_line(dual: Path, fixed: Path, tmp_path: Path, capsys: Output) -> None:
     out = tmp_path / "out"
     options = ["--radii", "0,0.25", "--envelope", f"s={dual},{fixed}; t={fixed}"]
     assert main(["report", *options, str(fixed), "--out", str(out)]) == 0
@@ -314,7 +311,7 @@ def test_failures_are_one_sentence(
     dual: Path,
     attack: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Output,
 ) -> None:
     folders = {
         "dual": dual,
@@ -326,9 +323,7 @@ def test_failures_are_one_sentence(
             [certified(0, 0, 0, 0.5), certified(1, 0, 0, 0.5, guarantee="heuristic")],
         ),
         "search": write(
-            tmp_path / "search",
-            [attacked(0, 0, 0.1, 0, 0) | {"violated": False}],
-            verb="attack",
+            tmp_path / "search", [attacked(0, 0, 0.1, 0, 0) | {"violated": False}], verb="attack"
         ),
     }
     words = [word.format(**folders) for word in arguments]

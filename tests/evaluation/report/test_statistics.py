@@ -35,13 +35,8 @@ NEVER = -np.inf
 def test_abstentions_and_wrong_classes_count_at_no_radius() -> None:
     column = reach([0, 1, -1, 2], [0, 0, 0, 2], [0.5, 9.0, 0.0, 0.25])
     assert column.tolist() == [0.5, NEVER, NEVER, 0.25]
-    assert certified_accuracy(column, [0.0, 0.25, 0.2500001, 0.5, 0.6]).tolist() == [
-        0.5,
-        0.5,
-        0.25,
-        0.25,
-        0.0,
-    ]
+    accuracy = certified_accuracy(column, [0.0, 0.25, 0.2500001, 0.5, 0.6])
+    assert accuracy.tolist() == [0.5, 0.5, 0.25, 0.25, 0.0]
     assert average_certified_radius(column) == 0.75 / 4
 
 

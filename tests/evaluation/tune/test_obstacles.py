@@ -39,5 +39,5 @@ def votes(levels: tuple[float, ...], shares: list[list[float]]) -> ConfidentVote
 )
 def test_the_reason_is_the_one_that_holds(shares: list[list[float]], sentence: str) -> None:
     table = votes((0.5, 0.25), shares)
-    best = max(singles(table), key=lambda rule: rule.radius)
+    best = max(singles(table), key=lambda rule: rule.value.radius)
     assert sentence in why_one_level(best, table)

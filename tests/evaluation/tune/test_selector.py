@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.evaluation import Output
 from varsmooth import (
     LearnedSelector,
     MedianSelector,
@@ -53,13 +54,16 @@ class Far(nn.Module):
         return 9 * sigma_a
 
 
+def images(n: int = 40) -> ImageDataset:
+    means = np.random.default_rng(0).integers(90, 166, n)
+    pixels = np.broadcast_to(means[:, None, None, None], (n, 4, 4, 1)).astype(np.uint8)
+    labels = (means < 127.5).astype(np.int64)
+    return ImageDataset("toy", "val", pixels, labels, np.arange(n), ("bright", "dark"))
+
+
 @pytest.fixture
 def data() -> ImageDataset:
-    rng = np.random.default_rng(0)
-    means = rng.integers(90, 166, 24)
-    images = np.broadcast_to(means[:, None, None, None], (24, 4, 4, 1)).astype(np.uint8)
-    labels = (means < 127.5).astype(np.int64)
-    return ImageDataset("toy", "val", images, labels, np.arange(24), ("bright", "dark"))
+    return images(24)
 
 
 @pytest.fixture
@@ -76,12 +80,10 @@ def test_offline_scores_are_those_of_certify(g: SmoothedClassifier, data: ImageD
     assert learned.lam == 0.0
     learned.lam = 0.2
     protected = SmoothedClassifier(g.classifier, MedianSelector(learned, 0.25, levels=levels))
-    images, labels, ids = data.batch(slice(None))
-    assert labels is not None
-    certificates = certify(
-        protected, images, n=200, seed=3, ids=ids, options=Options(n0=300, n_select=301)
-    )
-    right = certificates.prediction == labels
+    x, _, ids = data.batch(slice(None))
+    options = Options(n0=300, n_select=301)
+    certificates = certify(protected, x, n=200, seed=3, ids=ids, options=options)
+    right = certificates.prediction == torch.tensor(data.known_labels)
     radii = torch.where(right, certificates.radius, 0)
     offline = score_setting(table, raw, 0.25, (0, 1, 2), "radius", 0.0)
     assert offline == pytest.approx(float(radii.mean()), rel=1e-9)
@@ -137,7 +139,7 @@ def test_wrong_use_is_refused(g: SmoothedClassifier, data: ImageDataset) -> None
         tune(fixed, data, "clean")
 
 
-def test_the_command_writes_its_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_its_choice(tmp_path: Path, capsys: Output) -> None:
     torch.manual_seed(0)
     classifier = build("conv4", {"widths": [4, 4, 4, 4]})
     selector = build("attention", {"width": 8, "heads": 1})

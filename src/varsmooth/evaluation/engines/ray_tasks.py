@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 from varsmooth._util.processes import choose_device
 from varsmooth._util.progress import Progress
 from varsmooth.data import Batch, ImageDataset
-from varsmooth.errors import VarsmoothError, check, wrap_errors
+from varsmooth.errors import VarsmoothError, check, reason, wrap_errors
 from varsmooth.evaluation.build import build
 from varsmooth.evaluation.engines.recording import BlockRows, record
 from varsmooth.evaluation.records import Row, Run
@@ -40,12 +40,8 @@ AHEAD = 2
 """Blocks that wait at each core of the cluster, so that no worker waits for the driver."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """What every task of a run shares."""
-
-    job: Job
-    header: dict[str, Any]
+Work = tuple[Job, dict[str, Any]]
+"""What every task of a run shares: the job, and the header of its run."""
 
 
 def compute(job: Job) -> None:
@@ -60,18 +56,13 @@ def compute(job: Job) -> None:
         task = partial(ray.remote, num_cpus=job.options.worker_cpus, num_gpus=gpus)
         where = _get(ray, task(max_retries=RETRIES)(_environment).remote(job.options.device))
         setup, images = job.prepare(torch.device("cpu"), where=where)
-        work = ray.put(Work(job, setup.record.header))
+        work = ray.put((job, setup.record.header))
         block_task = task(max_retries=RETRIES)(_block_rows)
         record(job, setup, images, partial(_results, ray, block_task, work, images))
 
 
 def _results(
-    ray: Any,
-    task: Any,
-    work: Any,
-    images: ImageDataset,
-    todo: Sequence[slice],
-    progress: Progress,
+    ray: Any, task: Any, work: Any, images: ImageDataset, todo: Sequence[slice], progress: Progress
 ) -> Iterator[BlockRows]:
     """Blocks as their tasks finish; only a few ahead of the workers are in memory."""
     left = zip(todo, images.blocks(todo), strict=True)
@@ -102,12 +93,8 @@ def _get(ray: Any, reference: Any) -> Any:
     except ray.exceptions.RayError as error:
         raise VarsmoothError(
             f"a block was tried {RETRIES + 1} times and its worker always died "
-            f"({_first_line(error)}); rerun the same command to resume"
+            f"({reason(error)}); rerun the same command to resume"
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 _setups: dict[str, Setup] = {}  # of this worker; one model at a time
@@ -115,12 +102,11 @@ _setups: dict[str, Setup] = {}  # of this worker; one model at a time
 
 def _block_rows(work: Work, batch: Batch, entries: Sequence[Mapping[str, Any]]) -> list[Row]:
     """In a worker: the rows of one block."""
-    return timed_rows(work.job.evaluation, _worker_setup(work), batch, entries)
+    return timed_rows(work[0].evaluation, _worker_setup(*work), batch, entries)
 
 
-def _worker_setup(work: Work) -> Setup:
+def _worker_setup(job: Job, header: dict[str, Any]) -> Setup:
     """The model, loaded by the first task of this worker; it must be that of the run."""
-    job, header = work.job, work.header
     key = f"{job.options.out} {header['started']} {header['fingerprints']}"
     if key not in _setups:
         _setups.clear()
@@ -171,7 +157,7 @@ def _cluster(job: Job) -> Iterator[Any]:
         print(f"{doing}: this can take a minute", file=sys.stderr)
         with wrap_errors(
             Exception,  # a node that starts too slowly raises a bare one
-            lambda error: f"Ray {where}cannot be reached or started ({_first_line(error)}); {how}",
+            lambda error: f"Ray {where}cannot be reached or started ({reason(error)}); {how}",
         ):
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
     try:

@@ -23,11 +23,7 @@ Compute = Callable[[Sequence[slice], Progress], Iterator[BlockRows]]
 
 
 def record(
-    job: Job,
-    setup: Setup,
-    images: ImageDataset,
-    compute: Compute,
-    part: tuple[int, int] = (0, 1),
+    job: Job, setup: Setup, images: ImageDataset, compute: Compute, part: tuple[int, int] = (0, 1)
 ) -> None:
     """Append the rows of every block that has none yet; part (r, R) of the shard's blocks."""
     evaluation, run, (rank, processes) = job.evaluation, setup.record, part

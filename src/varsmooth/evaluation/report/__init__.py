@@ -1,12 +1,10 @@
 """Records → tables, figures, pages.
 
-statistics: pure functions of columns; outcomes: runs as
-columns; figures: every plot; summaries and tables: every table; summary_text: the text;
-gallery: the images; document, pages and templates: the page; exchange: a run for other programs
-and at another α, and published results as runs.
+statistics: pure functions of columns; outcomes: runs as columns; figures: every plot; summaries and
+tables: every table; summary_text: the text; gallery: the images; document, pages and templates: the
+page; exchange: a run for other programs and at another α, and published results as runs.
 """
 
-from varsmooth.bounds import average_certified_radius as average_certified_radius
 from varsmooth.evaluation.report.document import write_report as write_report
 from varsmooth.evaluation.report.exchange import export as export
 from varsmooth.evaluation.report.exchange import import_tsv as import_tsv
@@ -14,10 +12,3 @@ from varsmooth.evaluation.report.exchange import recompute as recompute
 from varsmooth.evaluation.report.outcomes import Envelope as Envelope
 from varsmooth.evaluation.report.outcomes import Outcomes as Outcomes
 from varsmooth.evaluation.report.outcomes import open_runs as open_runs
-from varsmooth.evaluation.report.outcomes import shared_images as shared_images
-from varsmooth.evaluation.report.statistics import PairedDifference as PairedDifference
-from varsmooth.evaluation.report.statistics import Share as Share
-from varsmooth.evaluation.report.statistics import certified_accuracy as certified_accuracy
-from varsmooth.evaluation.report.statistics import envelope as envelope
-from varsmooth.evaluation.report.statistics import reach as reach
-from varsmooth.evaluation.report.statistics import regret as regret

@@ -111,13 +111,6 @@ def report_sections(
             "pointwise 95 % intervals.",
             lambda axes: figures.plot_robust_accuracy(axes, attack),
         )
-        if len(attack) > 1:
-            curves += draw(
-                "clean-against-robust",
-                "Accuracy under attack against accuracy without: up and to the right is better. "
-                "Bars: 95 % intervals.",
-                lambda axes: figures.plot_clean_against_robust(axes, attack),
-            )
         tables = [
             summaries.robust_accuracy_table(attack),
             summaries.difference_table(attack, attack[0]),
@@ -160,7 +153,6 @@ def _certify(
             f"Certified accuracy minus that of {baseline.name} on the same images, in percentage "
             "points. The runs differ at a radius where a band excludes 0.",
             lambda axes: figures.plot_differences(axes, runs, baseline),
-            legend="best",
         )
         sentences = summary_text.chosen_baseline(runs, baseline)
         what = "the best single σ" if sentences else baseline.name
@@ -177,7 +169,6 @@ def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
         "sigma",
         "Noise levels of the images, each row scaled to its highest bar. Triangle: median.",
         lambda axes: figures.plot_sigma_distribution(axes, known),
-        legend=None,
         height=1.2 + 0.75 * len(known),
     )
     accuracy = draw(
@@ -185,7 +176,6 @@ def _noise_levels(runs: Sequence[Outcomes]) -> list[Section]:
         "Accuracy of images with similar σ: one point per level, or per tenth of the images. σ "
         "depends on the image, so this is not the effect of σ alone.",
         lambda axes: figures.plot_accuracy_by_sigma(axes, known),
-        legend="best",
     )
     return [Section("Noise levels", (), histograms + accuracy, [summaries.sigma_table(known)])]
 

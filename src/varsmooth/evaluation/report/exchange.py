@@ -23,10 +23,9 @@ from varsmooth._util.files import only_writer, shown, writing_file
 from varsmooth._util.untrusted import check_regular
 from varsmooth.defaults import ABSTAIN
 from varsmooth.errors import check, wrap_errors
-from varsmooth.evaluation.headers import HEADER
+from varsmooth.evaluation.headers import HEADER, as_stored
 from varsmooth.evaluation.options import ImportOptions
-from varsmooth.evaluation.parts import open_as_one
-from varsmooth.evaluation.records import Row, Run
+from varsmooth.evaluation.records import Row, Run, open_as_one
 from varsmooth.evaluation.report.tables import literal
 from varsmooth.rounding import rounded
 
@@ -46,7 +45,9 @@ def export(
     `parts` are the other folders that its shards wrote. CSV and Parquet hold every column but the
     evidence, which stays in the run, with every digit.
     """
-    run, rows = _opened(folder, *parts)
+    run = open_as_one([folder, *parts])
+    rows = run.rows()
+    check(len(rows) > 0, f"run {run.header['name']} has no rows yet; let it finish an image first")
     out = out or beside(folder, f".{to}")
     if to == "tsv":
         _write_csv(_community_rows(run, rows), out, "\t")
@@ -67,13 +68,6 @@ def beside(folder: Path, end: str) -> Path:
     return Path(shown(folder.with_name(folder.name + end)))
 
 
-def _opened(*folders: Path) -> tuple[Run, list[Row]]:
-    run = open_as_one(folders)
-    rows, name = run.rows(), run.header["name"]
-    check(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
-    return run, rows
-
-
 def _columns(row: Row) -> Row:
     """A row as it is exported: with the α of its ledger, and whether it is right."""
     flat = {key: value for key, value in row.items() if key != "evidence"}
@@ -86,10 +80,11 @@ def _columns(row: Row) -> Row:
 
 def _write_csv(rows: Sequence[Row], out: Path, delimiter: str = ",") -> None:
     with writing_file(out), out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
+        columns = dict.fromkeys(name for row in rows for name in row)  # some rows have more
+        writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
         writer.writeheader()
         writer.writerows(
-            {k: json.dumps(v) if isinstance(v, list) else literal(v) for k, v in row.items()}
+            {k: json.dumps(v) if isinstance(v, list | dict) else literal(v) for k, v in row.items()}
             for row in rows
         )
 
@@ -121,13 +116,9 @@ def recompute(folder: Path, alpha: float, out: Path | None = None) -> Run:
     `Certificate.recompute`. Choose α before looking at the results. The new run lies in `out`, by
     default beside the old one, with α in its name.
     """
-    run, rows = _opened(folder)
-    name, verb = run.header["name"], run.header["verb"]
-    check(verb == "certify", f"only certificates depend on alpha; {name} is a {verb} run")
-    check(
-        all(row.get("evidence") for row in rows),
-        f"run {name} was imported without evidence, so its radii cannot be recomputed",
-    )
+    run = Run.open(folder)
+    rows, name = run.certified_rows("recomputed"), run.header["name"]
+    check(len(rows) > 0, f"run {name} has no rows yet; let it finish an image first")
     out = out or beside(folder, f"-alpha-{alpha:g}")
     changed = []
     for row in rows:
@@ -186,7 +177,7 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
 
 def _write_new(out: Path, header: Mapping[str, Any], rows: Sequence[Row]) -> Run:
     """A new run with all its rows; one that a killed command left begun is finished."""
-    wanted = {row["id"]: json.loads(json.dumps(row)) for row in rows}
+    wanted = {row["id"]: as_stored(row) for row in rows}
     with only_writer(out):
         begun = {row["id"]: row for row in Run.open(out).rows()} if (out / HEADER).exists() else {}
         check(

@@ -10,12 +10,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from varsmooth.bounds import Floats
-from varsmooth.defaults import Guarantee
 from varsmooth.evaluation.report.outcomes import Envelope, Outcomes, shared_images
 from varsmooth.evaluation.report.pages import data_url
 from varsmooth.evaluation.report.statistics import (
@@ -31,12 +30,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LINE_STYLES: dict[Guarantee | None, str]
 LINE_STYLES = {"sound": "-", "conditional": "--", "heuristic": ":", None: "-"}
 
-STYLE = Path(__file__).with_name("figures.mplstyle")
 SIGMA_AXIS = "σ of the image (pixels in [0, 1])"
-POINTS: dict[str, Any] = {"marker": "o", "markersize": 5, "elinewidth": 1.1, "capsize": 2.5}
+STYLE = Path(__file__).with_name("figures.mplstyle")
 
 # Okabe and Ito's palette without its yellow, which is too pale on white.
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -73,15 +70,11 @@ class Picture:
 
 
 def draw(
-    name: str,
-    caption: str,
-    plot: Callable[["Axes"], None],
-    legend: Literal["upper right", "best"] | None = "upper right",
-    height: float = 4.2,
+    name: str, caption: str, plot: Callable[["Axes"], None], height: float = 4.2
 ) -> list[Picture]:
     """Draw on axes and return PNG and SVG; an empty list without matplotlib.
 
-    A long legend stands above the axes; None: no legend.
+    A long legend stands above the axes.
     """
     if not have_matplotlib():
         return []
@@ -90,10 +83,11 @@ def draw(
     with styled(name):
         figure = Figure(figsize=(7.2, height), layout="constrained")
         plot(axes := figure.subplots())
-        if legend and len(axes.get_legend_handles_labels()[1]) > 6:
+        labels = axes.get_legend_handles_labels()[1]
+        if len(labels) > 6:
             legend_above(figure, axes)
-        elif legend:
-            axes.legend(loc=legend)
+        elif labels:
+            axes.legend()
         return [Picture.of(name, caption, figure)]
 
 
@@ -188,9 +182,7 @@ def plot_differences(axes: "Axes", runs: Sequence[Outcomes], baseline: Outcomes)
 
 
 def plot_sigma_distribution(axes: "Axes", runs: Sequence[Outcomes]) -> None:
-    """The σ of the images: one histogram per run, σ on a logarithmic axis.
-
-    Heights are shares of images, each line scaled to its own highest bar; a triangle marks the
+    """The σ of the images: one histogram per run, scaled to its highest bar; a triangle marks the
     median.
     """
     every = np.concatenate([run.sigmas for run in runs])
@@ -209,7 +201,7 @@ def plot_sigma_distribution(axes: "Axes", runs: Sequence[Outcomes]) -> None:
     axes.set(xscale="log", xlabel=SIGMA_AXIS, ylim=(-0.2, len(runs)))
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-    _plain_log_ticks(axes, np.unique(np.concatenate([run.sigmas for run in runs])))
+    _plain_log_ticks(axes, np.unique(every))
 
 
 def plot_accuracy_by_sigma(axes: "Axes", runs: Sequence[Outcomes]) -> None:
@@ -223,8 +215,11 @@ def plot_accuracy_by_sigma(axes: "Axes", runs: Sequence[Outcomes]) -> None:
             [float(np.median(run.sigmas[group])) for group in groups],
             100 * value,
             yerr=100 * np.abs(ends - value),
+            marker="o",
+            markersize=5,
+            elinewidth=1.1,
+            capsize=2.5,
             **_line(run, colour),
-            **POINTS,
         )
     certify = runs[0].verb == "certify"
     axes.set(xscale="log", xlabel=SIGMA_AXIS, ylim=(0, 103))
@@ -245,25 +240,6 @@ def plot_robust_accuracy(axes: "Axes", runs: Sequence[Outcomes]) -> None:
         axes.plot(at, values, "o-", color=colour, label=literal(run.name))
     axes.set(xlabel="ℓ₂ budget ε of the attack", ylabel="accuracy under attack (%)", ylim=(0, 100))
     axes.set_xlim(left=0)
-
-
-def plot_clean_against_robust(axes: "Axes", runs: Sequence[Outcomes]) -> None:
-    """Accuracy under the largest attack against accuracy without one, a point for each run."""
-    for run, colour in zip(runs, colours(len(runs)), strict=True):
-        at = run.select(run.eps == run.budgets()[-1])
-        clean, robust = Share.of(at.clean_correct), Share.of(at.correct)
-        errors = [
-            [
-                [100 * (share.value - share.interval().low)],
-                [100 * (share.interval().high - share.value)],
-            ]
-            for share in (clean, robust)
-        ]
-        label = literal(f"{run.name}, ε = {run.budgets()[-1]:g}")
-        place = (100 * clean.value, 100 * robust.value)
-        sideways, upright = errors
-        axes.errorbar(*place, upright, sideways, color=colour, label=label, linestyle="", **POINTS)
-    axes.set(xlabel="accuracy without attack (%)", ylabel="accuracy under attack (%)")
 
 
 def _fine_radii(runs: Sequence[Outcomes | Envelope]) -> Floats:

@@ -14,8 +14,7 @@ from varsmooth.bounds import Floats, average_certified_radius, class_radius
 from varsmooth.defaults import ABSTAIN, Guarantee
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.engines.shards import unfinished_text
-from varsmooth.evaluation.parts import open_joined
-from varsmooth.evaluation.records import Row, Run, key_of
+from varsmooth.evaluation.records import Row, Run, key_of, open_joined
 from varsmooth.evaluation.report import statistics
 
 Flags = NDArray[np.bool_]
@@ -134,23 +133,23 @@ class Outcomes:
     @property
     def fixed_sigma(self) -> float | None:
         """The one noise level of every image, if the run has one."""
-        about = self.header.get("selector") or {}
+        about = self.header.get("selector", {})
         return about.get("sigma") if about.get("selector") == "fixed" else None
 
     @cached_property
     def largest_radius(self) -> float | None:
         """What unanimous votes at the largest level in use would certify; None if unknown."""
-        config = self.header.get("config") or {}
-        n, sigma = config.get("n_max") or config.get("n"), float(self.sigmas.max())
+        config, sigma = self.header.get("config", {}), float(self.sigmas.max())
+        n_max = config.get("n_max")
+        n = n_max or config.get("n")
         if n is None or self.alpha is None or np.isnan(sigma):
             return None
-        anytime = config.get("n_max") is not None
-        return float(class_radius(n, n, sigma, self.alpha, anytime=anytime))
+        return float(class_radius(n, n, sigma, self.alpha, anytime=n_max is not None))
 
     @property
     def decided_radii(self) -> tuple[float, ...]:
         """The radii that a run with `at` decided, ascending; its votes stopped there."""
-        at = (self.header.get("config") or {}).get("at")
+        at = self.header.get("config", {}).get("at")
         return () if at is None else tuple(float(r) for r in np.unique(at))
 
     @property
@@ -194,9 +193,6 @@ class Outcomes:
         """Some of the rows, by a mask or by position."""
         return replace(self, rows=[self.rows[i] for i in np.arange(len(self))[rows]])
 
-    def named(self, name: str) -> "Outcomes":
-        return replace(self, header=self.header | {"name": name})
-
     def budgets(self) -> list[float]:
         """The ε of an attack run, ascending."""
         return [float(eps) for eps in np.unique(self.eps)]
@@ -209,12 +205,11 @@ class Outcomes:
 def open_runs(folders: Sequence[Path]) -> list[Outcomes]:
     """Read runs and give them names that differ."""
     opened = open_joined(folders)
-    runs = [Outcomes.of_run(run) for run in opened]
-    names = [run.name for run in runs]
-    return [
-        run if names.count(run.name) == 1 else run.named(f"{run.name} ({one.folder})")
-        for run, one in zip(runs, opened, strict=True)
-    ]
+    names = [run.header["name"] for run in opened]
+    for run, name in zip(opened, names, strict=True):
+        if names.count(name) > 1:
+            run.header["name"] = f"{name} ({run.folder})"
+    return [Outcomes.of_run(run) for run in opened]
 
 
 def shared_images(first: Outcomes, second: Outcomes) -> tuple[Outcomes, Outcomes] | None:
@@ -290,11 +285,8 @@ def on_common_images(
             raise VarsmoothError(f"{run.name} has no image in common with the other certify runs")
         common = pair[0]
 
-    def kept(some: Sequence[Outcomes]) -> list[Outcomes]:
-        pairs = [shared_images(common, run) if run.verb == "certify" else None for run in some]
-        return [
-            run if pair is None else replace(pair[1], left_out=run.images - pair[1].images)
-            for run, pair in zip(some, pairs, strict=True)
-        ]
+    def kept(run: Outcomes) -> Outcomes:
+        pair = shared_images(common, run) if run.verb == "certify" else None
+        return run if pair is None else replace(pair[1], left_out=run.images - pair[1].images)
 
-    return kept(runs), [replace(best, runs=kept(best.runs)) for best in envelopes]
+    return [*map(kept, runs)], [replace(best, runs=[*map(kept, best.runs)]) for best in envelopes]

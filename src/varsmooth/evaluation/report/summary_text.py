@@ -15,11 +15,7 @@ from varsmooth.evaluation.report.outcomes import (
     class_name,
     shared_images,
 )
-from varsmooth.evaluation.report.statistics import (
-    ErrorProbability,
-    Share,
-    false_certificates,
-)
+from varsmooth.evaluation.report.statistics import ErrorProbability, Share, false_certificates
 from varsmooth.evaluation.report.summaries import baseline_of, radius_difference, round_radii
 from varsmooth.evaluation.report.tables import Cell
 from varsmooth.models.selection import selector_text
@@ -106,7 +102,7 @@ def _comparison(runs: Sequence[Outcomes], subject: Outcomes) -> list[str]:
     best = max(certified, key=lambda run: run.average_radius)
     return [
         f"Of the {len(certified)} runs, {best.name} has the largest average certified "
-        f"radius: {rounded(best.average_radius)}, chosen with hindsight.",
+        f"radius: {rounded(best.average_radius)}, chosen with hindsight."
     ]
 
 

@@ -9,6 +9,7 @@ that were chosen on one half of the images and scored on the other.
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,20 +33,30 @@ EQUAL = 0.002
 """Fewer stages are preferred to a gain of this share of the score."""
 
 
+class Value(NamedTuple):
+    """Certified accuracy at 0 and average certified radius."""
+
+    accuracy: float
+    radius: float
+
+    @classmethod
+    def of(cls, earned: Floats) -> "Value":
+        """From the radius of every image that is certified as its label, else 0: (N,)."""
+        return cls(float((earned > 0).mean()), average_certified_radius(earned))
+
+    def score(self, unit: "Value", lam: float) -> float:
+        """(1 − λ) · accuracy + λ · radius, in these units."""
+        return (1 - lam) * self.accuracy / unit.accuracy + lam * self.radius / unit.radius
+
+
 @dataclass(frozen=True)
 class Rule:
-    """Stages and gates, as columns of a table, with certified accuracy at 0 and average radius."""
+    """Stages and gates, as columns of a table, and what they earn there."""
 
     columns: tuple[int, ...]
     thresholds: tuple[float, ...]
     gates: tuple[int, ...]
-    accuracy: float
-    radius: float
-
-    @property
-    def fixed(self) -> bool:
-        """Whether it is one σ without a gate."""
-        return len(self.columns) == 1 and self.gates == (0,)
+    value: Value
 
 
 @dataclass(frozen=True)
@@ -101,9 +112,7 @@ class Prefix:
         return np.where(self.answer == table.labels, np.maximum(self.radius, 0.0), 0.0)
 
     def rule(self, table: ConfidentVotes) -> Rule:
-        earned = self.earned(table)
-        right, radius = float((earned > 0).mean()), average_certified_radius(earned)
-        return Rule(self.columns, self.thresholds, self.gates, right, radius)
+        return Rule(self.columns, self.thresholds, self.gates, Value.of(self.earned(table)))
 
 
 def follow(table: ConfidentVotes, rule: Rule) -> Prefix:
@@ -124,39 +133,24 @@ def ladder(about: Description) -> tuple[float, ...]:
     return tuple(round(top * 2 ** (-k / 2), 3) for k in range(7))
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The units of scores: the best accuracy and the best radius of any single σ."""
-
-    accuracy: float
-    radius: float
-
-    @classmethod
-    def of(cls, table: ConfidentVotes) -> "Scale":
-        single = singles(table)
-        scale = cls(max(r.accuracy for r in single), max(r.radius for r in single))
-        check(
-            scale.radius > 0,
-            "no image can be certified with these votes at any level; raise n, or train the "
-            "classifier under noise first",
-        )
-        return scale
-
-    def score(self, accuracy: float, radius: float, lam: float) -> float:
-        """(1 − λ) · accuracy + λ · radius, in units of the best single σ."""
-        return (1 - lam) * accuracy / self.accuracy + lam * radius / self.radius
-
-
 def singles(table: ConfidentVotes) -> list[Rule]:
     """Every single σ, without a gate: the baseline of a cascade."""
-    empty = Prefix.empty(table)
-    return [
-        empty.extend(table, column, 0.5, 0, last=True).rule(table)
-        for column in range(len(table.levels))
-    ]
+    return list(_completions(table, Prefix.empty(table)))
 
 
-def rules(table: ConfidentVotes, scale: Scale, stages: int = STAGES) -> list[Rule]:
+def best_single(table: ConfidentVotes) -> Value:
+    """The best accuracy and the best radius of any single σ: the units of scores."""
+    values = [rule.value for rule in singles(table)]
+    unit = Value(max(v.accuracy for v in values), max(v.radius for v in values))
+    check(
+        unit.radius > 0,
+        "no image can be certified with these votes at any level; raise n, or train the "
+        "classifier under noise first",
+    )
+    return unit
+
+
+def rules(table: ConfidentVotes, unit: Value, stages: int = STAGES) -> list[Rule]:
     """The rules that a beam search visits for several λ: levels fall, the last stage is argmax.
 
     A beginning is judged by its best completion; thresholds, gates and levels are free at every
@@ -170,12 +164,9 @@ def rules(table: ConfidentVotes, scale: Scale, stages: int = STAGES) -> list[Rul
             for prefix in itertools.chain.from_iterable(_longer(table, start) for start in beam):
                 complete = list(_completions(table, prefix))
                 seen |= dict.fromkeys(complete)
-                best = max(scale.score(r.accuracy, r.radius, lam) for r in complete)
-                ranked.append((best, prefix))
+                ranked.append((max(rule.value.score(unit, lam) for rule in complete), prefix))
             ranked.sort(key=lambda pair: -pair[0])
             beam = [prefix for _, prefix in ranked[:BEAM]]
-            if not beam:
-                break
     return list(seen)
 
 
@@ -194,26 +185,19 @@ def _longer(table: ConfidentVotes, prefix: Prefix) -> Iterator[Prefix]:
 
 
 def _completions(table: ConfidentVotes, prefix: Prefix) -> Iterator[Rule]:
+    """A beginning with a last stage, at each smaller level."""
     for column in _lower(table, prefix):
         yield prefix.extend(table, column, 0.5, 0, last=True).rule(table)
 
 
 @dataclass(frozen=True)
-class Expected:
-    """Certified accuracy at 0 and average radius on images that the rule was not chosen on."""
-
-    accuracy: float
-    radius: float
-
-
-@dataclass(frozen=True)
 class Choice:
-    """The rule for each λ, the best single σ, and what to expect of them on new images."""
+    """The rule for each λ and the best single σ, with what to expect of them on new images."""
 
     rules: tuple[tuple[float, Rule], ...]
-    expected: tuple[Expected, ...]
+    expected: tuple[Value, ...]
     single: Rule
-    single_expected: Expected
+    single_expected: Value
 
 
 def choose(table: ConfidentVotes, stages: int = STAGES, lams: Sequence[float] = LAMBDAS) -> Choice:
@@ -224,46 +208,41 @@ def choose(table: ConfidentVotes, stages: int = STAGES, lams: Sequence[float] = 
     """
     even = np.arange(len(table.labels)) % 2 == 0
     halves = [table.rows(even), table.rows(~even)]
-    scale = Scale.of(table)
-    pools = [rules(half, scale, stages) for half in halves]
+    unit = best_single(table)
+    pools = [rules(half, unit, stages) for half in halves]
 
-    def crossed(most: int, lam: float) -> Expected:
-        """Chosen on one half with at most so many stages, scored on the other."""
-        rows = []
-        for pool, other in zip(pools, halves[::-1], strict=True):
-            rule = _best((r for r in pool if len(r.columns) <= most), scale, lam)
-            rows.append(follow(other, rule).earned(other))
-        earned = np.concatenate(rows)
-        return Expected(float((earned > 0).mean()), average_certified_radius(earned))
+    def crossed(chosen: Iterable[Rule]) -> Value:
+        """Of two rules, each chosen on one half and scored on the other."""
+        pairs = zip(chosen, halves[::-1], strict=True)
+        return Value.of(np.concatenate([follow(half, rule).earned(half) for rule, half in pairs]))
 
-    by_stages = {most: [crossed(most, lam) for lam in lams] for most in range(1, stages + 1)}
-    value = {
-        most: np.mean(
-            [scale.score(e.accuracy, e.radius, lam) for e, lam in zip(row, lams, strict=True)]
-        )
-        for most, row in by_stages.items()
+    by_stages = {
+        most: [crossed(_best(pool, unit, lam, most) for pool in pools) for lam in lams]
+        for most in range(1, stages + 1)
     }
-    most = min(m for m in value if value[m] >= max(value.values()) * (1 - EQUAL))
-    pool = [rule for rule in rules(table, scale, stages) if len(rule.columns) <= most]
-    single = max((r for r in pool if r.fixed), key=lambda r: r.radius)
-    rows = []
-    for half, other in (halves, halves[::-1]):
-        best = max(singles(half), key=lambda r: r.radius)
-        rows.append(follow(other, best).earned(other))
-    earned = np.concatenate(rows)
+    score = {
+        most: np.mean([value.score(unit, lam) for value, lam in zip(values, lams, strict=True)])
+        for most, values in by_stages.items()
+    }
+    most = min(m for m in score if score[m] >= max(score.values()) * (1 - EQUAL))
+    pool = rules(table, unit, stages)
     return Choice(
-        tuple((lam, _best(pool, scale, lam)) for lam in lams),
+        tuple((lam, _best(pool, unit, lam, most)) for lam in lams),
         tuple(by_stages[most]),
-        single,
-        Expected(float((earned > 0).mean()), average_certified_radius(earned)),
+        _largest(singles(table)),
+        crossed(_largest(singles(half)) for half in halves),
     )
 
 
-def _best(pool: Iterable[Rule], scale: Scale, lam: float) -> Rule:
-    """The largest score; of equals the fewest stages, then the larger radius."""
+def _largest(some: Iterable[Rule]) -> Rule:
+    return max(some, key=lambda rule: rule.value.radius)
+
+
+def _best(pool: Iterable[Rule], unit: Value, lam: float, most: int) -> Rule:
+    """The largest score with at most so many stages; of equals the fewest, then the radius."""
     return max(
-        pool,
-        key=lambda r: (scale.score(r.accuracy, r.radius, lam), -len(r.columns), r.radius),
+        (rule for rule in pool if len(rule.columns) <= most),
+        key=lambda r: (r.value.score(unit, lam), -len(r.columns), r.value.radius),
     )
 
 
@@ -283,8 +262,8 @@ def family(choice: Choice, table: ConfidentVotes) -> tuple[TunedStages, ...]:
 def summary(choice: Choice, table: ConfidentVotes) -> list[str]:
     """The best single σ and the chosen cascades, a line each: here and expected on new images."""
 
-    def line(label: str, rule: Rule, expected: Expected, text: str) -> str:
-        here = f"{rounded(rule.accuracy)}, {rounded(rule.radius, 4)}"
+    def line(label: str, rule: Rule, expected: Value, text: str) -> str:
+        here = f"{rounded(rule.value.accuracy)}, {rounded(rule.value.radius, 4)}"
         new = f"{rounded(expected.accuracy)}, {rounded(expected.radius, 4)}"
         return f"{label}: {here} (expected on new images: {new}){text}"
 
@@ -299,6 +278,6 @@ def summary(choice: Choice, table: ConfidentVotes) -> list[str]:
         rows = list(alike)
         lams = dict.fromkeys(f"{lam:g}" for (lam, _), _ in (rows[0], rows[-1]))
         lines.append(line(f"λ = {' to '.join(lams)}", rule, rows[-1][1], f"  {stages}"))
-    if choice.rules[-1][1].fixed:
+    if len(choice.rules[-1][1].columns) == 1:
         lines.append("no cascade has a larger average radius here than one σ")
     return lines

@@ -95,12 +95,10 @@ def tune(
         settings: See `varsmooth.evaluation.options.TuneOptions`.
     """
     options = TuneOptions(goal=goal, radius=radius, **settings)
-    lams, levels = options.lams, options.levels
     n_select, batch_size = options.n_select, options.batch_size
-    learned = _learned(g)
-    check(len(lams) > 0 and levels >= 2, "tune needs at least one lam and two levels")
-    sigma_a, seed = learned.sigma_a, scoped_seed(seed, "tune")
-    ladder = Grid.make(levels, (sigma_a / 4, 2 * sigma_a)).levels
+    lams, sigma_a, seed = options.lams, _learned(g).sigma_a, scoped_seed(seed, "tune")
+    check(len(lams) > 0 and options.levels >= 2, "tune needs at least one lam and two levels")
+    ladder = Grid.make(options.levels, (sigma_a / 4, 2 * sigma_a)).levels
     table = tabulate_votes(g, data, ladder, options.n, seed, batch_size)
     candidates: list[Setting] = []
     tried = list(itertools.product(options.sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a), lams))
