@@ -19,10 +19,11 @@ from tqdm import tqdm
 from varsmooth._util.processes import Engine
 from varsmooth.data import ImageDataset
 from varsmooth.errors import check, wrap_errors
+from varsmooth.evaluation.measure import Metrics
 from varsmooth.noise import keyed_generator
 from varsmooth.training.configuration import TrainingConfig
 from varsmooth.training.optimizers import optimizers
-from varsmooth.training.state import STATE, Position, restore_state, save_state
+from varsmooth.training.state import STATE, Position, restore_state, resumable, save_state
 
 
 class Task(Protocol):
@@ -61,8 +62,11 @@ def fit(
     config: TrainingConfig,
     engine: Engine,
     loggers: tuple[Logger, ...] = (),
-) -> list[Entry]:
-    """Train task.module; a bar within each epoch, one line after it. Returns the epochs' history.
+    before: Metrics | None = None,
+) -> Position:
+    """Train task.module; a bar within each epoch, one line after it. Returns where training ended.
+
+    `before`, what was measured before the first step, stays with the state of the run.
 
     Randomness is a function of (seed, epoch, step, process) and the learning rate of the step, so
     that the state of a run is only weights, optimiser and position: a run that was killed
@@ -72,7 +76,7 @@ def fit(
     config = suited(config, len(data))
     batches = Batches(data, config, engine)
     run = _Run(task, config, engine)
-    position = run.restore(batches.steps) if config.resume else Position()
+    position = run.restore(batches.steps) if resumable(config) else Position(before=before)
     if engine.rank == 0:
         shown = batches.steps * config.batch_size
         plan = f"{shown:,} images an epoch in batches of {config.batch_size}"
@@ -85,14 +89,14 @@ def fit(
     for epoch in range(config.first_epoch + len(position.history), config.epochs):
         report = run.train_epoch(batches, position)
         entry = {"epoch": epoch + 1, "seconds": round(position.seconds, 1), **report}
-        position = Position([*position.history, entry])
+        position = Position([*position.history, entry], before=position.before)
         if engine.rank == 0:
             save_state(run.path, run.parts, position, config)
             for log in loggers:
                 log(entry)
     if run.average is not None:
         task.module.load_state_dict(run.average.module.state_dict())
-    return position.history
+    return position
 
 
 def suited(config: TrainingConfig, images: int) -> TrainingConfig:
