@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.small_models import write_pair
+from tests.terminal import cli as cli
 from varsmooth.app.backend import Backend
 from varsmooth.app.options import PageOptions
 from varsmooth.app.server import listen, server_for
