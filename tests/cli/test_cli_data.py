@@ -39,7 +39,10 @@ def test_info(tmp_path: Path, cli: Terminal) -> None:
     [
         ("cifar10", "varsmooth data fetch cifar10"),
         ("nowhere", "neither a file"),
-        ("cifar10-sample --split train", "no split 'train'"),
+        (
+            "cifar10-sample --split train",
+            "no split 'train'; choose test or val, or get all of CIFAR",
+        ),
     ],
 )
 def test_failure_is_one_sentence_and_exit_code_1(data: str, sentence: str, cli: Terminal) -> None:

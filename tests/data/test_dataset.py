@@ -38,15 +38,8 @@ def test_a_subset_keeps_everything_together(indices: Any) -> None:
     assert part.labels.tolist() == full.labels[places].tolist()
     assert part.files == tuple(f"{i}.png" for i in places)
     np.testing.assert_array_equal(part.images, full.images[places])
-    batch = part.batch(slice(None))
-    assert batch.ids.tolist() == part.ids.tolist()
-    np.testing.assert_array_equal(
-        batch.images.numpy(), full.images[places].transpose(0, 3, 1, 2) / np.float32(255)
-    )
-
-
-def test_a_subset_of_a_subset_keeps_the_first_ids() -> None:
-    assert make()[2:8][1::2].ids.tolist() == [103, 105, 107]
+    assert part.batch(slice(None)).ids.tolist() == part.ids.tolist()
+    assert full[2:8][1::2].ids.tolist() == [103, 105, 107]
 
 
 def test_it_shows_itself_in_a_line() -> None:
@@ -78,13 +71,11 @@ def test_a_batch_is_float_contiguous_and_its_own_memory() -> None:
     assert data.batch([3]).ids.tolist() == [103]
 
 
-def test_every_byte_is_divided_by_255_and_stays_in_range() -> None:
+def test_every_byte_is_divided_by_255() -> None:
     ramp = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
     data = make(1, pixels=ramp, labels=None, ids=np.zeros(1, np.int64), files=())
     values = data.batch([0]).images.flatten()
     assert torch.equal(values, torch.arange(256, dtype=torch.float32) / 255)
-    assert values.min() == 0
-    assert values.max() == 1
 
 
 def test_batches_go_through_all_images_once_in_order() -> None:

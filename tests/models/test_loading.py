@@ -1,6 +1,7 @@
 """`load` gives a smoothed classifier that follows the model's own advice."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,21 +33,22 @@ def write(
     save(folder, description, classifier=Conv4(widths=widths), selector=network)
 
 
-def test_a_pair_follows_its_recommendations(tmp_path: Path) -> None:
-    write(tmp_path, selector=True)
-    selector = load(tmp_path).selector
+def median(*arguments: Any, **options: Any) -> tuple[MedianSelector, LearnedSelector]:
+    """The selector that `load` gives, and the one inside it."""
+    selector = load(*arguments, **options).selector
     assert isinstance(selector, MedianSelector)
     assert isinstance(selector.selector, LearnedSelector)
+    return selector, selector.selector
+
+
+def test_a_pair_follows_its_recommendations(tmp_path: Path) -> None:
+    write(tmp_path, selector=True)
+    selector, learned = median(tmp_path)
     assert (selector.sigma_m, selector.clip) == (0.3, (0.1, 0.4))
-    assert (selector.selector.sigma_a, selector.selector.lam) == (0.25, 0.2)
+    assert (learned.sigma_a, learned.lam) == (0.25, 0.2)
     assert selector.grid is not None
-    other = load(tmp_path, lam=0.7).selector
-    assert isinstance(other, MedianSelector)
-    assert isinstance(other.selector, LearnedSelector)
-    assert other.selector.lam == 0.7
-    free = load(tmp_path, levels=0).selector
-    assert isinstance(free, MedianSelector)
-    assert free.grid is None
+    assert median(tmp_path, lam=0.7)[1].lam == 0.7
+    assert median(tmp_path, levels=0)[0].grid is None
 
 
 @pytest.mark.parametrize(("universal", "level"), [(False, 0.5), (True, 0.25)])
@@ -88,17 +90,14 @@ def test_a_cascade_is_a_list_of_levels_or_text(tmp_path: Path) -> None:
 
 def test_every_setting_reaches_the_selector(tmp_path: Path) -> None:
     write(tmp_path, selector=True)
-    g = load(
-        tmp_path, lam=0.6, sigma_a=0.2, sigma_m=0.7, clip=(0.2, 0.3), levels=[0.2, 0.3],
-        n_median=11, lattice=True,
-    )  # fmt: skip
-    selector = g.selector
-    assert isinstance(selector, MedianSelector)
-    assert isinstance(selector.selector, LearnedSelector)
-    assert (selector.selector.lam, selector.selector.sigma_a) == (0.6, 0.2)
-    assert (selector.sigma_m, selector.clip, selector.n, g.lattice) == (0.7, (0.2, 0.3), 11, True)
+    options: dict[str, Any] = {"lam": 0.6, "sigma_a": 0.2, "sigma_m": 0.7, "clip": (0.2, 0.3)}
+    options |= {"levels": [0.2, 0.3], "n_median": 11, "lattice": True}
+    selector, learned = median(tmp_path, **options)
+    assert (learned.lam, learned.sigma_a) == (0.6, 0.2)
+    assert (selector.sigma_m, selector.clip, selector.n) == (0.7, (0.2, 0.3), 11)
     assert selector.grid is not None
     assert selector.grid.levels == pytest.approx((0.2, 0.3))
+    assert load(tmp_path, **options).lattice
     assert isinstance(load(tmp_path, sigma=0.1).selector, FixedSelector)
 
 
