@@ -12,12 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.app.test_backend import write_image
+from tests.app.conftest import write_classifier, write_image
 from tests.small_models import QUICK, run, write_pair
-from varsmooth.data.cifar10 import CLASS_NAMES
-from varsmooth.models.checkpoints import save
-from varsmooth.models.descriptions import Description, Part, describe, released_names
-from varsmooth.models.networks import build
+from varsmooth.models.descriptions import describe, released_names
 
 sync_api: Any = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -413,9 +410,7 @@ def test_another_model_has_its_own_options(page: Any) -> None:
 
 
 def test_a_model_without_a_selector_turns_sigma(browser: Any, tmp_path: Path) -> None:
-    options = {"widths": [4, 4, 4, 4]}
-    about = Description("cifar10", CLASS_NAMES, 0.25, classifier=Part("conv4", options))
-    save(tmp_path / "f", about, build("conv4", options))
+    write_classifier(tmp_path / "f")
     with (
         served("--model", tmp_path / "f", "--host", "::1") as address,
         visited(browser, address, DESKTOP) as page,
