@@ -22,7 +22,7 @@ from varsmooth.bounds import Floats, class_radius, clopper_pearson_lower
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import has_own, tuned_images
 from varsmooth.data.fitting import fitted, outputs_on
-from varsmooth.data.folders import SUFFIXES
+from varsmooth.data.own import SUFFIXES
 from varsmooth.data.source import Source, Tuned
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import VarsmoothError, check, printable
