@@ -93,5 +93,5 @@ def body(backend: Backend, **changes: Any) -> dict[str, Any]:
     options = asdict(PageOptions.recommended(backend.about(backend.first_model)))
     options |= {"n": 100, "n_select": 51, "steps": 2}
     named = {name: changes.pop(name) for name in list(changes) if name in options}
-    asked = {"model": backend.first_model, "image": {"sample": 0}, "seed": 0}
-    return asked | {"options": options | named} | changes
+    request = {"model": backend.first_model, "image": {"sample": 0}, "seed": 0}
+    return request | {"options": options | named} | changes

@@ -142,23 +142,23 @@ def test_the_curve_holds_every_level_in_play(model: Smoothers, image: ImageDatas
 
 
 def test_each_certificate_says_what_it_means(model: Smoothers, image: ImageDataset) -> None:
-    found = work.certify_each_way(model, image, few(model), seed=1)
-    words = {way: certificate.guarantee for way, certificate in found.items()}
+    certificates = work.certify_each_way(model, image, few(model), seed=1)
+    words = {way: certificate.guarantee for way, certificate in certificates.items()}
     assert words == dict.fromkeys(("g", "g_v*", "cascade"), "sound") | {"paper": "heuristic"}
-    levels, distances, radii = drawings.construction(found["g_v*"])
+    levels, distances, radii = drawings.construction(certificates["g_v*"])
     safe = [max(d, radii.get(s, -np.inf)) for s, d in zip(levels, distances, strict=True)]
-    assert max(0.0, min(safe)) == found["g_v*"].radius
+    assert max(0.0, min(safe)) == certificates["g_v*"].radius
 
 
 def test_the_stages_of_a_cascade_are_rows(model: Smoothers, image: ImageDataset) -> None:
     """R is the least of H at the stage that answers and X at the stages before it."""
-    found = work.certify_each_way(model, image, few(model), seed=1)["cascade"]
-    assert found.stages is not None
-    radii = stage_radii(found.evidence)
-    assert found.radius == max(0.0, min(radii))
-    shown = views.parts.construction(found)
-    assert shown.count("<tr>") == 1 + len(found.stages) + 1
-    assert f'<td colspan="4">{rounded(found.radius)}</td>' in shown
+    certificate = work.certify_each_way(model, image, few(model), seed=1)["cascade"]
+    assert certificate.stages is not None
+    radii = stage_radii(certificate.evidence)
+    assert certificate.radius == max(0.0, min(radii))
+    shown = views.parts.construction(certificate)
+    assert shown.count("<tr>") == 1 + len(certificate.stages) + 1
+    assert f'<td colspan="4">{rounded(certificate.radius)}</td>' in shown
     assert shown.count("▸ σ") == 1
 
 
@@ -182,10 +182,10 @@ def test_a_tuned_cascade_moves_with_lambda(pair: Path, tmp_path: Path, open_back
 
 
 def test_an_attack_stays_within_its_budget(model: Smoothers, image: ImageDataset) -> None:
-    found = work.attack(model, image, few(model, budget=0.5), seed=0)
-    assert found.distance <= 0.5 + 1e-6
-    assert set(found.before) == set(found.after) == {"f", "g", "g_v", "g_v*", "cascade"}
-    assert found.target == 0  # its label: an airplane
+    attacked = work.attack(model, image, few(model, budget=0.5), seed=0)
+    assert attacked.distance <= 0.5 + 1e-6
+    assert set(attacked.before) == set(attacked.after) == {"f", "g", "g_v", "g_v*", "cascade"}
+    assert attacked.target == 0  # its label: an airplane
 
 
 def test_without_a_label_the_attack_leaves_the_majority(
@@ -194,8 +194,8 @@ def test_without_a_label_the_attack_leaves_the_majority(
     options = few(model, steps=1)
     x, _, ids = image.batch([0])
     (clean,) = predict(model.deployed(options), x, n=100, alpha=None, seed=0, ids=ids)
-    found = work.attack(model, replace(image, labels=None), options, kind="weak", seed=0)
-    assert found.target == clean.prediction
+    attacked = work.attack(model, replace(image, labels=None), options, kind="weak", seed=0)
+    assert attacked.target == clean.prediction
 
 
 def test_estimates_of_the_work_are_not_too_small(model: Smoothers, image: ImageDataset) -> None:
@@ -257,18 +257,18 @@ def test_one_job_at_a_time() -> None:
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
 def test_an_upload_is_cropped_and_scaled_and_the_user_reads_so(form: str) -> None:
-    found, said = open_upload(picture(form=form), "my photo", (3, 32, 32))
-    assert found.images.shape == (1, 32, 32, 3)
-    assert found.labels is None
+    image, note = open_upload(picture(form=form), "my photo", (3, 32, 32))
+    assert image.images.shape == (1, 32, 32, 3)
+    assert image.labels is None
     for word in ("my photo", "48 × 40", "central square", "32 × 32"):
-        assert word in said
+        assert word in note
 
 
 def test_an_upload_of_the_right_size_is_left_alone() -> None:
     content = picture((32, 32))
-    found, said = open_upload(content, "small.png", (3, 32, 32))
-    assert (found.images[0] == np.asarray(Image.open(io.BytesIO(content)))).all()
-    assert said.endswith("unchanged.")
+    image, note = open_upload(content, "small.png", (3, 32, 32))
+    assert (image.images[0] == np.asarray(Image.open(io.BytesIO(content)))).all()
+    assert note.endswith("unchanged.")
     assert open_upload(content, "small.png", (1, 32, 32))[0].images.shape == (1, 32, 32, 1)
 
 
@@ -376,13 +376,13 @@ def test_several_images_stand_side_by_side(backend: Backend) -> None:
 
 def test_averages_count_a_wrong_class_as_zero(model: Smoothers) -> None:
     images = load_dataset("cifar10-sample")[:4]
-    found = work.certify_as("g", model, images, few(model), seed=0)
-    radii = [c.radius for c in found]
+    certificates = work.certify_as("g", model, images, few(model), seed=0)
+    radii = [c.radius for c in certificates]
     assert sum(radii) > 0
-    assert views.true_radii(found, None).tolist() == radii
-    assert views.true_radii(found, found.prediction.numpy()).tolist() == radii
-    assert views.true_radii(found, found.prediction.numpy() + 1).tolist() == [0] * 4
-    pixels, ways = images.batch(slice(None)).images, {"g": found}
+    assert views.true_radii(certificates, None).tolist() == radii
+    assert views.true_radii(certificates, certificates.prediction.numpy()).tolist() == radii
+    assert views.true_radii(certificates, certificates.prediction.numpy() + 1).tolist() == [0] * 4
+    pixels, ways = images.batch(slice(None)).images, {"g": certificates}
     shown = views.several.several(pixels, None, ways, {"g": np.array(radii)}, CLASS_NAMES)
     assert f">{rounded(sum(radii) / 4)}</strong>" in shown
 
@@ -425,8 +425,8 @@ def test_the_first_view_shows_a_radius(open_backend: Any) -> None:
     assert re.findall(r'data-sample="(\d+)"[^>]*aria-pressed="true"', page) == [str(first)]
     radii = {}
     for sample in (0, first):
-        asked = body(backend, image={"sample": sample}, n=1000, n_select=1001)
-        q = backend.read_request(asked)
+        request = body(backend, image={"sample": sample}, n=1000, n_select=1001)
+        q = backend.read_request(request)
         radii[sample] = backend._preview(q.model.in_use, q).radius
     assert radii[first] > 0.1
     assert first == 0 or radii[0] < 0.5 * radii[first]
@@ -457,9 +457,9 @@ def test_names_of_a_model_are_text(tmp_path: Path, open_backend: Any) -> None:
     config = folder / "config.json"
     config.write_text(config.read_text().replace('"airplane"', '"<script>$x^{$"'))
     backend = open_backend(folder, data=str(write_image(tmp_path / "one.png", (32, 32))))
-    asked = body(backend, advanced=True)
+    request = body(backend, advanced=True)
     for answer in (backend.look, backend.certify, backend.attack, backend.several):
-        assert "<script>" not in str(answer(asked, Job()))
+        assert "<script>" not in str(answer(request, Job()))
 
 
 # Run folders
@@ -511,8 +511,8 @@ def test_texts_of_a_run_are_text(certified: Path, tmp_path: Path, backend: Backe
     for name in (*CLASS_NAMES, "cifar10-sample"):
         text = text.replace(f'"{name}"', f'"{evil}{name}"')
     header.write_bytes(header_file(json.loads(text)))
-    asked: dict[str, Any] = {"folder": str(folder), "all": True}
-    shown = str(backend.browse(asked, Job()))
+    request: dict[str, Any] = {"folder": str(folder), "all": True}
+    shown = str(backend.browse(request, Job()))
     shown += str(backend.evidence({"folder": str(folder), "row": 0}, Job()))
     assert "&lt;img src=x" in shown
     assert "<img src=x" not in shown

@@ -48,18 +48,18 @@ def served(*options: str | Path) -> Iterator[str]:
     command = [sys.executable, "-m", "varsmooth", "app", "--port", "0", *map(str, options)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        found = re.search(r"http://\S+", server.stdout.readline())
+        match = re.search(r"http://\S+", server.stdout.readline())
         try:
-            assert found
-            yield found.group()
+            assert match
+            yield match.group()
         finally:
             server.terminate()
 
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    with served("--model", folder / "pair") as found:
-        yield found
+    with served("--model", folder / "pair") as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +75,15 @@ def visited(browser: Any, address: str, viewport: dict[str, int]) -> Iterator[An
     """A tab that shows the page; it asked this machine only and broke no rule of its policy."""
     tab = browser.new_page(viewport=viewport)
     tab.set_default_timeout(PATIENCE)
-    asked: list[str] = []
+    requested: list[str] = []
     complaints: list[str] = []
-    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("request", lambda request: requested.append(request.url))
     tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    tab.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
     tab.goto(address)
     yield tab
     tab.close()
-    hosts = {urllib.parse.urlsplit(url).hostname for url in asked if url.startswith("http")}
+    hosts = {urllib.parse.urlsplit(url).hostname for url in requested if url.startswith("http")}
     assert hosts == {urllib.parse.urlsplit(address).hostname}
     assert not complaints
 

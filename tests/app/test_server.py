@@ -33,8 +33,8 @@ def client(backend: Backend) -> TestClient:
 
 def last(response: Any) -> dict[str, Any]:
     """The answer at the end of the reports of progress."""
-    found: dict[str, Any] = json.loads(response.text.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(response.text.splitlines()[-1])
+    return result
 
 
 # Paths of the server are not pictures

@@ -32,12 +32,12 @@ for name, verb in VERBS.items():
 
 def examples() -> list[tuple[str, str]]:
     """(verb, line) of every example that help shows."""
-    found = []
+    shown = []
     for words, function in FUNCTIONS.items():
         text = (function.__doc__ or "").partition("examples:")[2].partition("Args:")[0]
         lines = [line.strip() for line in text.splitlines() if "varsmooth " in line]
-        found += [(words, line) for line in lines or ["none"]]
-    return found
+        shown += [(words, line) for line in lines or ["none"]]
+    return shown
 
 
 IMPORTED = "; print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
@@ -248,17 +248,19 @@ def test_version(cli: Terminal) -> None:
 )
 def test_the_shell_completes(line: str, expected: list[str], tmp_path: Path) -> None:
     pytest.importorskip("argcomplete")
-    found = tmp_path / "found"
-    asked = {
+    answer = tmp_path / "answer"
+    variables = {
         "_ARGCOMPLETE": "1",
         "_ARGCOMPLETE_IFS": "\n",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(found),
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
         "COMP_LINE": line,
         "COMP_POINT": str(len(line)),
         "COMP_TYPE": "9",
     }
-    subprocess.run([sys.executable, "-m", "varsmooth"], env={**os.environ, **asked}, check=False)
-    assert [word.strip() for word in found.read_text().split("\n")] == expected
+    subprocess.run(
+        [sys.executable, "-m", "varsmooth"], env={**os.environ, **variables}, check=False
+    )
+    assert [word.strip() for word in answer.read_text().split("\n")] == expected
 
 
 def test_the_help_of_certify_begins_with_what_most_people_need(cli: Terminal) -> None:

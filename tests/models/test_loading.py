@@ -82,8 +82,8 @@ def test_a_misspelled_option_is_named(tmp_path: Path) -> None:
 
 def test_a_cascade_is_a_list_of_levels_or_text(tmp_path: Path) -> None:
     write(tmp_path, selector=False)
-    given, text = (load(tmp_path, cascade=stages) for stages in ([0.5, 0.25], "0.5,0.25"))
-    assert given.selector.describe() == text.selector.describe()
+    listed, text = (load(tmp_path, cascade=stages) for stages in ([0.5, 0.25], "0.5,0.25"))
+    assert listed.selector.describe() == text.selector.describe()
     with pytest.raises(VarsmoothError, match="cascade must be LEVEL:THRESHOLD"):
         load(tmp_path, cascade=[0.25, 0.5])
 
@@ -105,12 +105,12 @@ def test_bfloat16_is_another_classifier_with_nearly_the_same_scores(tmp_path: Pa
     write(tmp_path, selector=True, universal=True)
     exact, rounded = (load(tmp_path, sigma=0.25, precision=p) for p in ("float32", "bfloat16"))
     x, sigma = torch.rand(8, 3, 32, 32), torch.full((8,), 0.25)
-    expected, found = exact.logits(x, sigma), rounded.logits(x, sigma)
-    assert found.dtype == torch.float32
-    assert 0 < (found - expected).abs().max() < 0.1 * expected.abs().max()
+    expected, reduced = exact.logits(x, sigma), rounded.logits(x, sigma)
+    assert reduced.dtype == torch.float32
+    assert 0 < (reduced - expected).abs().max() < 0.1 * expected.abs().max()
     for batch in (2, 4):  # what is voted on does not depend on what is computed together
         parts = [rounded.logits(x[i : i + batch], sigma[:batch]) for i in range(0, 8, batch)]
-        assert torch.equal(torch.cat(parts), found)
+        assert torch.equal(torch.cat(parts), reduced)
     assert fingerprint(exact.classifier) != fingerprint(rounded.classifier)
     with pytest.raises(VarsmoothError, match="precision"):
         load(tmp_path, precision="float16")

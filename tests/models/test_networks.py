@@ -65,11 +65,11 @@ def answer(network: nn.Module, x: Tensor) -> Tensor:
     """What a network says of images, whichever arguments it takes."""
     sigma = torch.linspace(0.1, 0.9, 4)[: len(x)]
     if isinstance(network, AttentionSelector | ConfidenceSelector):
-        found = network(x, sigma, sigma)
+        output = network(x, sigma, sigma)
     else:
-        found = network(x, sigma) if getattr(network, "conditional", False) else network(x)
-    assert isinstance(found, Tensor)
-    return found
+        output = network(x, sigma) if getattr(network, "conditional", False) else network(x)
+    assert isinstance(output, Tensor)
+    return output
 
 
 @pytest.fixture(params=CONTRACT)
@@ -261,9 +261,9 @@ def test_attention_is_that_of_the_module_that_holds_its_weights() -> None:
     h = AttentionSelector()
     tokens = torch.randn(3, 16, 32, generator=torch.Generator().manual_seed(0), requires_grad=True)
     wanted, _ = h.attention(tokens, tokens, tokens, need_weights=False)
-    found = h._attend(tokens)
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
-    gradients = [torch.autograd.grad(out.square().sum(), tokens)[0] for out in (found, wanted)]
+    output = h._attend(tokens)
+    torch.testing.assert_close(output, wanted, rtol=1e-5, atol=1e-6)
+    gradients = [torch.autograd.grad(out.square().sum(), tokens)[0] for out in (output, wanted)]
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
 
 
