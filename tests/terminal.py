@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,17 +14,24 @@ from tests.small_models import run
 BRIGHT_AND_DARK = MappingProxyType({"bright": 150, "dark": 60})
 
 
+class Printed(NamedTuple):
+    """What a command wrote to standard output and standard error."""
+
+    out: str
+    err: str
+
+
 class Terminal:
     """Runs commands and returns what they print."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.capsys = capsys
 
-    def __call__(self, words: str, *more: object, code: int = 0) -> "pytest.CaptureResult[str]":
+    def __call__(self, words: str, *more: object, code: int = 0) -> Printed:
         """Run one command, which ends with this exit code."""
         self.capsys.readouterr()
         ended = run(words, *more)
-        printed = self.capsys.readouterr()
+        printed = Printed(*self.capsys.readouterr())
         assert ended == code, printed.err
         return printed
 
@@ -51,7 +59,7 @@ def write_photos(
     for name, base in classes.items():
         (folder / name).mkdir(parents=True)
         for i in range(count):
-            size = rng.integers(9, 30, 2) if shape is None else shape
+            size = tuple(rng.integers(9, 30, 2)) if shape is None else shape
             pixels = rng.integers(base, base + spread, (*size, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{i}.png")
     return folder

@@ -87,8 +87,8 @@ def _train(options: StudyOptions, source: dict[str, Any]) -> None:
 
 def _steps(options: StudyOptions) -> Iterator[tuple[str, ModelOptions, CertifyOptions]]:
     """Every smoothed classifier, by name, with every certificate that it can have."""
-    sigma, f, h, hv = options.sigma, *(str(options.out / name) for name in ("f", "h", "hv"))
-    votes = options.out / "votes"
+    sigma, votes = options.sigma, options.out / "votes"
+    f, h, hv = (str(options.out / name) for name in ("f", "h", "hv"))
     counts: dict[str, Any] = {"n": options.n, "seed": options.seed, "vote_cache": votes}
     sound = CertifyOptions(**counts)
     paper = CertifyOptions(method="paper", distance=sigma, **counts)
