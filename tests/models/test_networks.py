@@ -53,9 +53,9 @@ def images(batch: int = 4, seed: int = 0) -> Tensor:
     return torch.rand(batch, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
 
 
-def selector(name: str) -> nn.Module:
+def make(name: str, options: dict[str, Any] | None = None) -> nn.Module:
     torch.manual_seed(0)
-    network = build(name)
+    network = build(name, options)
     if isinstance(network, ConfidenceSelector):
         network.attach(Conv4(widths=(8, 8, 8, 8)).eval())
     return network
@@ -74,14 +74,15 @@ def answer(network: nn.Module, x: Tensor) -> Tensor:
 
 @pytest.fixture(params=CONTRACT)
 def network(request: pytest.FixtureRequest) -> nn.Module:
-    torch.manual_seed(0)
-    made = build(*CONTRACT[request.param])
-    with torch.no_grad():  # scales and shifts start at zero and would hide what they see
-        for parameter in made.parameters():
-            parameter.add_(0.05 * torch.randn(parameter.shape))
-    if isinstance(made, ConfidenceSelector):
-        made.attach(Conv4(widths=(8, 8, 8, 8)).eval())
-    return made.eval()
+    return disturb(make(*CONTRACT[request.param]), 0.05).eval()
+
+
+def disturb(network: nn.Module, scale: float) -> nn.Module:
+    """Scales and shifts start at zero and would hide what they see."""
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(scale * torch.randn(parameter.shape))
+    return network
 
 
 def test_the_contract_names_every_registered_network() -> None:
@@ -138,9 +139,7 @@ def test_classifier_maps_images_to_logits(name: str, norm: str) -> None:
 def test_conditional_classifier_listens_to_sigma(name: str, norm: str) -> None:
     network = build(name, {**SMALL[name], "norm": norm, "conditional": True}).eval()
     assert network.conditional
-    with torch.no_grad():  # scale and shift start at zero
-        for parameter in network.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape))
+    disturb(network, 0.1)
     x = images()
     quiet, loud = (network(x, torch.full((4,), sigma)) for sigma in (0.1, 0.9))
     assert not torch.allclose(quiet, loud)
@@ -271,11 +270,11 @@ def test_attention_is_that_of_the_module_that_holds_its_weights() -> None:
 class TestSelectors:
     def test_levels_start_near_sigma_a(self, name: str) -> None:
         sigma_a = torch.tensor([0.12, 0.25, 0.5, 1.0])
-        levels = selector(name)(images(), sigma_a, torch.zeros(4))
+        levels = make(name)(images(), sigma_a, torch.zeros(4))
         torch.testing.assert_close(levels, sigma_a, rtol=0.2, atol=0)
 
     def test_levels_stay_positive_and_bounded(self, name: str) -> None:
-        network = selector(name)
+        network = make(name)
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter.mul_(50)
@@ -284,14 +283,14 @@ class TestSelectors:
         assert bool((levels <= 0.25 * math.exp(RANGE) * 1.001).all())
 
     def test_both_conditions_change_the_level(self, name: str) -> None:
-        network, x, sigma_a, lam = selector(name), images(), torch.full((4,), 0.25), torch.zeros(4)
+        network, x, sigma_a, lam = make(name), images(), torch.full((4,), 0.25), torch.zeros(4)
         base = network(x, sigma_a, lam)
         assert (network(x, sigma_a, lam + 0.5) - base).abs().min() > 0
         relative = network(x, 2 * sigma_a, lam) / (2 * sigma_a) - base / sigma_a
         assert relative.abs().min() > 0
 
     def test_gradients_reach_every_parameter_and_the_image(self, name: str) -> None:
-        network, x = selector(name), images().requires_grad_()
+        network, x = make(name), images().requires_grad_()
         network(x, torch.full((4,), 0.25), torch.rand(4)).log().sum().backward()
         for label, parameter in network.named_parameters():
             assert parameter.grad is not None, label

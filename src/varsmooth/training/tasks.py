@@ -167,22 +167,7 @@ def _train_classifier(
 ) -> None:
     if already_trained(config, "classifier"):
         return
-    data = load_source(config, config.train_split)
-    held_out = load_source(config, config.held_out_split)
-    if data.skipped:
-        print(f"note: {skipped_text(data.skipped)}", file=sys.stderr)
-    implied: dict[str, Any] = {"conditional": True} if config.universal else {}
-    if config.frozen is not None:  # its outputs keep their meaning
-        frozen, about, part = _load_classifier(config.frozen, config.trust)
-        implied = {"classifier": part.network, "classifier_options": part.options}
-        g = SmoothedClassifier(frozen, FixedSelector(config.sigma))
-        data, held_out = (fitted(d, g, *about.trained_on) for d in (data, held_out))
-    check(
-        len(np.unique(data.known_labels)) > 1,
-        f"{data.name} has one class; a classifier needs two or more (in a folder of images, a "
-        "subfolder for each)",
-    )
-    options = network_options(config, data, **implied)
+    data, held_out, options = _classifier_inputs(config)
     module = seeded(config.network, options, config.seed)
     if config.frozen is not None:
         _initialise(module.get_submodule("classifier"), config.frozen, config.trust)
@@ -218,6 +203,28 @@ def _train_classifier(
         tuned=None if weights_alone else describe(str(config.initial)).tuned,
     )
     save(config.out, description, classifier=module)
+
+
+def _classifier_inputs(
+    config: ClassifierConfig,
+) -> tuple[ImageDataset, ImageDataset, dict[str, Any]]:
+    """The images to train on and those to measure on, and the options of the network."""
+    data = load_source(config, config.train_split)
+    held_out = load_source(config, config.held_out_split)
+    if data.skipped:
+        print(f"note: {skipped_text(data.skipped)}", file=sys.stderr)
+    implied: dict[str, Any] = {"conditional": True} if config.universal else {}
+    if config.frozen is not None:  # its outputs keep their meaning
+        frozen, about, part = _load_classifier(config.frozen, config.trust)
+        implied = {"classifier": part.network, "classifier_options": part.options}
+        g = SmoothedClassifier(frozen, FixedSelector(config.sigma))
+        data, held_out = (fitted(d, g, *about.trained_on) for d in (data, held_out))
+    check(
+        len(np.unique(data.known_labels)) > 1,
+        f"{data.name} has one class; a classifier needs two or more (in a folder of images, a "
+        "subfolder for each)",
+    )
+    return data, held_out, network_options(config, data, **implied)
 
 
 @contextmanager
