@@ -1,7 +1,5 @@
 """A newcomer's path: photographs of many sizes and a network of one's own, by the printed words."""
 
-import hashlib
-import json
 import re
 import shlex
 from pathlib import Path
@@ -15,7 +13,6 @@ from tests.terminal import Terminal, write_photos
 from varsmooth.app import views
 from varsmooth.cli import main
 from varsmooth.data import load_dataset
-from varsmooth.evaluation.headers import header_file
 from varsmooth.evaluation.records import Run
 from varsmooth.models.descriptions import describe
 
@@ -127,24 +124,6 @@ def test_two_runs_of_the_same_last_name(here: Path, cli: Terminal) -> None:
         first = proposed(cli(f"{SEEDED} --resize 8 --subset ::10 --out", folder).out)[0]
         assert main(shlex.split(first)) == 0
     assert sorted(path.name for path in Path("report").iterdir()) == ["a b-mine", "c-mine"]
-
-
-def test_a_run_of_an_older_varsmooth_on_image_files_is_verified_by_its_pixels(
-    here: Path, cli: Terminal
-) -> None:
-    own, verify = f"{SEEDED} --resize 8 --subset ::5 --out runs/own", "verify runs/own --model"
-    cli(own)
-    header = json.loads(Path("runs/own/run.json").read_text())
-    images = load_dataset("photos", resize=8)[::5]
-    digest = hashlib.sha256(images.images.tobytes())
-    digest.update(images.known_labels.tobytes() + images.ids.tobytes())
-    header["dataset"]["digest"] = digest.hexdigest()
-    Path("runs/own/run.json").write_bytes(header_file(header))
-    cli(f"{verify} own_nets:seeded")
-    cli(own)
-    header["dataset"]["digest"] = digest.hexdigest()[::-1]
-    Path("runs/own/run.json").write_bytes(header_file(header))
-    cli(f"{verify} own_nets:seeded", code=1)
 
 
 def test_photographs_are_scaled_as_the_training_images_were(here: Path, cli: Terminal) -> None:
