@@ -42,7 +42,7 @@ def open_backend() -> Iterator[Callable[..., Backend]]:
     opened: list[Backend] = []
 
     def make(model: str | Path | None = None, **options: Any) -> Backend:
-        opened.append(Backend(model and str(model), **options))
+        opened.append(Backend(None if model is None else str(model), **options))
         return opened[-1]
 
     yield make

@@ -57,7 +57,9 @@ def write(folder: Path, about: Description) -> Path:
     """A model with these descriptions of its networks."""
     torch.manual_seed(0)
     parts = about.classifier, about.selector
-    classifier, selector = (part and build(part.network, part.options) for part in parts)
+    classifier, selector = (
+        None if part is None else build(part.network, part.options) for part in parts
+    )
     save(folder, about, classifier, selector)
     return folder
 

@@ -163,17 +163,18 @@ def _with_classes_of(data: ImageDataset, archives: Iterable[Path]) -> ImageDatas
     """The same images with as many classes as the labels of all these archives have together."""
     if data.labels is None:
         return data
-    counts = [0]
-    for path in archives:
-        unreadable = f"{path} cannot be read as plain arrays"
-        with (
-            wrap_errors(Exception, lambda error, why=unreadable: f"{why}: {error}"),
-            np.load(path, allow_pickle=False) as archive,
-        ):
-            labels = archive["labels"] if "labels" in archive.files else None
-        if labels is not None:
-            counts.append(_count_classes(path, labels))
-    return replace(data, class_names=tuple(map(str, range(max(counts)))))
+    classes = max(_classes_in(path) for path in archives)
+    return replace(data, class_names=tuple(map(str, range(classes))))
+
+
+def _classes_in(path: Path) -> int:
+    """The number of classes of an archive, 0 if it has no labels."""
+    with (
+        wrap_errors(Exception, lambda error: f"{path} cannot be read as plain arrays: {error}"),
+        np.load(path, allow_pickle=False) as archive,
+    ):
+        labels = archive["labels"] if "labels" in archive.files else None
+    return 0 if labels is None else _count_classes(path, labels)
 
 
 def _read_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
