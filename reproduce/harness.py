@@ -14,7 +14,7 @@ from reproduce.scales import Need, S, pair_needs
 from reproduce.statistics import Differences, pooled
 from varsmooth._util.processes import choose_device
 from varsmooth.data import load_dataset
-from varsmooth.data.folders import splits_in
+from varsmooth.data.own import splits_in
 from varsmooth.data.source import NAMES
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, check

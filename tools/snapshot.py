@@ -17,9 +17,8 @@ from varsmooth.data import load_source
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import Description
 from varsmooth.training.configuration import ClassifierConfig
-from varsmooth.training.passing import add_pass, drop_pass
 from varsmooth.training.state import STATE, finished, seeded
-from varsmooth.training.tasks import _network_options
+from varsmooth.training.tasks import network_options, pass_output
 
 
 def snapshot(run: str, out: str) -> Description:
@@ -28,13 +27,10 @@ def snapshot(run: str, out: str) -> Description:
     config = ClassifierConfig(out=Path(run), **json.loads(state["config"]))
     data = load_source(config, config.held_out_split)
     implied = {"conditional": True} if config.universal else {}
-    options = _network_options(config, data, **implied)
+    options = network_options(config, data, **implied)
     module = seeded(config.network, options, config.seed)
-    if config.passing > 0:
-        add_pass(module)
-    module.load_state_dict(state["parts"]["module"])
-    if config.passing > 0:
-        drop_pass(module)
+    with pass_output(module, config.passing > 0):
+        module.load_state_dict(state["parts"]["module"])
     about = Description(
         **config.entries(),
         class_names=data.class_names,

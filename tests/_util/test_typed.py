@@ -23,7 +23,7 @@ Pair = tuple[Positive, Positive] | None
 
 
 @pytest.mark.parametrize(
-    ("hint", "given", "expected"),
+    ("hint", "value", "expected"),
     [
         (int, "3", 3),
         (float, "1e-3", 1e-3),  # which YAML takes for text
@@ -48,14 +48,14 @@ Pair = tuple[Positive, Positive] | None
         (Share, "1", 1.0),
     ],
 )
-def test_what_fits_is_read(hint: Any, given: Any, expected: Any) -> None:
-    found = read("option", hint, given)
-    assert found == expected
-    assert type(found) is type(expected)
+def test_what_fits_is_read(hint: Any, value: Any, expected: Any) -> None:
+    result = read("option", hint, value)
+    assert result == expected
+    assert type(result) is type(expected)
 
 
 @pytest.mark.parametrize(
-    ("hint", "given", "sentence"),
+    ("hint", "value", "sentence"),
     [
         (int, "many", "n must be a whole number, not 'many'"),
         (int, "2.5", "n must be a whole number, not '2.5'"),
@@ -103,9 +103,9 @@ def test_what_fits_is_read(hint: Any, given: Any, expected: Any) -> None:
         (int, "\x1b[31m", r"not '\\x1b\[31m'"),  # a terminal is not steered by a value
     ],
 )
-def test_what_does_not_fit_is_one_sentence(hint: Any, given: Any, sentence: str) -> None:
+def test_what_does_not_fit_is_one_sentence(hint: Any, value: Any, sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence) as caught:
-        read("n", hint, given)
+        read("n", hint, value)
     assert "typing" not in str(caught.value)
     assert caught.value.name == "n"
 
@@ -117,8 +117,8 @@ class Example(Typed):
 
 
 def test_a_dataclass_reads_its_fields_when_it_is_made() -> None:
-    given: dict[str, Any] = {"out": "here", "n": "7"}
-    assert Example(**given) == Example(Path("here"), 7)
+    value: dict[str, Any] = {"out": "here", "n": "7"}
+    assert Example(**value) == Example(Path("here"), 7)
     with pytest.raises(OptionError, match="n must be a whole number from 1 to 10⁸, not 0"):
         Example(Path("here"), 0)
 

@@ -5,6 +5,8 @@ import json
 import multiprocessing
 import random
 import re
+import shutil
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -13,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from tests.app.conftest import body
+from tests.app.conftest import body, picture, write_classifier, write_image
 from tests.small_models import QUICK, run, write_pair
+from tests.terminal import Terminal, write_photos
 from varsmooth.api import predict
 from varsmooth.app import drawings, uploads, views, work
 from varsmooth.app.backend import Backend
@@ -25,7 +27,6 @@ from varsmooth.app.options import PageOptions, Smoothers
 from varsmooth.app.uploads import MAX_BYTES, decode, open_picture, open_upload
 from varsmooth.app.views import EVERYTHING, LINES, OpenRun, open_run
 from varsmooth.app.worker import Cancelled, Job, Worker
-from varsmooth.cli import main
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.defaults import ALPHA_SELECT
@@ -33,8 +34,7 @@ from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.headers import header_file
 from varsmooth.methods.cascade import stage_radii
 from varsmooth.models.checkpoints import load_checkpoint, save
-from varsmooth.models.descriptions import Description, Part, describe
-from varsmooth.models.networks import build
+from varsmooth.models.descriptions import describe
 from varsmooth.models.options import TunedStages
 from varsmooth.rounding import rounded
 
@@ -142,27 +142,27 @@ def test_the_curve_holds_every_level_in_play(model: Smoothers, image: ImageDatas
 
 
 def test_each_certificate_says_what_it_means(model: Smoothers, image: ImageDataset) -> None:
-    found = work.certify_each_way(model, image, few(model), seed=1)
-    words = {way: certificate.guarantee for way, certificate in found.items()}
+    certificates = work.certify_each_way(model, image, few(model), seed=1)
+    words = {way: certificate.guarantee for way, certificate in certificates.items()}
     assert words == dict.fromkeys(("g", "g_v*", "cascade"), "sound") | {"paper": "heuristic"}
-    levels, distances, radii = drawings.construction(found["g_v*"])
+    levels, distances, radii = drawings.construction(certificates["g_v*"])
     safe = [max(d, radii.get(s, -np.inf)) for s, d in zip(levels, distances, strict=True)]
-    assert max(0.0, min(safe)) == found["g_v*"].radius
+    assert max(0.0, min(safe)) == certificates["g_v*"].radius
 
 
 def test_the_stages_of_a_cascade_are_rows(model: Smoothers, image: ImageDataset) -> None:
     """R is the least of H at the stage that answers and X at the stages before it."""
-    found = work.certify_each_way(model, image, few(model), seed=1)["cascade"]
-    assert found.stages is not None
-    radii = stage_radii(found.evidence)
-    assert found.radius == max(0.0, min(radii))
-    shown = views.parts.construction(found)
-    assert shown.count("<tr>") == 1 + len(found.stages) + 1
-    assert f'<td colspan="4">{rounded(found.radius)}</td>' in shown
+    certificate = work.certify_each_way(model, image, few(model), seed=1)["cascade"]
+    assert certificate.stages is not None
+    radii = stage_radii(certificate.evidence)
+    assert certificate.radius == max(0.0, min(radii))
+    shown = views.parts.construction(certificate)
+    assert shown.count("<tr>") == 1 + len(certificate.stages) + 1
+    assert f'<td colspan="4">{rounded(certificate.radius)}</td>' in shown
     assert shown.count("▸ σ") == 1
 
 
-def test_a_tuned_cascade_moves_with_lambda(pair: Path, tmp_path: Path) -> None:
+def test_a_tuned_cascade_moves_with_lambda(pair: Path, tmp_path: Path, open_backend: Any) -> None:
     """Without a selector the tuned stages are in use, and λ chooses among them."""
     about = describe(pair)
     family = (TunedStages(0.0, (0.2, 0.1), (0.5, 0.5)), TunedStages(0.5, (0.5, 0.2), (0.6, 0.5)))
@@ -174,19 +174,18 @@ def test_a_tuned_cascade_moves_with_lambda(pair: Path, tmp_path: Path) -> None:
     low, high = (model.levels(few(model, lam_cascade=lam)) for lam in (0.1, 0.9))
     assert low == pytest.approx((0.1, 0.2))
     assert high == pytest.approx((0.2, 0.5))
-    backend = Backend(str(tmp_path / "f"))
+    backend = open_backend(tmp_path / "f")
     shown = backend.look(body(backend, advanced=True), Job())
     assert "the stage that decides" in shown["answer"]
     assert "<figure" in backend.curve(body(backend), Job())["curve"]
     assert backend.page(backend.first_model).count('type="range" step="0.01"') == 2  # λ, both views
-    backend.worker.close()
 
 
 def test_an_attack_stays_within_its_budget(model: Smoothers, image: ImageDataset) -> None:
-    found = work.attack(model, image, few(model, budget=0.5), seed=0)
-    assert found.distance <= 0.5 + 1e-6
-    assert set(found.before) == set(found.after) == {"f", "g", "g_v", "g_v*", "cascade"}
-    assert found.target == 0  # its label: an airplane
+    attacked = work.attack(model, image, few(model, budget=0.5), seed=0)
+    assert attacked.distance <= 0.5 + 1e-6
+    assert set(attacked.before) == set(attacked.after) == {"f", "g", "g_v", "g_v*", "cascade"}
+    assert attacked.target == 0  # its label: an airplane
 
 
 def test_without_a_label_the_attack_leaves_the_majority(
@@ -195,8 +194,8 @@ def test_without_a_label_the_attack_leaves_the_majority(
     options = few(model, steps=1)
     x, _, ids = image.batch([0])
     (clean,) = predict(model.deployed(options), x, n=100, alpha=None, seed=0, ids=ids)
-    found = work.attack(model, replace(image, labels=None), options, kind="weak", seed=0)
-    assert found.target == clean.prediction
+    attacked = work.attack(model, replace(image, labels=None), options, kind="weak", seed=0)
+    assert attacked.target == clean.prediction
 
 
 def test_estimates_of_the_work_are_not_too_small(model: Smoothers, image: ImageDataset) -> None:
@@ -256,32 +255,20 @@ def test_one_job_at_a_time() -> None:
 # Uploads
 
 
-def picture(size: tuple[int, int] = (48, 40), form: str = "PNG") -> bytes:
-    pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, form)
-    return out.getvalue()
-
-
-def write_image(path: Path, size: tuple[int, int] = (48, 40), form: str = "PNG") -> Path:
-    path.write_bytes(picture(size, form))
-    return path
-
-
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
 def test_an_upload_is_cropped_and_scaled_and_the_user_reads_so(form: str) -> None:
-    found, said = open_upload(picture(form=form), "my photo", (3, 32, 32))
-    assert found.images.shape == (1, 32, 32, 3)
-    assert found.labels is None
+    image, note = open_upload(picture(form=form), "my photo", (3, 32, 32))
+    assert image.images.shape == (1, 32, 32, 3)
+    assert image.labels is None
     for word in ("my photo", "48 × 40", "central square", "32 × 32"):
-        assert word in said
+        assert word in note
 
 
 def test_an_upload_of_the_right_size_is_left_alone() -> None:
     content = picture((32, 32))
-    found, said = open_upload(content, "small.png", (3, 32, 32))
-    assert (found.images[0] == np.asarray(Image.open(io.BytesIO(content)))).all()
-    assert said.endswith("unchanged.")
+    image, note = open_upload(content, "small.png", (3, 32, 32))
+    assert (image.images[0] == np.asarray(Image.open(io.BytesIO(content)))).all()
+    assert note.endswith("unchanged.")
     assert open_upload(content, "small.png", (1, 32, 32))[0].images.shape == (1, 32, 32, 1)
 
 
@@ -389,23 +376,19 @@ def test_several_images_stand_side_by_side(backend: Backend) -> None:
 
 def test_averages_count_a_wrong_class_as_zero(model: Smoothers) -> None:
     images = load_dataset("cifar10-sample")[:4]
-    found = work.certify_as("g", model, images, few(model), seed=0)
-    radii = [c.radius for c in found]
+    certificates = work.certify_as("g", model, images, few(model), seed=0)
+    radii = [c.radius for c in certificates]
     assert sum(radii) > 0
-    assert views.true_radii(found, None).tolist() == radii
-    assert views.true_radii(found, found.prediction.numpy()).tolist() == radii
-    assert views.true_radii(found, found.prediction.numpy() + 1).tolist() == [0] * 4
-    pixels, ways = images.batch(slice(None)).images, {"g": found}
+    assert views.true_radii(certificates, None).tolist() == radii
+    assert views.true_radii(certificates, certificates.prediction.numpy()).tolist() == radii
+    assert views.true_radii(certificates, certificates.prediction.numpy() + 1).tolist() == [0] * 4
+    pixels, ways = images.batch(slice(None)).images, {"g": certificates}
     shown = views.several.several(pixels, None, ways, {"g": np.array(radii)}, CLASS_NAMES)
     assert f">{rounded(sum(radii) / 4)}</strong>" in shown
 
 
-def test_a_classifier_alone_is_served(tmp_path: Path) -> None:
-    options = {"widths": [4, 4, 4, 4]}
-    about = Description("cifar10", CLASS_NAMES, 0.25, classifier=Part("conv4", options))
-    torch.manual_seed(0)
-    save(tmp_path / "f", about, build("conv4", options))
-    alone = Backend(str(tmp_path / "f"))
+def test_a_classifier_alone_is_served(tmp_path: Path, open_backend: Any) -> None:
+    alone = open_backend(write_classifier(tmp_path / "f"))
     shown = alone.look(body(alone, advanced=True, paper=True), Job())
     assert "draws" not in shown
     assert "selector h" not in alone.page(alone.first_model)
@@ -416,7 +399,6 @@ def test_a_classifier_alone_is_served(tmp_path: Path) -> None:
     assert "heuristic" not in alone.certify(body(alone), Job())["certified"]
     assert "<small>one fixed σ" in alone.attack(body(alone, kind="weak"), Job())["attacked"]
     assert "paper’s h</th>" not in alone.several(body(alone), Job())["several"]
-    alone.worker.close()
 
 
 def test_the_page_offers_no_other_folder(backend: Backend, tmp_path: Path) -> None:
@@ -425,35 +407,27 @@ def test_the_page_offers_no_other_folder(backend: Backend, tmp_path: Path) -> No
         backend.look(body(backend) | {"model": other}, Job())
 
 
-def test_a_model_of_another_data_set_shows_its_images(tmp_path: Path) -> None:
-    photos = tmp_path / "photos"
-    for name in ("cat", "dog"):
-        (photos / name).mkdir(parents=True)
-        write_image(photos / name / "one.png", (32, 32))
-    options = {"widths": [4, 4, 4, 4], "classes": 2}
-    classifier = Part("conv4", options)
-    about = Description(str(photos), ("cat", "dog"), 0.25, classifier=classifier)
-    save(tmp_path / "f", about, build("conv4", options))
-    backend = Backend(str(tmp_path / "f"))
+def test_a_model_of_another_data_set_shows_its_images(tmp_path: Path, open_backend: Any) -> None:
+    photos = write_photos(tmp_path / "photos", 1, (32, 32), {"cat": 0, "dog": 0})
+    model = write_classifier(tmp_path / "f", str(photos), ("cat", "dog"))
+    backend = open_backend(model)
     assert backend.samples(backend.first_model).class_names == ("cat", "dog")
     assert len(backend.samples("cifar10-0.25")) == 20  # the other models keep theirs
-    backend.worker.close()
     with pytest.raises(VarsmoothError, match="classes"):
-        Backend(str(tmp_path / "f"), data="cifar10-sample")
+        open_backend(model, data="cifar10-sample")
 
 
-def test_the_first_view_shows_a_radius() -> None:
+def test_the_first_view_shows_a_radius(open_backend: Any) -> None:
     """Not the first sample, of which this model is unsure, but the first that it is sure of."""
-    backend = Backend()
+    backend = open_backend()
     first = backend.first_sample(backend.first_model)
     page = backend.page(backend.first_model)
     assert re.findall(r'data-sample="(\d+)"[^>]*aria-pressed="true"', page) == [str(first)]
     radii = {}
     for sample in (0, first):
-        asked = body(backend, image={"sample": sample}, n=1000, n_select=1001)
-        q = backend.read_request(asked)
+        request = body(backend, image={"sample": sample}, n=1000, n_select=1001)
+        q = backend.read_request(request)
         radii[sample] = backend._preview(q.model.in_use, q).radius
-    backend.worker.close()
     assert radii[first] > 0.1
     assert first == 0 or radii[0] < 0.5 * radii[first]
 
@@ -478,15 +452,14 @@ def test_everything_but_markup_is_escaped() -> None:
     assert "<script>" not in shown
 
 
-def test_names_of_a_model_are_text(tmp_path: Path) -> None:
+def test_names_of_a_model_are_text(tmp_path: Path, open_backend: Any) -> None:
     folder = write_pair(tmp_path / "pair")
     config = folder / "config.json"
     config.write_text(config.read_text().replace('"airplane"', '"<script>$x^{$"'))
-    backend = Backend(str(folder), data=str(write_image(tmp_path / "one.png", (32, 32))))
-    asked = body(backend, advanced=True)
+    backend = open_backend(folder, data=str(write_image(tmp_path / "one.png", (32, 32))))
+    request = body(backend, advanced=True)
     for answer in (backend.look, backend.certify, backend.attack, backend.several):
-        assert "<script>" not in str(answer(asked, Job()))
-    backend.worker.close()
+        assert "<script>" not in str(answer(request, Job()))
 
 
 # Run folders
@@ -531,19 +504,15 @@ def test_a_run_is_browsed(verb: str, backend: Backend, pair: Path, tmp_path: Pat
 
 def test_texts_of_a_run_are_text(certified: Path, tmp_path: Path, backend: Backend) -> None:
     """Class names, the data set's name and the verbs of an untrusted run folder."""
-    folder = tmp_path / "evil"
-    folder.mkdir()
-    for path in certified.iterdir():
-        if path.is_file():
-            (folder / path.name).write_bytes(path.read_bytes())
+    folder = Path(shutil.copytree(certified, tmp_path / "evil"))
     header = folder / "run.json"
     evil = EVIL.replace("\\", "\\\\")
     text = header.read_text()
     for name in (*CLASS_NAMES, "cifar10-sample"):
         text = text.replace(f'"{name}"', f'"{evil}{name}"')
     header.write_bytes(header_file(json.loads(text)))
-    asked: dict[str, Any] = {"folder": str(folder), "all": True}
-    shown = str(backend.browse(asked, Job()))
+    request: dict[str, Any] = {"folder": str(folder), "all": True}
+    shown = str(backend.browse(request, Job()))
     shown += str(backend.evidence({"folder": str(folder), "row": 0}, Job()))
     assert "&lt;img src=x" in shown
     assert "<img src=x" not in shown
@@ -560,11 +529,7 @@ def test_long_tables_come_in_parts(certified: Path) -> None:
 
 
 def test_a_run_that_grows_is_read_again(certified: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for path in certified.iterdir():
-        if path.is_file():
-            (folder / path.name).write_bytes(path.read_bytes())
+    folder = Path(shutil.copytree(certified, tmp_path / "run"))
     (rows,) = folder.glob("rows-*.jsonl")
     lines = rows.read_bytes().splitlines(keepends=True)
     rows.write_bytes(b"".join(lines[:2]))
@@ -575,27 +540,25 @@ def test_a_run_that_grows_is_read_again(certified: Path, tmp_path: Path) -> None
 
 
 def test_a_run_whose_images_are_gone_still_shows_its_evidence(pair: Path, tmp_path: Path) -> None:
-    photo = tmp_path / "photos" / "cat" / "photo.png"
-    photo.parent.mkdir(parents=True)
-    write_image(photo, (32, 32))
-    data = photo.parent.parent
+    data = write_photos(tmp_path / "photos", 1, (32, 32), {"cat": 0})
     assert run(f"certify {QUICK} --model {pair} --data {data} --out {tmp_path / 'run'}") == 0
-    photo.unlink()
+    shutil.rmtree(data / "cat")
     shown = open_run(tmp_path / "run").evidence_html(0)
     assert "cannot be shown" in shown
     assert 'class="radius"' in shown
 
 
-def test_what_is_not_a_run_gets_a_sentence(backend: Backend, pair: Path, tmp_path: Path) -> None:
+def test_what_is_not_a_run_gets_a_sentence(
+    backend: Backend, pair: Path, tmp_path: Path, open_backend: Any
+) -> None:
     for folder in ("", "  "):
         with pytest.raises(VarsmoothError, match="name the folder"):
             backend.browse({"folder": folder}, Job())
     with pytest.raises(VarsmoothError, match="run"):
         backend.browse({"folder": str(tmp_path)}, Job())
-    closed = Backend(backend.first_model, any_run=False)
+    closed = open_backend(backend.first_model, any_run=False)
     with pytest.raises(VarsmoothError, match="only the run"):
         closed.browse({"folder": str(tmp_path)}, Job())
-    closed.worker.close()
     with pytest.raises(VarsmoothError, match="run"):
         Backend(str(pair), run=tmp_path)  # said when the page starts, not when the tab is opened
     (tmp_path / "run.json").symlink_to("/dev/zero")
@@ -603,9 +566,6 @@ def test_what_is_not_a_run_gets_a_sentence(backend: Backend, pair: Path, tmp_pat
         backend.browse({"folder": str(tmp_path)}, Job())
 
 
-def test_without_the_extra_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
-    assert main(["app"]) == 1
-    assert "pip install matplotlib starlette uvicorn" in capsys.readouterr().err
+def test_without_the_extra_one_sentence(monkeypatch: pytest.MonkeyPatch, cli: Terminal) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    cli.refuses("app", "pip install matplotlib starlette uvicorn")

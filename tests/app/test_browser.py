@@ -12,12 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.app.test_backend import write_image
+from tests.app.conftest import write_classifier, write_image
 from tests.small_models import QUICK, run, write_pair
-from varsmooth.data.cifar10 import CLASS_NAMES
-from varsmooth.models.checkpoints import save
-from varsmooth.models.descriptions import Description, Part, describe, released_names
-from varsmooth.models.networks import build
+from varsmooth.models.descriptions import describe, released_names
 
 sync_api: Any = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -51,18 +48,18 @@ def served(*options: str | Path) -> Iterator[str]:
     command = [sys.executable, "-m", "varsmooth", "app", "--port", "0", *map(str, options)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        found = re.search(r"http://\S+", server.stdout.readline())
+        match = re.search(r"http://\S+", server.stdout.readline())
         try:
-            assert found
-            yield found.group()
+            assert match
+            yield match.group()
         finally:
             server.terminate()
 
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    with served("--model", folder / "pair") as found:
-        yield found
+    with served("--model", folder / "pair") as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +75,15 @@ def visited(browser: Any, address: str, viewport: dict[str, int]) -> Iterator[An
     """A tab that shows the page; it asked this machine only and broke no rule of its policy."""
     tab = browser.new_page(viewport=viewport)
     tab.set_default_timeout(PATIENCE)
-    asked: list[str] = []
+    requested: list[str] = []
     complaints: list[str] = []
-    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("request", lambda request: requested.append(request.url))
     tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    tab.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
     tab.goto(address)
     yield tab
     tab.close()
-    hosts = {urllib.parse.urlsplit(url).hostname for url in asked if url.startswith("http")}
+    hosts = {urllib.parse.urlsplit(url).hostname for url in requested if url.startswith("http")}
     assert hosts == {urllib.parse.urlsplit(address).hostname}
     assert not complaints
 
@@ -413,9 +410,7 @@ def test_another_model_has_its_own_options(page: Any) -> None:
 
 
 def test_a_model_without_a_selector_turns_sigma(browser: Any, tmp_path: Path) -> None:
-    options = {"widths": [4, 4, 4, 4]}
-    about = Description("cifar10", CLASS_NAMES, 0.25, classifier=Part("conv4", options))
-    save(tmp_path / "f", about, build("conv4", options))
+    write_classifier(tmp_path / "f")
     with (
         served("--model", tmp_path / "f", "--host", "::1") as address,
         visited(browser, address, DESKTOP) as page,

@@ -11,12 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from tests.app.conftest import body
+from tests.app.conftest import body, picture
 from tests.small_models import QUICK, run
 from varsmooth.app import server, views
 from varsmooth.app.backend import Backend
@@ -34,15 +33,8 @@ def client(backend: Backend) -> TestClient:
 
 def last(response: Any) -> dict[str, Any]:
     """The answer at the end of the reports of progress."""
-    found: dict[str, Any] = json.loads(response.text.splitlines()[-1])
-    return found
-
-
-def picture(size: int = 32) -> bytes:
-    pixels = np.random.default_rng(0).integers(0, 256, (size, size, 3), dtype=np.uint8)
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
+    result: dict[str, Any] = json.loads(response.text.splitlines()[-1])
+    return result
 
 
 # Paths of the server are not pictures
@@ -54,7 +46,7 @@ def test_no_path_of_the_server_is_read_as_an_upload(
 ) -> None:
     """/dev/zero would hang the server, a picture on its disk would be shown to anybody."""
     secret = tmp_path / "secret.png"
-    secret.write_bytes(picture())
+    secret.write_bytes(picture((32, 32)))
     path = path.replace("SECRET", str(secret))
     file = {"path": path, "meta": {"_type": "gradio.FileData"}, "orig_name": "x.png"}
     for image in (file, {"picture": file}, {"picture": path}, {"sample": file}, path):
@@ -70,7 +62,7 @@ def test_an_upload_travels_with_the_request_and_is_kept_nowhere(
     client: TestClient, backend: Backend
 ) -> None:
     answer = last(
-        client.post(f"/upload?name=me.png&model={backend.first_model}", content=picture(48))
+        client.post(f"/upload?name=me.png&model={backend.first_model}", content=picture())
     )
     scaled = Image.open(io.BytesIO(base64.b64decode(answer["picture"])))
     assert scaled.size == (32, 32)

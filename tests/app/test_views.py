@@ -90,5 +90,5 @@ def test_the_page_does_not_start_with_an_odd_run(
     (copied / name).unlink()
     kind(copied / name)  # type: ignore[operator]
     assert run(f"app --model {folder / 'model'} --port 0 --run {copied}") == 1
-    *_, said = capsys.readouterr().err.splitlines()
-    assert said.startswith("varsmooth: ")
+    *_, error = capsys.readouterr().err.splitlines()
+    assert error.startswith("varsmooth: ")

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from tests.small_models import proposed, run
+from tests.small_models import proposed
+from tests.terminal import Terminal, write_photos
 from varsmooth.data import load_source
 from varsmooth.data.source import Source
 from varsmooth.models.cards import card
@@ -88,31 +87,22 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "zoo_of_nets.py").write_text(NETS)
     (tmp_path / "broken_net.py").write_text("def make(:\n")
-    rng = np.random.default_rng(0)
-    for name, base in (("bright", 150), ("dark", 60)):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for i in range(30):
-            pixels = rng.integers(base, base + 40, (8, 8, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.png")
-    return tmp_path / "photos"
+    return write_photos(tmp_path / "photos", 30, (8, 8))
 
 
-def test_adopt_measures_saves_and_says_what_is_next(
-    photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("adopt zoo_of_nets:make --data photos --out mine --n 50 --levels 0.1,0.5") == 0
-    captured = capsys.readouterr()
-    assert "images at most 100 of photos val, val a fixed fifth of each class" in captured.err
-    text = captured.out
-    assert "6 images of photos val" in text
-    assert "Accuracy of f without noise: 100 %." in text
-    assert (
-        "varsmooth certify --model mine --split val --subset 1::2 --trust zoo_of_nets:make --out"
-        in text
-    )
+def test_adopt_measures_saves_and_says_what_is_next(photos: Path, cli: Terminal) -> None:
+    text, err = cli("adopt zoo_of_nets:make --data photos --out mine --n 50 --levels 0.1,0.5")
+    assert "images at most 100 of photos val, val a fixed fifth of each class" in err
+    certify = "certify --model mine --split val --subset 1::2 --trust zoo_of_nets:make --out"
+    for part in (
+        "6 images of photos val",
+        "Accuracy of f without noise: 100 %.",
+        f"varsmooth {certify}",
+        "trained on all of photos, it has seen these images",
+        "train it on load_dataset('photos', 'train')",
+    ):
+        assert part in text
     assert "outputs for" not in text
-    assert "trained on all of photos, it has seen these images" in text
-    assert "train it on load_dataset('photos', 'train')" in text
     about = describe("mine")
     assert about.image_shape == (3, 8, 8)
     assert about.class_names == ("bright", "dark")
@@ -126,32 +116,24 @@ def test_adopt_measures_saves_and_says_what_is_next(
     assert type(loaded.classifier).__name__ == "Bright"
 
 
-def test_a_classifier_that_knows_nothing_is_not_praised(
-    photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = "adopt zoo_of_nets:seven --data photos --n 20 --levels 0.1 --out"
-    assert run(f"{words} mine") == 0
-    text = capsys.readouterr().out
+def test_a_classifier_that_knows_nothing_is_not_praised(photos: Path, cli: Terminal) -> None:
+    adopt = "adopt zoo_of_nets:seven --data photos --n 20 --levels 0.1 --out mine"
+    text = cli(adopt).out
     assert "not clearly better than chance" in text
     assert "7 outputs for 2 classes" in text
     train, again = proposed(text)
     assert again.strip() == "adopt zoo_of_nets:seven --data photos --split val --out mine-checked"
     assert train.startswith("train classifier --network zoo_of_nets:seven --initial mine --sigma")
     before = Path("mine/config.json").read_bytes()
-    assert run(f"{words} mine") == 1
-    assert "mine holds other files (config.json, model.safetensors)" in capsys.readouterr().err
+    cli.refuses(adopt, "mine holds other files (config.json, model.safetensors)")
     assert Path("mine/config.json").read_bytes() == before
     certify = "certify --model zoo_of_nets:seven --sigma 0.1 --n 20 --data photos --out runs/seven"
-    assert run(certify) == 0
-    assert "the model has 7 outputs, photos has 2 classes" in capsys.readouterr().err
+    assert "the model has 7 outputs, photos has 2 classes" in cli(certify).err
 
 
-def test_a_level_of_guesses_is_not_recommended(
-    photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = "adopt zoo_of_nets:Dazzled --data photos --n 50 --levels 0.1,0.5 --out mine"
-    assert run(words) == 0
-    output = capsys.readouterr().out.splitlines()
+def test_a_level_of_guesses_is_not_recommended(photos: Path, cli: Terminal) -> None:
+    adopt = "adopt zoo_of_nets:Dazzled --data photos --n 50 --levels 0.1,0.5 --out mine"
+    output = cli(adopt).out.splitlines()
     radii = next(line for line in output if "average radius" in line).split()[-2:]
     assert float(radii[0]) < float(radii[1])  # one class for every image, and far away from others
     assert describe("mine").sigma_a == 0.1
@@ -165,52 +147,47 @@ def test_the_time_of_training_includes_measuring(photos: Path) -> None:
     assert plan.minutes * 60 == pytest.approx(3 * train * plan.epochs + 2 * held_out * 100 * 5)
 
 
-def test_every_command_that_follows_agrees_with_the_others(
-    photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_that_follows_agrees_with_the_others(photos: Path, cli: Terminal) -> None:
     """Noise of 0.5 costs Dazzled half of its accuracy, so it is trained under noise first."""
-    words = "adopt zoo_of_nets:Dazzled --data photos --n 50 --levels 0.5 --out mine"
-    assert run(words) == 0
-    output = capsys.readouterr().out
-    assert (
-        "train it for every σ up to 0.5, as a cascade needs it: 200 epochs, about 1 min" in output
-    )
+    output = cli("adopt zoo_of_nets:Dazzled --data photos --n 50 --levels 0.5 --out mine").out
+    every = "train it for every σ up to 0.5, as a cascade needs it: 200 epochs, about 1 min"
+    assert every in output
     train, tune, certify, report = proposed(output)
     assert "--sigma 0.5 --universal true --epochs 200 --learning-rate 0.001" in train
-    assert run(f"{train} --n 20") == 0
-    trained = capsys.readouterr()
-    assert "train a classifier for every σ up to 0.5" in trained.err
-    assert "measured before and after training: " in trained.err
-    assert "  before  " in trained.out
+    out, err = cli(f"{train} --n 20")
+    assert "train a classifier for every σ up to 0.5" in err
+    assert "measured before and after training: " in err
+    assert "  before  " in out
     assert describe("mine-noise").universal
-    again, cascade, _ = proposed(trained.out)
-    assert (again, cascade) == (certify, tune)  # the same images, left out when σ was chosen
+    assert proposed(out)[:2] == [tune, certify]  # tune first; the other images are certified
     assert "--subset 1::2" in certify
-    assert run(f"{certify} --n 50") == 0
-    assert run(report) == 0
-    assert run("models export mine --out shared") == 0
-    assert "--trust zoo_of_nets:Dazzled" in capsys.readouterr().out
-    assert run("certify photos/dark/0.png --model mine --out x") == 2
-    assert "did you mean --data photos/dark/0.png?" in capsys.readouterr().err
-    assert run("certify --model zoo_of_nets.make --out x") == 1
-    assert "did you mean zoo_of_nets:make?" in capsys.readouterr().err
-    assert run("certify mine --out x") == 2
-    assert "did you mean --model mine?" in capsys.readouterr().err
+    cli(f"{certify} --n 50")
+    cli(report)
+    assert "--trust zoo_of_nets:Dazzled" in cli("models export mine --out shared").out
 
 
-def test_what_cannot_be_trained_on_is_adopted_whole(
-    photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(
+    ("words", "code", "meant"),
+    [
+        ("certify photos/dark/0.png --model mine", 2, "--data photos/dark/0.png?"),
+        ("certify --model zoo_of_nets.make", 1, "zoo_of_nets:make?"),
+        ("certify mine", 2, "--model mine?"),
+    ],
+)
+def test_what_was_meant(words: str, code: int, meant: str, photos: Path, cli: Terminal) -> None:
+    cli.refuses(f"{words} --out x", f"did you mean {meant}", code=code)
+
+
+def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal) -> None:
     (photos / "dark").rename("dark")
     for path in sorted((photos / "bright").iterdir())[1:]:
         path.unlink()
-    words = "adopt zoo_of_nets:bare --data photos --split test --n 20 --levels 0.1 --out mine"
-    assert run(words) == 0
-    captured = capsys.readouterr()
-    assert "note: a bare transformers model is not given the normalised images" in captured.err
-    assert "a fixed fifth" not in captured.err
-    assert "train classifier" not in captured.out
-    assert "of 1 image, too few to tell it from chance" in captured.out
+    adopt = "adopt zoo_of_nets:bare --data photos --split test --n 20 --levels 0.1 --out mine"
+    out, err = cli(adopt)
+    assert "note: a bare transformers model is not given the normalised images" in err
+    assert "a fixed fifth" not in err
+    assert "train classifier" not in out
+    assert "of 1 image, too few to tell it from chance" in out
     assert describe("mine").class_names == ("bright",)
 
 
@@ -234,25 +211,16 @@ def test_what_cannot_be_trained_on_is_adopted_whole(
         ("zoo_of_nets:make --data cifar10-sample", "labels from 0 to 9, but the model knows 2"),
     ],
 )
-def test_what_cannot_be_adopted(
-    words: str, sentence: str, photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(f"adopt {words} --out mine") == 1
-    assert sentence in capsys.readouterr().err
+def test_what_cannot_be_adopted(words: str, sentence: str, photos: Path, cli: Terminal) -> None:
+    cli.refuses(f"adopt {words} --out mine", sentence)
     assert not Path("mine").exists()
 
 
-def test_batch_norm_is_named_and_lost_accuracy_is_warned_of(
-    photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = "adopt zoo_of_nets:Normed --data photos --n 20 --levels 0.1,0.5 --out mine"
-    assert run(words) == 0
-    text = capsys.readouterr().out
+def test_batch_norm_is_named_and_lost_accuracy_is_warned_of(photos: Path, cli: Terminal) -> None:
+    text = cli("adopt zoo_of_nets:Normed --data photos --n 20 --levels 0.1,0.5 --out mine").out
     assert "noise of σ = 0.5 costs 50 points of accuracy" in text
     assert "BatchNorm in 1 layer (norm) has the statistics of images without noise" in text
     assert "20 votes certify at most" in text  # the zeros of the table are not the classifier's
-    train, *_ = proposed(text)
-    wrong = f"{train} --n 20 --universal false --sigma 100 --epochs 30 --learning-rate 0.5"
-    assert run(wrong) == 0
-    text = capsys.readouterr().out
-    assert "warning: accuracy without noise fell by" in text
+    options = "--n 20 --universal false --sigma 100 --epochs 30 --learning-rate 0.5"
+    spoilt = cli(f"{proposed(text)[0]} {options}").out
+    assert "warning: accuracy without noise fell by" in spoilt

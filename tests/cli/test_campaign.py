@@ -58,7 +58,7 @@ SECONDS, MEMORY = 1, 12 * 2**30
 
 class Ended(NamedTuple):
     code: int
-    said: str
+    output: str
 
 
 def child(words: list[str], write: int) -> NoReturn:
@@ -94,7 +94,7 @@ def ended(words: list[str], seconds: float = 200) -> Ended:
         child(words, write)
     os.close(write)
     os.set_blocking(read, False)
-    said, until, done = b"", time.monotonic() + seconds, 0
+    output, until, done = b"", time.monotonic() + seconds, 0
     while not done:
         assert time.monotonic() < until, f"{words} hangs"
         done, status = os.waitpid(process, os.WNOHANG)
@@ -103,23 +103,23 @@ def ended(words: list[str], seconds: float = 200) -> Ended:
                 part = os.read(read, 1 << 16)
             except BlockingIOError:
                 break
-            said += part
+            output += part
             if not part:
                 break
         time.sleep(0.002)
     os.close(read)
-    return Ended(os.waitstatus_to_exitcode(status), said.decode("utf-8", "replace"))
+    return Ended(os.waitstatus_to_exitcode(status), output.decode("utf-8", "replace"))
 
 
-def wrong(found: Ended) -> str:
+def wrong(end: Ended) -> str:
     """What is wrong with how a command ended; empty if nothing is."""
-    lines = found.said.split("\n")
-    if found.code not in (0, 1, 2, 130) or "Traceback" in found.said:
-        return found.said[-2000:]
+    lines = end.output.split("\n")
+    if end.code not in (0, 1, 2, 130) or "Traceback" in end.output:
+        return end.output[-2000:]
     if not all(line.isprintable() for line in "".join(lines).split("\r")):
-        return f"control characters: {found.said!r}"
-    if found.code in (1, 2) and not lines[-2].startswith("varsmooth: "):
-        return f"no sentence: {found.said!r}"
+        return f"control characters: {end.output!r}"
+    if end.code in (1, 2) and not lines[-2].startswith("varsmooth: "):
+        return f"no sentence: {end.output!r}"
     return ""
 
 
@@ -127,8 +127,8 @@ def typed(verb: str, option: Option, value: str, out: str) -> list[str]:
     """The usual command of a verb with another value of one option."""
     words = COMMANDS.get(verb, "").replace("OUT", out).split()
     if option.plain:
-        given = [] if not words or words[0].startswith("-") else words[:1]
-        return [*verb.split(), value, *words[len(given) :]]
+        usual = [] if not words or words[0].startswith("-") else words[:1]
+        return [*verb.split(), value, *words[len(usual) :]]
     if option.spelled in words:
         place = words.index(option.spelled)
         del words[place : place + 2]

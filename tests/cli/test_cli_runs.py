@@ -6,15 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 import varsmooth
-from tests.small_models import QUICK, proposed, run, table, write_pair
+from tests.small_models import QUICK, proposed, table, write_pair
+from tests.terminal import Terminal, write_photos
 
-OWN = """
+MODELS = """
 import torch
 from torch import nn
 from varsmooth import FixedSelector, SmoothedClassifier
@@ -45,73 +45,53 @@ def broken():
 """
 
 
+OWN = "certify --model own_models:smoothed"
+TUNE = "varsmooth tune cifar10-0.25 --goal cascade"
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's working directory: a module of models, two photographs, a model."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "own_models.py").write_text(OWN)
+    (tmp_path / "own_models.py").write_text(MODELS)
     (tmp_path / "photos").mkdir()
     for name, grey in (("night", 20), ("day", 230)):
-        Image.fromarray(np.full((6, 9, 3), grey, np.uint8)).save(
-            tmp_path / "photos" / f"{name}.png"
-        )
+        Image.new("RGB", (9, 6), (grey,) * 3).save(tmp_path / "photos" / f"{name}.png")
     return tmp_path
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("certify --model nowhere --out x", "neither a folder with a config.json nor a released"),
-        ("certify --model own_models:Bright --out x", "fixed noise level with --sigma"),
-        ("certify --model own_models:smoothed --sigma 0.1 --out x", "leave out --sigma"),
-        ("certify --model own_models:nobody --out x", "cannot be imported"),
-        ("certify --model nobody:make --out x", "No module named 'nobody' in /"),
-        (
-            "certify --model own_models:needs --sigma 1 --out x",
-            "cannot be built: it raised TypeError: needs()",
-        ),
-        (
-            "certify --model own_models:broken --sigma 1 --out x",
-            "raised RuntimeError: no weights here",
-        ),
-        ("certify --model own_models:number --out x", "not int"),
-        ("certify --model own_models:smoothed --data nothing --out x", "see varsmooth data list"),
-        (
-            "certify --model cifar10-denoised --lam 0.5 --out x",
-            "--lam has no effect: this model has no selector; leave it out",
-        ),
-        (
-            "certify --model own_models:smoothed --data photos --subset 5000: --out x",
-            "--subset 5000: selects none of the 2 images of photos test",
-        ),
-        ("certify --model own_models:smoothed --data photos/day.png --n 5 --out x", "use --n ≥"),
-        (
-            "certify --model own_models:smoothed --data photos/day.png --at 9 --n-max 50 --out x",
-            "votes can certify is 0.1",
-        ),
+        ("certify --model nowhere", "neither a folder with a config.json nor a released"),
+        ("certify --model own_models:Bright", "fixed noise level with --sigma"),
+        ("certify --model own_models:nobody", "cannot be imported"),
+        ("certify --model nobody:make", "No module named 'nobody' in /"),
+        ("certify --model own_models:needs --sigma 1", "it raised TypeError: needs()"),
+        ("certify --model own_models:broken --sigma 1", "raised RuntimeError: no weights here"),
+        ("certify --model own_models:number", "not int"),
+        ("certify --model cifar10-denoised --lam 0.5", "--lam has no effect: this model has no"),
+        ("certify --model cifar10-0.25 --selector cascade", f"{TUNE}, or name its stages, as in"),
+        (f"{OWN} --sigma 0.1", "leave out --sigma"),
+        (f"{OWN} --data nothing", "see varsmooth data list"),
+        (f"{OWN} --data photos --subset 5000:", "--subset 5000: selects none of the 2 images of"),
+        (f"{OWN} --data photos/day.png --n 5", "use --n ≥"),
+        (f"{OWN} --data photos/day.png --at 9 --n-max 50", "votes can certify is 0.1"),
+        (f"{OWN} --data photos/day.png --device cuda", "sees no CUDA device here; choose --device"),
         ("verify x", "x does not hold a run"),
         ("verify own_models.py", "own_models.py does not hold a run"),
-        ("attack --against x --out y", "x does not hold a run"),
-        (
-            "certify --model own_models:smoothed --data photos/day.png --device cuda --out x",
-            "torch sees no CUDA device here; choose --device cpu",
-        ),
-        (
-            "certify --model cifar10-0.25 --selector cascade --out x",
-            "varsmooth tune cifar10-0.25 --goal cascade, or name its stages, as in --cascade 0.5",
-        ),
+        ("attack --against x", "x does not hold a run"),
     ],
 )
 def test_a_failure_is_one_sentence_and_exit_code_1(
-    here: Path, words: str, sentence: str, capsys: pytest.CaptureFixture[str]
+    here: Path, words: str, sentence: str, cli: Terminal
 ) -> None:
     if "cuda" in words and torch.cuda.is_available():
         pytest.skip("this machine has such a device")
-    assert run(words) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    *plan, failure = captured.err.splitlines()
+    printed = cli(words if words.startswith("verify") else f"{words} --out x", code=1)
+    assert printed.out == ""
+    *plan, failure = printed.err.splitlines()
     assert all(line.startswith((words.split()[0], "device: ")) for line in plan)
     assert failure.startswith("varsmooth: ")
     assert sentence in failure
@@ -164,17 +144,13 @@ def test_a_wrong_name_is_said_before_torch_is_imported(here: Path) -> None:
     assert all("nosuch" in line or "no network 'conv4'" in line for line in lines)
 
 
-def test_the_plan_names_the_device_that_is_used(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_plan_names_the_device_that_is_used(here: Path, cli: Terminal) -> None:
     """At once what will be done; torch knows the device a moment later."""
-    assert run("certify --model own_models:smoothed --data photos --n 50 --out x") == 0
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    plan = capsys.readouterr().err.splitlines()[:2]
+    plan = cli(f"{OWN} --data photos --n 50 --out x").err.splitlines()[:2]
     assert plan == [
         "certify photos test with own_models:smoothed: σ by the model, method sound, n 50, "
         "alpha 0.001, out x",
-        f"device: {device}",
+        f"device: {'cuda' if torch.cuda.is_available() else 'cpu'}",
     ]
 
 
@@ -185,10 +161,7 @@ def test_the_plan_names_the_device_that_is_used(
         ("--sigma 0.1 --selector learned", "--selector does not go with --sigma"),
         ("--cascade 1:0.6 --n-median 11", "--n-median does not go with --cascade"),
         ("--cascade 1:0.6 --sigma 0.1", "--cascade does not go with --sigma"),
-        (
-            "--cascade 1:0.6 --lam 0.5",
-            "--lam chooses among tuned stages; leave it or --cascade out",
-        ),
+        ("--cascade 1:0.6 --lam 0.5", "--lam chooses among tuned stages; leave it or --cascade"),
         ("--cascade 1;0.5", "--cascade must be LEVEL:THRESHOLD"),
         ("--cascade 1:1.5", "--cascade must be LEVEL:THRESHOLD"),
         ("--cascade 1:,0.5", "--cascade must be LEVEL:THRESHOLD"),
@@ -201,113 +174,83 @@ def test_the_plan_names_the_device_that_is_used(
     ],
 )
 def test_options_are_checked_before_anything_is_done(
-    here: Path, words: str, sentence: str, capsys: pytest.CaptureFixture[str]
+    here: Path, words: str, sentence: str, cli: Terminal
 ) -> None:
-    assert run(f"certify --model nowhere --out x {words}") == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert sentence in captured.err
+    printed = cli(f"certify --model nowhere --out x {words}", code=2)
+    assert printed.out == ""
+    assert sentence in printed.err
     assert not Path("x").exists()
 
 
-def test_one_photograph_with_a_released_model(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_photograph_with_a_released_model(here: Path, cli: Terminal) -> None:
     command = "certify --model cifar10-0.25 --sigma 0.25 --n 50 --alpha 0.01 --out runs/photo"
-    assert run(f"{command} --data photos/day.png") == 1
-    misfit = (
-        "trained on images of 32×32 pixels, but day.png has 9×6; scale to 32×32 with --resize 32"
-    )
-    assert misfit in capsys.readouterr().err
+    misfit = "trained on images of 32×32 pixels, but day.png has 9×6; scale to 32×32 with --resize"
+    cli.refuses(f"{command} --data photos/day.png", misfit)
     assert not Path("runs/photo").exists()
-    assert run(f"{command} --data photos/day.png --resize 32") == 0
-    captured = capsys.readouterr()
-    assert "σ 0.25," in captured.err.splitlines()[0]
-    assert re.search(r"^day.png  \w+  σ 0.25  radius \d.\d{3}$", captured.out, re.MULTILINE)
-    assert run(proposed(captured.out)[0]) == 0  # an export: a report needs labels
+    out, err = cli(f"{command} --data photos/day.png --resize 32")
+    assert "σ 0.25," in err.splitlines()[0]
+    assert re.search(r"^day.png  \w+  σ 0.25  radius \d.\d{3}$", out, re.MULTILINE)
+    cli(proposed(out)[0])  # an export: a report needs labels
     (row,) = table(Path("runs/photo"))
     assert (row["label"], row["sigma"]) == (None, 0.25)
 
 
-def test_progress_and_result_round_alike(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_and_result_round_alike(here: Path, cli: Terminal) -> None:
     """2 of 3 are right: 66.6 % in both, rounded down."""
     for path in ("dark/night", "dark/day", "bright/day"):
         (here / "named" / path).parent.mkdir(parents=True, exist_ok=True)
         (here / "named" / f"{path}.png").hardlink_to(here / "photos" / f"{Path(path).name}.png")
-    assert run("certify --model own_models:smoothed --data named --n 50 --out x") == 0
-    captured = capsys.readouterr()
-    assert "certify: 3/3 images" in captured.err
-    assert "r ≥ 0: 66.6 %, 150 samples per image" in captured.err
-    assert "certified accuracy 66.6 %" in captured.out
+    out, err = cli(f"{OWN} --data named --n 50 --out x")
+    assert "certify: 3/3 images" in err
+    assert "r ≥ 0: 66.6 %, 150 samples per image" in err
+    assert "certified accuracy 66.6 %" in out
 
 
-def test_images_that_the_model_was_trained_on_are_noticed(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_images_that_the_model_was_trained_on_are_noticed(here: Path, cli: Terminal) -> None:
     """An unsplit folder: test is all of it, val is held out of training."""
-    rng = np.random.default_rng(0)
-    for name in ("cat", "dog"):
-        (here / "pets" / name).mkdir(parents=True)
-        for i in range(10):
-            pixels = rng.integers(0, 256, (32, 32, 3), np.uint8)
-            Image.fromarray(pixels).save(here / "pets" / name / f"{i}.png")
+    write_photos(here / "pets", 10, (32, 32), {"cat": 0, "dog": 0}, spread=256)
     options = "--sigma 0.25 --epochs 1 --batch-size 8 --network-options.widths 4,4,4,4 --n 16"
-    assert run(f"train classifier --data pets --out model {options}") == 0
-    captured = capsys.readouterr()
-    assert "accuracy (%) on 4 held-out images" in captured.out
-    quick = "--model model --n 60 --alpha 0.05 --data"
-    warning = "warning: the model was trained on 16 of these 20 images"
-    assert run(f"certify {quick} pets --out runs/all") == 0
-    assert warning in capsys.readouterr().err
-    assert run(f"certify {quick} {here}/pets --split val --out runs/val") == 0
-    assert "warning" not in capsys.readouterr().err
-    assert run(f"certify {quick} pets/cat/0.png --out runs/other") == 0
-    assert "warning" not in capsys.readouterr().err
+    trained = cli(f"train classifier --data pets --out model {options}").out
+    assert "accuracy (%) on 4 held-out images" in trained
+    quick = "certify --model model --n 60 --alpha 0.05 --data"
+    for data, warned in (("pets", 1), (f"{here}/pets --split val", 0), ("pets/cat/0.png", 0)):
+        err = cli(f"{quick} {data} --out runs/{len(data)}").err
+        assert ("warning: the model was trained on 16 of these 20 images" in err) == warned
+        assert ("warning" in err) == warned
 
 
-def test_a_corrected_mistake_is_no_other_run(here: Path) -> None:
-    command = "certify --model own_models:smoothed --data photos/day.png --out x --n"
-    assert run(f"{command} 5") == 1
-    assert run(f"{command} 50") == 0
+def test_a_corrected_mistake_is_no_other_run(here: Path, cli: Terminal) -> None:
+    command = f"{OWN} --data photos/day.png --out x --n"
+    cli(f"{command} 5", code=1)
+    cli(f"{command} 50")
     assert [row["prediction"] for row in table(Path("x"))] == [1]
     Path("other").mkdir()
     Path("other/run.json").write_text("{}")  # nothing that this command wrote
-    assert run(f"{command} 50 --out other") == 1
+    cli(f"{command} 50 --out other", code=1)
     assert Path("other/run.json").read_text() == "{}"
 
 
-def test_photographs_and_a_model_of_ones_own(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (
-        run("predict photos/night.png photos/day.png --model own_models:Bright --sigma 0.1 --n 50")
-        == 0
-    )
-    captured = capsys.readouterr()
-    assert (
-        "predict photos/night.png test and 1 more with own_models:Bright: σ 0.1, n 50"
-        in captured.err
-    )
-    night, day = captured.out.splitlines()
+def test_photographs_and_a_model_of_ones_own(here: Path, cli: Terminal) -> None:
+    predict = "predict photos/night.png photos/day.png --model own_models:Bright --sigma 0.1 --n 50"
+    out, err = cli(predict)
+    assert "predict photos/night.png test and 1 more with own_models:Bright: σ 0.1, n 50" in err
+    night, day = out.splitlines()
     assert night == "photos/night.png  dark  σ 0.1  16 of 16 votes"
     assert day.startswith("photos/day.png  bright")
-    grey = np.full((6, 9, 3), 128, np.uint8)
-    Image.fromarray(grey).save("grey.png")
-    assert run("predict grey.png --model own_models:Bright --sigma 9 --n 50") == 0
-    assert "grey.png  abstains, most votes for " in capsys.readouterr().out
-    assert run("certify --data photos --model own_models:smoothed --out runs/own --name mine") == 0
+    Image.new("RGB", (9, 6), (128,) * 3).save("grey.png")
+    grey = cli("predict grey.png --model own_models:Bright --sigma 9 --n 50").out
+    assert "grey.png  abstains, most votes for " in grey
+    certified = cli(f"{OWN} --data photos --out runs/own --name mine").out
     assert [row["label"] for row in table(Path("runs/own"))] == [None, None]
-    assert "2 of 2 images in runs/own: unlabelled, 0.0 % abstained" in capsys.readouterr().out
-    assert run("predict --data photos --model own_models:smoothed --out runs/own") == 1
-    assert "(certify there, predict now" in capsys.readouterr().err
-    assert run("predict photos --model own_models:smoothed --out runs/again --n 50") == 0
-    capsys.readouterr()
-    assert run("report runs/again") == 1
-    assert "its rows with: varsmooth report export runs/again\n" in capsys.readouterr().err
-    assert run("predict photos/day.png --data photos --model own_models:smoothed") == 2
-    assert "are photos/day.png or those of --data; give one of" in capsys.readouterr().err
-    assert run("verify runs/again") == 1
-    assert "only certificates can be verified" in capsys.readouterr().err
+    assert "2 of 2 images in runs/own: unlabelled, 0.0 % abstained" in certified
+    own = "--model own_models:smoothed"
+    cli.refuses(f"predict --data photos {own} --out runs/own", "(certify there, predict now")
+    cli(f"predict photos {own} --out runs/again --n 50")
+    rows = "its rows with: varsmooth report export runs/again\n"
+    cli.refuses("report runs/again", rows)
+    twice = "are photos/day.png or those of --data; give one of"
+    cli.refuses(f"predict photos/day.png --data photos {own}", twice, code=2)
+    cli.refuses("verify runs/again", "only certificates can be verified")
 
 
 def test_a_reader_who_has_seen_enough_is_no_error() -> None:
@@ -322,39 +265,31 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_models_are_listed_and_described(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("models") == 0
-    output = capsys.readouterr().out
-    listed, following = output.splitlines(), proposed(output)
-    assert run(following[0]) == 0
-    assert following[1] == "demo"
-    capsys.readouterr()
-    reading = [line.split()[0] for line in listed if "  confidence  " in line]
+def test_models_are_listed_and_described(tmp_path: Path, cli: Terminal) -> None:
+    output = cli("models").out
+    first, second = proposed(output)[:2]
+    cli(first)
+    assert second == "demo"
+    reading = [line.split()[0] for line in output.splitlines() if "  confidence  " in line]
     assert reading == ["cifar10-0.25-confidence", "cifar10-universal-1.00-confidence"]
-    write_pair(tmp_path / "pair")
-    assert run(f"models {tmp_path}/pair") == 0
-    out = capsys.readouterr().out
-    assert "measured on cifar10, not trained under noise here; default: σ_a = 0.25." in out
-    assert "clip [0.1, 0.5]" in out
-    assert "conv4" in out
-    assert run("models nowhere") == 1
+    shown = cli("models", write_pair(tmp_path / "pair")).out
+    assert "measured on cifar10, not trained under noise here; default: σ_a = 0.25." in shown
+    assert "clip [0.1, 0.5]" in shown
+    assert "conv4" in shown
+    cli("models nowhere", code=1)
 
 
 def test_predictions_that_a_radius_does_not_cover_are_noticed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Terminal
 ) -> None:
     """Inside a dual radius a query errs with probability ≤ α if it sets α_p of the radius aside."""
-    model = write_pair(tmp_path / "model")
-    certify = f"certify {QUICK} --subset 0:3 --model {model}"
-    assert run(f"{certify} --out {tmp_path / 'certified'}") == 0
-    assert "inside these radii predict with --alpha-select 0.01" in capsys.readouterr().out
-    predict = f"predict --n 60 --n-median 21 --alpha 0.05 --subset 0:3 --model {model}"
-    assert run(f"{predict} --out {tmp_path / 'default'}") == 0
-    assert run(f"{predict} --alpha-select 0.01 --out {tmp_path / 'matching'}") == 0
+    monkeypatch.chdir(tmp_path)
+    write_pair(tmp_path / "model")
+    certified = cli(f"certify {QUICK} --subset 0:3 --model model --out certified").out
+    assert "inside these radii predict with --alpha-select 0.01" in certified
+    predict = "predict --n 60 --n-median 21 --alpha 0.05 --subset 0:3 --model model"
     caution = "may err more often than their α = 0.05"
-    for name, noticed in (("default", True), ("matching", False)):
-        report = f"report {tmp_path / 'certified'} {tmp_path / name}"
-        assert run(f"{report} --out {tmp_path / 'report'}") == 0
-        assert (caution in (tmp_path / "report" / "report.html").read_text()) is noticed
+    for share, noticed in (("", True), ("--alpha-select 0.01", False)):
+        cli(f"{predict} {share} --out {noticed}")
+        cli(f"report certified {noticed} --out report")
+        assert (caution in Path("report/report.html").read_text()) is noticed

@@ -7,22 +7,23 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.small_models import run
-from varsmooth import __version__, cli
-from varsmooth.cli import main
+from tests.terminal import Terminal
+from varsmooth import __version__
+from varsmooth.cli import VERBS, main
 from varsmooth.cli.parser import Group, Verb, as_typed, options_of, parse
 from varsmooth.evaluation.options import ModelOptions
 from varsmooth.models.descriptions import released_names
 
-GROUPS = [name for name, verb in cli.VERBS.items() if isinstance(verb, Group)]
+GROUPS = [name for name, verb in VERBS.items() if isinstance(verb, Group)]
 
 FUNCTIONS: dict[str, Verb] = {}
 """Every verb by its words: `data fetch`, `certify`."""
 
-for name, verb in cli.VERBS.items():
+for name, verb in VERBS.items():
     if isinstance(verb, Group):
         FUNCTIONS |= {f"{name} {inner}": function for inner, function in verb.verbs.items()}
     else:
@@ -31,12 +32,12 @@ for name, verb in cli.VERBS.items():
 
 def examples() -> list[tuple[str, str]]:
     """(verb, line) of every example that help shows."""
-    found = []
+    shown = []
     for words, function in FUNCTIONS.items():
         text = (function.__doc__ or "").partition("examples:")[2].partition("Args:")[0]
         lines = [line.strip() for line in text.splitlines() if "varsmooth " in line]
-        found += [(words, line) for line in lines or ["none"]]
-    return found
+        shown += [(words, line) for line in lines or ["none"]]
+    return shown
 
 
 IMPORTED = "; print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
@@ -74,15 +75,12 @@ def test_a_verb_that_may_be_left_out_is_the_help_of_its_group(group: str, verb: 
 
 
 @pytest.mark.parametrize("words", FUNCTIONS)
-def test_every_option_is_explained_and_spelled_in_one_way(words: str) -> None:
-    for option in options_of(FUNCTIONS[words]):
+def test_every_option_is_explained_and_has_one_word(words: str) -> None:
+    options = list(options_of(FUNCTIONS[words]))
+    for option in options:
         assert option.help, f"{words}: {option.spelled} has no help"
         assert option.plain or "_" not in option.spelled
-
-
-@pytest.mark.parametrize("words", FUNCTIONS)
-def test_one_word_for_each_option(words: str) -> None:
-    names = {option.name for option in options_of(FUNCTIONS[words])}
+    names = {option.name for option in options}
     assert not names & {"output", "dataset", "data_root", "accelerator", "trusted"}
     loads = names & {"model", "classifier", "initial"}
     assert not loads or "trust" in names, f"{words} loads a model but has no --trust"
@@ -95,7 +93,7 @@ def test_examples_work_as_printed(
     """Every option is read, presets are found, and models without a path are released ones."""
     monkeypatch.chdir(tmp_path)
     typed = shlex.split(line, comments=True)
-    call = parse(cli.VERBS, typed[typed.index("varsmooth") + 1 :])
+    call = parse(VERBS, typed[typed.index("varsmooth") + 1 :])
     assert call.func is FUNCTIONS[words]
     model = call.keywords.get("model")
     models = [model.model if isinstance(model, ModelOptions) else model]
@@ -105,6 +103,9 @@ def test_examples_work_as_printed(
     assert set(named) <= set(released_names())
 
 
+CERTIFY = "certify --model m --out x"
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -112,8 +113,8 @@ def test_examples_work_as_printed(
         ("data", "give a verb: fetch, list, info"),
         ("certfy", "there is no verb 'certfy'; did you mean certify?"),
         ("train clasifier", "there is no verb 'clasifier'; did you mean classifier?"),
-        ("certify --model m --out x --n-sel 5", "no option --n-sel; did you mean --n-select?"),
-        ("certify --model m --out x --n_select 5", "did you mean --n-select?"),
+        (f"{CERTIFY} --n-sel 5", "no option --n-sel; did you mean --n-select?"),
+        (f"{CERTIFY} --n_select 5", "did you mean --n-select?"),
         ("certify --model m --output x", "there is no option --output; did you mean --out?"),
         ("data list --colour red", "there is no option --colour"),
         ("--model m certify --out x", "--model comes after a verb: data, models"),
@@ -125,28 +126,16 @@ def test_examples_work_as_printed(
         ("certify --out x", "choose a model with --model"),
         ("certify --model m", "--out must be given"),
         ("certify --model m --out", "--out needs a value"),
-        ("certify --model m --out x --method magic", "--method must be sound, conditional or"),
-        (
-            "certify --model m --out x --n many",
-            "--n must be a whole number from 1 to 10⁸",
-        ),
-        ("certify --model m --out x --n -3", "--n must be a whole number from 1 to 10⁸, not '-3'"),
-        (
-            "certify --model m --out x --n null",
-            "--n must be a whole number from 1 to 10⁸, not 'null'",
-        ),
-        ("certify --model m --out x --alpha nan", "--alpha must be a number between 0 and 1"),
-        (
-            "certify --model m --out x --devices 0",
-            "--devices must be a whole number from 1",
-        ),
-        ("certify --model m --out x --clip 0.5", "--clip must be 2 values separated by commas"),
-        ("certify --model m --out x --subset 3", "--subset must be START:STOP or START:STOP:STEP"),
-        ("certify --model m --out x --subset ::0", "--subset must be START:STOP"),
-        (
-            "certify --model m --out x --method paper",
-            "--distance must be given with --method paper",
-        ),
+        (f"{CERTIFY} --method magic", "--method must be sound, conditional or"),
+        (f"{CERTIFY} --n many", "--n must be a whole number from 1 to 10⁸"),
+        (f"{CERTIFY} --n -3", "--n must be a whole number from 1 to 10⁸, not '-3'"),
+        (f"{CERTIFY} --n null", "--n must be a whole number from 1 to 10⁸, not 'null'"),
+        (f"{CERTIFY} --alpha nan", "--alpha must be a number between 0 and 1"),
+        (f"{CERTIFY} --devices 0", "--devices must be a whole number from 1"),
+        (f"{CERTIFY} --clip 0.5", "--clip must be 2 values separated by commas"),
+        (f"{CERTIFY} --subset 3", "--subset must be START:STOP or START:STOP:STEP"),
+        (f"{CERTIFY} --subset ::0", "--subset must be START:STOP"),
+        (f"{CERTIFY} --method paper", "--distance must be given with"),
         ("attack --model m --out x", "with --eps, or a run to search with --against"),
         ("attack --model m --eps nan --out x", "--eps must be a number ≥ 0"),
         ("attack --model m --eps -1e-3 --out x", "--eps must be a number ≥ 0"),
@@ -167,10 +156,7 @@ def test_examples_work_as_printed(
         ("train classifier --out x", "--sigma must be given"),
         ("train classifier cpu/f-0.2", "there is no preset 'cpu/f-0.2'; did you mean cpu/f-0.25?"),
         ("train classifier cpu/f-0.25 --epoch 3", "did you mean --epochs?"),
-        (
-            "train classifier cpu/f-0.25 --epochs 2.5",
-            "--epochs must be a whole number from 1",
-        ),
+        ("train classifier cpu/f-0.25 --epochs 2.5", "--epochs must be a whole number from 1"),
         ("train classifier cpu/f-0.25 --consistency 2", "--copies must be at least 2"),
         ("train classifier cpu/f-0.25 --batch-size 9 --devices 2", "--batch-size must be a multi"),
         ("train classifier cpu/f-0.25 --network-options.norm", "--network-options"),
@@ -180,19 +166,14 @@ def test_examples_work_as_printed(
     ],
 )
 def test_wrong_usage_is_one_sentence_and_exit_code_2(
-    words: str,
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Terminal
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(words) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("varsmooth: ")
-    assert captured.err.count("\n") == 1
-    assert sentence in captured.err
+    printed = cli(words, code=2)
+    assert printed.out == ""
+    assert printed.err.startswith("varsmooth: ")
+    assert printed.err.count("\n") == 1
+    assert sentence in printed.err
     assert not list(tmp_path.iterdir())  # nothing was started
 
 
@@ -209,34 +190,32 @@ def test_names_do_not_steer_the_terminal(
             assert lines[-2].startswith("varsmooth: ")
 
 
+def options_typed(words: str, name: str) -> Any:
+    return parse(VERBS, words.split()).keywords[name]
+
+
 def test_options_of_training_go_through_the_same_parser() -> None:
     words = "train classifier --epochs 3 cpu/f-0.25 --network-options.norm batch --flip=false"
-    config = parse(cli.VERBS, [*words.split(), "--network-options.widths", "8,8,16"]).keywords[
-        "config"
-    ]
+    config = options_typed(f"{words} --network-options.widths 8,8,16", "config")
     assert (config.epochs, config.sigma, config.flip) == (3, 0.25, False)
     assert config.out == Path("runs/cpu/f-0.25")
     assert config.network_options == {"norm": "batch", "widths": [8, 8, 16]}
     words = "train selector cpu/h-0.25-confidence --network-options.lowest=0.1"
-    merged = parse(cli.VERBS, words.split()).keywords["config"].network_options
+    merged = options_typed(words, "config").network_options
     assert merged == {"highest": 2, "lowest": 0.1}  # the preset's, and ours
 
 
 def test_lists_are_separated_by_commas() -> None:
-    words = "certify --model m --out x --clip 0.12,1 --levels 0.2,0.4 --trust a:B,c:D --subset -9:"
-    given = parse(cli.VERBS, words.split()).keywords
-    assert (given["model"].clip, given["model"].levels) == ((0.12, 1.0), [0.2, 0.4])
-    assert given["model"].trust == ["a:B", "c:D"]
-    assert given["data"].subset == "-9:"
+    words = f"{CERTIFY} --clip 0.12,1 --levels 0.2,0.4 --trust a:B,c:D --subset -9:"
+    model = options_typed(words, "model")
+    assert (model.clip, model.levels, model.trust) == ((0.12, 1.0), [0.2, 0.4], ["a:B", "c:D"])
+    assert options_typed(words, "data").subset == "-9:"
 
 
 @pytest.mark.parametrize(
     ("python", "typed"),
     [
-        (
-            "at alpha=0.001 even n=5 votes; use n ≥ 10",
-            "at --alpha 0.001 even --n 5 votes; use --n ≥ 10",
-        ),
+        ("at alpha=0.001 even n=5; use n ≥ 10", "at --alpha 0.001 even --n 5; use --n ≥ 10"),
         ("load it with trust=['a.b:C']", "load it with --trust a.b:C"),
         ("try a lower learning_rate", "try a lower --learning-rate"),
         ("runs/batch_size.json holds no my_model", "runs/batch_size.json holds no my_model"),
@@ -249,12 +228,11 @@ def test_lists_are_separated_by_commas() -> None:
     ],
 )
 def test_errors_name_options_as_they_are_typed(python: str, typed: str) -> None:
-    assert as_typed(python, cli.VERBS) == typed
+    assert as_typed(python, VERBS) == typed
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--version") == 0
-    assert capsys.readouterr().out == f"varsmooth {__version__}\n"
+def test_version(cli: Terminal) -> None:
+    assert cli("--version").out == f"varsmooth {__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -270,24 +248,23 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_the_shell_completes(line: str, expected: list[str], tmp_path: Path) -> None:
     pytest.importorskip("argcomplete")
-    found = tmp_path / "found"
-    asked = {
+    answer = tmp_path / "answer"
+    variables = {
         "_ARGCOMPLETE": "1",
         "_ARGCOMPLETE_IFS": "\n",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(found),
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
         "COMP_LINE": line,
         "COMP_POINT": str(len(line)),
         "COMP_TYPE": "9",
     }
-    subprocess.run([sys.executable, "-m", "varsmooth"], env={**os.environ, **asked}, check=False)
-    assert [word.strip() for word in found.read_text().split("\n")] == expected
+    subprocess.run(
+        [sys.executable, "-m", "varsmooth"], env={**os.environ, **variables}, check=False
+    )
+    assert [word.strip() for word in answer.read_text().split("\n")] == expected
 
 
-def test_the_help_of_certify_begins_with_what_most_people_need(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run("certify --help") == 0
-    text = capsys.readouterr().out
+def test_the_help_of_certify_begins_with_what_most_people_need(cli: Terminal) -> None:
+    text = cli("certify --help").out
     common, median, paper, _ = re.split(r"The model's selector|The paper's cert|Seldom", text)
     assert 12 <= len(re.findall(r"^  --", common, re.M)) <= 20
     assert "--n-median" in median

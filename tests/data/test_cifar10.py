@@ -2,18 +2,14 @@
 
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.fake_cifar10 import (
-    N,
-    python2_pickle,
-    write_binary,
-    write_python,
-)
+from tests.fake_cifar10 import N, python2_pickle, write_binary, write_python
 from varsmooth.data import data_root, load_dataset
 from varsmooth.data.cifar10 import (
     BATCH_SIZE,
@@ -52,32 +48,29 @@ def test_the_held_out_images_of_the_real_data_set_are_the_last_5000() -> None:
     assert BATCH_SIZE // 2 == 5000
 
 
-@pytest.mark.parametrize("write", [write_binary, write_python])
-def test_verification_accepts_the_true_copy(
-    write: Any, batches: dict[str, Records], tmp_path: Path
-) -> None:
-    verify_cifar10(write(tmp_path, batches))
-
-
+@pytest.mark.parametrize(
+    ("name", "byte", "change", "sentence"),
+    [
+        ("test_batch", 0, lambda label: (label + 1) % 10, "checksum of test_batch"),
+        ("data_batch_3", 5, lambda pixel: (pixel + 100) % 256, "checksum of data_batch_3"),
+        ("test_batch", 5, lambda pixel: (pixel + 1) % 256, "checksum of test_batch"),
+        ("test_batch", 0, lambda _: 10, f"does not hold {N} CIFAR-10 images"),
+    ],
+)
 def test_verification_notices_each_kind_of_damage(
-    batches: dict[str, Records], tmp_path: Path
+    name: str,
+    byte: int,
+    change: Callable[[int], int],
+    sentence: str,
+    batches: dict[str, Records],
+    tmp_path: Path,
 ) -> None:
-    def damaged(name: str, row: int, byte: int, value: int) -> Path:
-        copy = {k: v.copy() for k, v in batches.items()}
-        copy[name][row, byte] = value
-        return write_binary(tmp_path / f"{name}-{byte}-{value}", copy)
-
-    label = int(batches["test_batch"][0, 0])
-    with pytest.raises(VarsmoothError, match="checksum of test_batch"):
-        verify_cifar10(damaged("test_batch", 0, 0, (label + 1) % 10))
-    pixel = int(batches["data_batch_3"][0, 5])
-    with pytest.raises(VarsmoothError, match="checksum of data_batch_3"):
-        verify_cifar10(damaged("data_batch_3", 0, 5, (pixel + 100) % 256))
-    pixel = int(batches["test_batch"][0, 5])
-    with pytest.raises(VarsmoothError, match="checksum of test_batch"):
-        verify_cifar10(damaged("test_batch", 0, 5, (pixel + 1) % 256))
-    with pytest.raises(VarsmoothError, match=f"does not hold {N} CIFAR-10 images"):
-        verify_cifar10(damaged("test_batch", 0, 0, 10))
+    verify_cifar10(write_python(tmp_path, batches))
+    folder = write_binary(tmp_path, batches)
+    verify_cifar10(folder)
+    batches[name][0, byte] = change(int(batches[name][0, byte]))
+    with pytest.raises(VarsmoothError, match=sentence):
+        verify_cifar10(write_binary(tmp_path / "damaged", batches))
 
 
 def test_an_incomplete_copy_says_what_to_do(batches: dict[str, Records], tmp_path: Path) -> None:

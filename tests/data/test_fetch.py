@@ -32,7 +32,7 @@ class Site:
     cut_after: int | None = None  # bytes of the body before the connection is closed
     ranges: bool = True
     status: int = 200
-    asked: list[str | None] = field(default_factory=list)
+    requests: list[str | None] = field(default_factory=list)
 
 
 @pytest.fixture(name="site")
@@ -40,7 +40,7 @@ def serve() -> Iterator[Site]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             wanted = self.headers.get("Range")
-            site.asked.append(wanted)
+            site.requests.append(wanted)
             if site.status != 200:
                 self.send_error(site.status)
                 return
@@ -77,7 +77,7 @@ def test_a_download_arrives_and_is_not_repeated(site: Site, tmp_path: Path) -> N
     assert target.read_bytes() == CONTENT
     assert os.listdir(tmp_path) == ["file"]
     download(site.url, target, SHA256)
-    assert site.asked == [None]
+    assert site.requests == [None]
 
 
 def test_a_broken_download_continues_where_it_stopped(site: Site, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_broken_download_continues_where_it_stopped(site: Site, tmp_path: Path
     site.cut_after = None
     download(site.url, target, SHA256)
     assert target.read_bytes() == CONTENT
-    assert site.asked == [None, "bytes=300000-"]
+    assert site.requests == [None, "bytes=300000-"]
 
 
 def test_a_server_without_ranges_sends_everything_again(site: Site, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_the_official_archive_ends_in_its_place(
         assert (folder / f"{name}.bin").read_bytes() == records.tobytes()
     assert (folder / "batches.meta.txt").read_text().split()[3] == "cat"
     fetch_cifar10(root)
-    assert official.asked == [None]
+    assert official.requests == [None]
 
 
 def test_an_interrupted_fetch_leaves_nothing_half_done_and_continues(
@@ -173,7 +173,7 @@ def test_an_interrupted_fetch_leaves_nothing_half_done_and_continues(
             fetch_cifar10(root)
     assert not (root / BINARY).exists()
     verify_cifar10(fetch_cifar10(root))
-    assert official.asked == [None, "bytes=100000-"]
+    assert official.requests == [None, "bytes=100000-"]
 
 
 def test_an_archive_with_other_images_is_never_placed(

@@ -61,10 +61,12 @@ def test_train_val_and_test_folders_are_splits_not_classes(tmp_path: Path) -> No
 
 def test_train_val_and_test_archives_are_splits_too(tmp_path: Path) -> None:
     for split, n in (("train", 10), ("test", 3)):
-        np.savez(tmp_path / split, images=np.zeros((n, 4, 4), np.uint8), labels=np.arange(n) % 2)
+        labels = np.arange(n) % (2 + (split == "train"))  # classes 0 to 2, and 0 to 1
+        np.savez(tmp_path / split, images=np.zeros((n, 4, 4), np.uint8), labels=labels)
     test = load_dataset(tmp_path)
+    assert test.class_names == ("0", "1", "2")
     assert (test.name, test.split, len(test)) == (tmp_path.name, "test", 3)
-    assert (len(load_dataset(tmp_path, "val")), len(load_dataset(tmp_path, "train"))) == (2, 8)
+    assert (len(load_dataset(tmp_path, "val")), len(load_dataset(tmp_path, "train"))) == (3, 7)
     source = Source(data=str(tmp_path))
     assert (unseen_split(source), has_own("val", source)) == ("test", False)
     names = {load_dataset(tmp_path, split).name for split in ("train", "val", "test")}
@@ -86,13 +88,6 @@ def test_classes_are_numbered_over_all_splits(tmp_path: Path) -> None:
     picture(tmp_path / "val" / "a" / "0.png")
     with pytest.raises(VarsmoothError, match="both val and validation"):
         load_dataset(tmp_path, "val")
-
-
-def test_archives_have_the_classes_of_all_splits(tmp_path: Path) -> None:
-    for split, labels in (("train", [0, 1, 2]), ("test", [1, 0])):
-        images = np.zeros((len(labels), 4, 4), np.uint8)
-        np.savez(tmp_path / split, images=images, labels=np.array(labels))
-    assert load_dataset(tmp_path).class_names == ("0", "1", "2")
 
 
 def test_files_that_are_not_read_are_named(tmp_path: Path) -> None:
@@ -164,11 +159,10 @@ def png_chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
 
 
-def huge_png(width: int, height: int) -> bytes:
-    """A file of a few bytes that claims to be a very large picture."""
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+def png(side: int, bits: int = 8, colour: int = 2, pixels: bytes = b"") -> bytes:
+    """A file of a few bytes that claims to be a picture of any size."""
+    header = struct.pack(">IIBBBBB", side, side, bits, colour, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(pixels)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*part) for part in parts)
 
 
@@ -177,10 +171,14 @@ def huge_png(width: int, height: int) -> bytes:
     [
         (b"", "cannot be read as an image: it is empty"),
         (b"GIF89a" + bytes(100), "cannot be read as an image"),
-        (huge_png(8, 8), "cannot be read as an image"),
-        (huge_png(8_000, 8_000), "64,000,000 pixels, above the limit of 50,000,000"),
-        (huge_png(10_000, 10_000), "above the limit of 50,000,000"),
-        (huge_png(60_000, 60_000), "too large"),
+        (png(8), "cannot be read as an image"),
+        (png(8_000), "64,000,000 pixels, above the limit of 50,000,000"),
+        (png(10_000), "above the limit of 50,000,000"),
+        (png(60_000), "too large"),
+        *(
+            (png(4, 16, colour, 4 * bytes(1 + 8 * channels)), "8 bits per channel; save it with 8")
+            for colour, channels in ((0, 1), (2, 3), (4, 2), (6, 4))
+        ),
     ],
 )
 def test_damaged_and_hostile_images_are_refused(
@@ -189,21 +187,6 @@ def test_damaged_and_hostile_images_are_refused(
     (tmp_path / "x.png").write_bytes(content)
     with pytest.raises(VarsmoothError, match=rf"x\.png.*{sentence}"):
         load_dataset(tmp_path).batch([0])
-
-
-def deep_png(colour: int, channels: int) -> bytes:
-    """A PNG of 4×4 pixels with 16 bits per channel."""
-    row = bytes(1 + 4 * 2 * channels)
-    header = struct.pack(">IIBBBBB", 4, 4, 16, colour, 0, 0, 0)
-    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(4 * row)), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*part) for part in parts)
-
-
-@pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
-def test_sixteen_bits_are_refused(colour: int, channels: int, tmp_path: Path) -> None:
-    (tmp_path / "x.png").write_bytes(deep_png(colour, channels))
-    with pytest.raises(VarsmoothError, match=r"8 bits per channel; save it with 8 bits$"):
-        load_dataset(tmp_path)
 
 
 def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:
@@ -292,60 +275,16 @@ def test_grey_arrays_need_no_axis_of_channels(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_dataset(tmp_path / "a.npz").images, IMAGES[..., :1])
 
 
-@pytest.mark.parametrize(
-    ("arrays", "sentence"),
-    [
-        ({"images": IMAGES / 255}, r"float64; .* save \(images \* 255\)\.round\(\)\.astype"),
-        ({"images": IMAGES * 1.0}, r"float64; .* save images\.round\(\)\.astype\('uint8'\)"),
-        ({"images": IMAGES[0]}, "1 or 3 channels"),
-        ({"images": np.zeros((2, 5, 5, 5), np.uint8)}, "1 or 3 channels"),
-        ({"images": IMAGES[:0]}, "no image"),
-        ({"images": IMAGES, "labels": LABELS[:3]}, "5 images but labels"),
-        ({"images": IMAGES, "labels": LABELS / 2}, "should be integers"),
-        ({"images": IMAGES, "labels": LABELS - 1}, "from -1"),
-        ({"images": IMAGES, "lables": LABELS}, "images and labels, not"),
-        ({"x": IMAGES, "labels": LABELS}, "images and labels, not"),
-        ({"images": IMAGES, "labels": np.array([{}] * 5)}, "plain arrays"),
-    ],
-)
-def test_arrays_that_cannot_work(
-    arrays: dict[str, np.ndarray[Any, Any]], sentence: str, tmp_path: Path
-) -> None:
-    np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
-    with pytest.raises(VarsmoothError, match=sentence):
-        load_dataset(tmp_path / "a.npz")
-
-
-@pytest.mark.parametrize("name", ["a.npz", "a.npy"])
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"\x80\x04N."])
-def test_files_that_are_no_arrays(name: str, content: bytes, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(VarsmoothError, match="cannot be read as plain arrays"):
-        load_dataset(tmp_path / name)
-
-
-def test_a_file_under_the_other_name_is_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", IMAGES)
-    (tmp_path / "a.npy").rename(tmp_path / "a.npz")
-    with pytest.raises(VarsmoothError, match="not one array"):
-        load_dataset(tmp_path / "a.npz")
-    np.savez(tmp_path / "b.npz", images=IMAGES)
-    (tmp_path / "b.npz").rename(tmp_path / "b.npy")
-    with pytest.raises(VarsmoothError, match="cannot be read as plain arrays"):
-        load_dataset(tmp_path / "b.npy")
-
-
-def test_an_object_array_is_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(VarsmoothError, match="cannot be read as plain arrays"):
-        load_dataset(tmp_path / "a.npy")
+def saved(write: Any = np.savez, *arrays: Any, **named: Any) -> bytes:
+    """The bytes of a .npz or .npy file."""
+    file = io.BytesIO()
+    write(file, *arrays, **named)
+    return file.getvalue()
 
 
 def damaged(kind: str) -> bytes:
     """An .npz that is wrong in one way."""
-    file = io.BytesIO()
-    np.savez_compressed(file, images=IMAGES, labels=LABELS)
-    content = bytearray(file.getvalue())
+    content = bytearray(saved(np.savez_compressed, images=IMAGES, labels=LABELS))
     central = content.index(b"PK\x01\x02")
     if kind == "encrypted":
         content[6] |= 1
@@ -360,39 +299,98 @@ def damaged(kind: str) -> bytes:
     return bytes(content)
 
 
-@pytest.mark.parametrize("kind", ["encrypted", "unknown method", "broken stream", "truncated"])
-def test_damaged_archives_are_one_sentence(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "a.npz").write_bytes(damaged(kind))
-    with pytest.raises(VarsmoothError, match="cannot be read as plain arrays"):
-        load_dataset(tmp_path / "a.npz")
-
-
-def claiming(shape: str) -> bytes:
-    """A .npy file of a few bytes whose header claims any shape."""
+def claiming(shape: str, name: str) -> bytes:
+    """A file of a few bytes whose header claims an array of any shape."""
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + header.encode() + bytes(10)
+    npy = b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + header.encode() + bytes(10)
+    if name.endswith(".npy"):
+        return npy
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("images.npy", npy)
+    return file.getvalue()
 
 
-@pytest.mark.parametrize("shape", ["(10**12, 32, 32, 3)", "(1000000000, 3, 32, 32)", "(-1, 2)"])
-@pytest.mark.parametrize("suffix", ["npy", "npz"])
-def test_arrays_that_claim_more_than_they_hold(shape: str, suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / f"a.{suffix}"
-    if suffix == "npy":
-        path.write_bytes(claiming(shape))
-    else:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("images.npy", claiming(shape))
-    with pytest.raises(VarsmoothError):
-        load_dataset(path)
+UNREADABLE = "cannot be read as plain arrays"
+SHAPES = ("(10**12, 32, 32, 3)", "(1000000000, 3, 32, 32)", "(-1, 2)")
+NAMES = ("a.npz", "a.npy")
 
 
-def test_labels_beyond_any_number_of_classes_are_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", images=IMAGES, labels=LABELS.astype(np.int64) + 2**60)
-    with pytest.raises(VarsmoothError, match="above the limit of 100,000"):
-        load_dataset(tmp_path / "a.npz")
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        *(
+            ("a.npz", saved(images=images), sentence)
+            for images, sentence in (
+                (IMAGES / 255, r"float64; .* save \(images \* 255\)\.round\(\)\.astype"),
+                (IMAGES * 1.0, r"float64; .* save images\.round\(\)\.astype\('uint8'\)"),
+                (IMAGES[0], "1 or 3 channels"),
+                (np.zeros((2, 5, 5, 5), np.uint8), "1 or 3 channels"),
+                (IMAGES[:0], "no image"),
+            )
+        ),
+        *(
+            ("a.npz", saved(images=IMAGES, labels=labels), sentence)
+            for labels, sentence in (
+                (LABELS[:3], "5 images but labels"),
+                (LABELS / 2, "should be integers"),
+                (LABELS - 1, "from -1"),
+                (np.array([{}] * 5), "plain arrays"),
+                (LABELS.astype(np.int64) + 2**60, "above the limit of 100,000"),
+            )
+        ),
+        ("a.npz", saved(images=IMAGES, lables=LABELS), "images and labels, not"),
+        ("a.npz", saved(x=IMAGES, labels=LABELS), "images and labels, not"),
+        ("a.npz", saved(np.save, IMAGES), "not one array"),
+        ("b.npy", saved(images=IMAGES), UNREADABLE),
+        ("a.npy", saved(np.save, np.array([{}]), allow_pickle=True), UNREADABLE),
+        *((n, c, UNREADABLE) for n in NAMES for c in (b"", b"PK\x03\x04 broken", b"\x80\x04N.")),
+        *(
+            ("a.npz", damaged(kind), UNREADABLE)
+            for kind in ("encrypted", "unknown method", "broken stream", "truncated")
+        ),
+        *((name, claiming(shape, name), r"a\.") for name in NAMES for shape in SHAPES),
+    ],
+)
+def test_arrays_that_cannot_work(name: str, content: bytes, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(VarsmoothError, match=sentence):
+        load_dataset(tmp_path / name)
 
 
 def test_a_class_folder_needs_a_printable_name(tmp_path: Path) -> None:
     picture(tmp_path / "cat\x1b[2J" / "1.png")
     with pytest.raises(VarsmoothError, match="printable name"):
         load_dataset(tmp_path)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A left half of 0 and a right half of 200, in three sizes; one is grey."""
+    for place, (height, width) in enumerate([(20, 30), (64, 40), (17, 17)]):
+        pixels = np.zeros((height, width, 3), np.uint8)
+        pixels[:, width // 2 :] = 200
+        folder = tmp_path / ("cat", "dog")[place % 2]
+        folder.mkdir(exist_ok=True)
+        Image.fromarray(pixels[..., 0] if place == 1 else pixels).save(folder / f"{place}.png")
+    return tmp_path
+
+
+def test_resize_comes_before_the_sizes_are_compared(photos: Path) -> None:
+    with pytest.raises(VarsmoothError, match="resize=32"):
+        load_dataset(photos)
+    data = load_dataset(photos, resize=8)
+    assert data.images.shape == (3, 8, 8, 3)
+    assert (data.images[:, :, :2] < 20).all()
+    assert (data.images[:, :, 6:] > 180).all()
+    assert load_dataset(photos, "train", resize=8).files == ("cat/2.png",)
+
+
+def test_arrays_and_single_images_are_resized_too(photos: Path, tmp_path: Path) -> None:
+    one = load_dataset(photos / "dog" / "1.png", resize=8)
+    assert one.images.shape == (1, 8, 8, 1)
+    np.savez(tmp_path / "a.npz", images=np.full((2, 5, 9, 3), 7, np.uint8))
+    assert (load_dataset(tmp_path / "a.npz", resize=4).images == 7).all()
+    assert load_dataset("cifar10-sample", resize=16).images.shape == (1000, 16, 16, 3)
+    with pytest.raises(VarsmoothError, match="resize must be a whole number from 1"):
+        load_dataset(photos, resize=0)

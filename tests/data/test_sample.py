@@ -9,7 +9,6 @@ import pytest
 
 from varsmooth.data import data_root, load_dataset
 from varsmooth.data.cifar10 import CLASS_NAMES, find_cifar10
-from varsmooth.errors import VarsmoothError
 
 # SHA-256 of labels, ids (int64, little-endian) and pixels as they are in the official files.
 DIGESTS = {
@@ -49,8 +48,3 @@ def test_the_sample_is_small_and_states_its_origin() -> None:
         assert "Krizhevsky" in about["citation"]
         assert "2009" in about["citation"]
         assert "cs.toronto.edu" in about["origin"]
-
-
-def test_the_sample_has_no_training_split() -> None:
-    with pytest.raises(VarsmoothError, match="varsmooth data fetch cifar10"):
-        load_dataset("cifar10-sample", "train")

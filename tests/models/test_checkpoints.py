@@ -1,6 +1,9 @@
 """Models on disk: the round trip, and one clear sentence for every file that is not right."""
 
 import json
+import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -104,38 +107,9 @@ def test_half_precision_is_smaller_and_named_by_what_is_loaded(
     assert (tmp_path / "half" / weights).stat().st_size < (folder / weights).stat().st_size
 
 
-def test_description_is_read_without_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    assert describe(folder).sigma_a == 0.25
-
-
 def test_released_models_load() -> None:
     for name in released_names():
         assert load_checkpoint(name).description.sigma_a > 0
-
-
-def test_unknown_name() -> None:
-    with pytest.raises(VarsmoothError, match="neither a folder"):
-        load_checkpoint("no-such-model")
-
-
-def test_truncated_weights(folder: Path) -> None:
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(VarsmoothError, match="truncated"):
-        load_checkpoint(folder)
-
-
-def test_pickle_in_place_of_weights_is_never_run(folder: Path) -> None:
-    torch.save({"classifier": OwnNetwork(2).state_dict()}, folder / "model.safetensors")
-    with pytest.raises(VarsmoothError, match="not a safetensors file"):
-        load_checkpoint(folder)
-
-
-def test_missing_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(VarsmoothError, match="there is no file"):
-        load_checkpoint(folder)
 
 
 def edit(folder: Path, **changes: object) -> None:
@@ -143,36 +117,56 @@ def edit(folder: Path, **changes: object) -> None:
     (folder / "config.json").write_text(json.dumps({**values, **changes}))
 
 
-def test_weights_of_another_network(folder: Path, tmp_path: Path) -> None:
-    edit(folder, classifier={"network": "conv4", "options": {}, "fingerprint": ""})
-    with pytest.raises(VarsmoothError, match=r"do not fit the classifier .*; copy both files"):
-        load_checkpoint(folder)
+def remove_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    assert describe(folder).sigma_a == 0.25  # which is read without them
 
 
-def test_weights_of_another_training(folder: Path, tmp_path: Path) -> None:
-    save(tmp_path / "other", describes(), classifier=Conv4(widths=(8, 8, 8, 8), norm="batch"))
-    (folder / "model.safetensors").write_bytes((tmp_path / "other/model.safetensors").read_bytes())
-    with pytest.raises(VarsmoothError, match="fingerprints differ"):
-        load_checkpoint(folder)
+def truncate_weights(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
 
 
-def test_foreign_descriptions(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
-    with pytest.raises(VarsmoothError, match="not readable as JSON"):
-        load_checkpoint(folder)
-    (folder / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(
-        VarsmoothError, match="not describe a model of varsmooth; varsmooth adopt makes"
-    ):
-        load_checkpoint(folder)
+def pickle_weights(folder: Path) -> None:
+    torch.save({"classifier": OwnNetwork(2).state_dict()}, folder / "model.safetensors")
 
 
-def test_newer_format_and_surplus_entries(folder: Path) -> None:
-    edit(folder, format=99)
-    with pytest.raises(VarsmoothError, match="update varsmooth"):
-        load_checkpoint(folder)
-    edit(folder, format=1, surprise=1)
-    with pytest.raises(VarsmoothError, match="surprise is unknown"):
+def train_again(folder: Path) -> None:
+    other = Conv4(widths=(8, 8, 8, 8), norm="batch")
+    save(folder.parent / "other", describes(), classifier=other)
+    (folder.parent / "other/model.safetensors").replace(folder / "model.safetensors")
+
+
+def describe_otherwise(text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / "config.json").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (remove_weights, "there is no file"),
+        (truncate_weights, "truncated"),
+        (pickle_weights, "not a safetensors file"),
+        (train_again, "fingerprints differ"),
+        (
+            partial(edit, classifier={"network": "conv4", "options": {}, "fingerprint": ""}),
+            r"do not fit the classifier .*; copy both files",
+        ),
+        (describe_otherwise("{"), "not readable as JSON"),
+        (
+            describe_otherwise('{"model_type": "bert"}'),
+            "not describe a model of varsmooth; varsmooth adopt makes",
+        ),
+        (partial(edit, format=99), "update varsmooth"),
+        (partial(edit, surprise=1), "surprise is unknown"),
+        (shutil.rmtree, "neither a folder"),
+    ],
+)
+def test_what_is_not_right_is_one_sentence(
+    damage: Callable[[Path], object], sentence: str, folder: Path
+) -> None:
+    damage(folder)
+    with pytest.raises(VarsmoothError, match=sentence):
         load_checkpoint(folder)
 
 

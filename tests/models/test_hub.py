@@ -1,14 +1,16 @@
 """Models from the Hub, read from its own cache without any network, and the way there."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.small_models import run
+from tests.terminal import Terminal
 from varsmooth import load
-from varsmooth.cli import main
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.cards import card
-from varsmooth.models.descriptions import describe, find
+from varsmooth.models.descriptions import copy_model, describe, find, write
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 COMMIT = "0123456789012345678901234567890123456789"
@@ -19,7 +21,7 @@ def uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository in the Hub's cache, as a download leaves it, made by `models export`."""
     cache = tmp_path / "cache"
     snapshot = cache / "models--lab--cat" / "snapshots" / COMMIT
-    assert main(["models", "export", "cifar10-0.25", "--out", str(snapshot)]) == 0
+    assert run(f"models export cifar10-0.25 --out {snapshot}") == 0
     (cache / "models--lab--cat" / "refs").mkdir()
     (cache / "models--lab--cat" / "refs" / "main").write_text(COMMIT)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
@@ -43,16 +45,26 @@ def test_the_export_is_the_model_and_a_card_that_the_hub_reads(uploaded: Path) -
     assert text.endswith(card(uploaded.name, describe("cifar10-0.25"), released=True))
 
 
-def test_a_verb_takes_the_address_but_a_run_does_not_make_us_fetch_it(
-    uploaded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_an_export_does_not_tell_where_the_training_images_were(
+    tmp_path: Path, cli: Terminal
 ) -> None:
-    words, run = "certify --model hf://lab/cat --sigma 0.25 --subset :1 --n 20 --n0 10", "run"
-    assert main([*words.split(), "--out", str(tmp_path / run)]) == 0
-    assert f"verify {tmp_path / run} --model hf://lab/cat" in capfd.readouterr().out
-    assert main(["verify", str(tmp_path / run), "--model", "hf://lab/cat"]) == 0
-    assert "NOT CHECKED" not in capfd.readouterr().out
-    main(["verify", str(tmp_path / run)])
-    assert "only you may start or fetch" in "".join(capfd.readouterr())
+    model, out = copy_model("cifar10-0.25", tmp_path / "mine", "export"), tmp_path / "up"
+    photos = tmp_path / "private" / "photos"
+    write(model, replace(describe(model), dataset=str(photos), root=photos.parent))
+    cli(f"models export {model} --out {out}")
+    assert describe(out).dataset == "photos"
+    written = (out / "config.json").read_text() + (out / "README.md").read_text()
+    assert str(tmp_path) not in written
+
+
+def test_a_verb_takes_the_address_but_a_run_does_not_make_us_fetch_it(
+    uploaded: Path, tmp_path: Path, cli: Terminal
+) -> None:
+    folder = tmp_path / "run"
+    words = "certify --model hf://lab/cat --sigma 0.25 --subset :1 --n 20 --n0 10 --out"
+    assert f"verify {folder} --model hf://lab/cat" in cli(words, folder).out
+    assert "NOT CHECKED" not in cli(f"verify {folder} --model hf://lab/cat").out
+    assert "only you may start or fetch" in cli(f"verify {folder}", code=3).out
 
 
 @pytest.mark.parametrize("address", ["hf://nobody/nothing", "hf://lab", "hf://a/b/c"])

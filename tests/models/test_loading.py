@@ -1,6 +1,7 @@
 """`load` gives a smoothed classifier that follows the model's own advice."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,21 +33,22 @@ def write(
     save(folder, description, classifier=Conv4(widths=widths), selector=network)
 
 
-def test_a_pair_follows_its_recommendations(tmp_path: Path) -> None:
-    write(tmp_path, selector=True)
-    selector = load(tmp_path).selector
+def median(*arguments: Any, **options: Any) -> tuple[MedianSelector, LearnedSelector]:
+    """The selector that `load` gives, and the one inside it."""
+    selector = load(*arguments, **options).selector
     assert isinstance(selector, MedianSelector)
     assert isinstance(selector.selector, LearnedSelector)
+    return selector, selector.selector
+
+
+def test_a_pair_follows_its_recommendations(tmp_path: Path) -> None:
+    write(tmp_path, selector=True)
+    selector, learned = median(tmp_path)
     assert (selector.sigma_m, selector.clip) == (0.3, (0.1, 0.4))
-    assert (selector.selector.sigma_a, selector.selector.lam) == (0.25, 0.2)
+    assert (learned.sigma_a, learned.lam) == (0.25, 0.2)
     assert selector.grid is not None
-    other = load(tmp_path, lam=0.7).selector
-    assert isinstance(other, MedianSelector)
-    assert isinstance(other.selector, LearnedSelector)
-    assert other.selector.lam == 0.7
-    free = load(tmp_path, levels=0).selector
-    assert isinstance(free, MedianSelector)
-    assert free.grid is None
+    assert median(tmp_path, lam=0.7)[1].lam == 0.7
+    assert median(tmp_path, levels=0)[0].grid is None
 
 
 @pytest.mark.parametrize(("universal", "level"), [(False, 0.5), (True, 0.25)])
@@ -80,25 +82,22 @@ def test_a_misspelled_option_is_named(tmp_path: Path) -> None:
 
 def test_a_cascade_is_a_list_of_levels_or_text(tmp_path: Path) -> None:
     write(tmp_path, selector=False)
-    given, text = (load(tmp_path, cascade=stages) for stages in ([0.5, 0.25], "0.5,0.25"))
-    assert given.selector.describe() == text.selector.describe()
+    listed, text = (load(tmp_path, cascade=stages) for stages in ([0.5, 0.25], "0.5,0.25"))
+    assert listed.selector.describe() == text.selector.describe()
     with pytest.raises(VarsmoothError, match="cascade must be LEVEL:THRESHOLD"):
         load(tmp_path, cascade=[0.25, 0.5])
 
 
 def test_every_setting_reaches_the_selector(tmp_path: Path) -> None:
     write(tmp_path, selector=True)
-    g = load(
-        tmp_path, lam=0.6, sigma_a=0.2, sigma_m=0.7, clip=(0.2, 0.3), levels=[0.2, 0.3],
-        n_median=11, lattice=True,
-    )  # fmt: skip
-    selector = g.selector
-    assert isinstance(selector, MedianSelector)
-    assert isinstance(selector.selector, LearnedSelector)
-    assert (selector.selector.lam, selector.selector.sigma_a) == (0.6, 0.2)
-    assert (selector.sigma_m, selector.clip, selector.n, g.lattice) == (0.7, (0.2, 0.3), 11, True)
+    options: dict[str, Any] = {"lam": 0.6, "sigma_a": 0.2, "sigma_m": 0.7, "clip": (0.2, 0.3)}
+    options |= {"levels": [0.2, 0.3], "n_median": 11, "lattice": True}
+    selector, learned = median(tmp_path, **options)
+    assert (learned.lam, learned.sigma_a) == (0.6, 0.2)
+    assert (selector.sigma_m, selector.clip, selector.n) == (0.7, (0.2, 0.3), 11)
     assert selector.grid is not None
     assert selector.grid.levels == pytest.approx((0.2, 0.3))
+    assert load(tmp_path, **options).lattice
     assert isinstance(load(tmp_path, sigma=0.1).selector, FixedSelector)
 
 
@@ -106,12 +105,12 @@ def test_bfloat16_is_another_classifier_with_nearly_the_same_scores(tmp_path: Pa
     write(tmp_path, selector=True, universal=True)
     exact, rounded = (load(tmp_path, sigma=0.25, precision=p) for p in ("float32", "bfloat16"))
     x, sigma = torch.rand(8, 3, 32, 32), torch.full((8,), 0.25)
-    expected, found = exact.logits(x, sigma), rounded.logits(x, sigma)
-    assert found.dtype == torch.float32
-    assert 0 < (found - expected).abs().max() < 0.1 * expected.abs().max()
+    expected, reduced = exact.logits(x, sigma), rounded.logits(x, sigma)
+    assert reduced.dtype == torch.float32
+    assert 0 < (reduced - expected).abs().max() < 0.1 * expected.abs().max()
     for batch in (2, 4):  # what is voted on does not depend on what is computed together
         parts = [rounded.logits(x[i : i + batch], sigma[:batch]) for i in range(0, 8, batch)]
-        assert torch.equal(torch.cat(parts), found)
+        assert torch.equal(torch.cat(parts), reduced)
     assert fingerprint(exact.classifier) != fingerprint(rounded.classifier)
     with pytest.raises(VarsmoothError, match="precision"):
         load(tmp_path, precision="float16")

@@ -5,14 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from varsmooth.cli import main
+from tests.terminal import Terminal
 from varsmooth.errors import VarsmoothError
-from varsmooth.training import (
-    ClassifierConfig,
-    SelectorConfig,
-    preset_names,
-    read_config,
-)
+from varsmooth.training import ClassifierConfig, SelectorConfig, preset_names, read_config
 
 FIXED = ("0.12", "0.25", "0.50", "1.00")
 UNIVERSAL = ("universal-0.25", "universal-0.50", "universal-1.00")
@@ -77,18 +72,11 @@ def test_presets_are_valid_and_fit_their_name(name: str) -> None:
         assert scale != "cpu" or selector.images_per_epoch == 10_000
 
 
-def test_overrides_win_over_the_preset_and_are_merged_into_its_groups() -> None:
+def test_overrides_win_over_the_preset(tmp_path: Path) -> None:
     overrides = {"epochs": 3, "flip": False, "network_options": {"norm": "batch"}}
     config = read_config(ClassifierConfig, "cpu/f-0.25", overrides)
     assert (config.epochs, config.flip, config.sigma) == (3, False, 0.25)
     assert config.network_options["norm"] == "batch"
-    selector = read_config(
-        SelectorConfig, "cpu/h-0.25-confidence", {"network_options": {"lowest": 0.1}}
-    )
-    assert selector.network_options == {"highest": 2, "lowest": 0.1}
-
-
-def test_presets_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("out: here\nsigma: 0.3\n")
     assert read_config(ClassifierConfig, str(tmp_path / "mine.yaml")).sigma == 0.3
 
@@ -97,9 +85,6 @@ def test_presets_of_ones_own(tmp_path: Path) -> None:
     ("overrides", "message"),
     [
         ({"epoch": 3}, "no option 'epoch'; did you mean epochs"),
-        ({"epochs": "many"}, "epochs"),
-        ({"epochs": 2.5}, "epochs"),
-        ({"sigma": "high"}, "sigma"),
         ({"sigma": -1}, "sigma must be a number > 0, at most 10⁹, not -1"),
         ({"epochs": 0}, "epochs must be a whole number from 1 to 10⁸, not 0"),
         ({"copies": 1, "consistency": 2.0}, "copies must be at least 2"),
@@ -116,36 +101,34 @@ def test_what_does_not_fit_is_named(overrides: dict[str, object], message: str) 
         read_config(ClassifierConfig, "cpu/f-0.25", overrides)
 
 
-def test_missing_and_unreadable_configurations(tmp_path: Path) -> None:
-    with pytest.raises(VarsmoothError, match="sigma must be given"):
-        read_config(ClassifierConfig, None, {"out": "here"})
-    with pytest.raises(VarsmoothError, match=r"did you mean cpu/f-0\.25"):
-        read_config(ClassifierConfig, "cpu/f-0.2")
-    with pytest.raises(VarsmoothError, match="no configuration file"):
-        read_config(ClassifierConfig, "nowhere.yaml")
-    (tmp_path / "list.yaml").write_text("- 1\n")
-    with pytest.raises(VarsmoothError, match="key: value"):
-        read_config(ClassifierConfig, str(tmp_path / "list.yaml"))
-    (tmp_path / "bad.yaml").write_text("a: [1\n")
-    with pytest.raises(VarsmoothError, match="not readable as YAML"):
-        read_config(ClassifierConfig, str(tmp_path / "bad.yaml"))
-    with pytest.raises(VarsmoothError, match="must be an odd number"):
-        read_config(SelectorConfig, "cpu/h-0.25", {"selector_samples": 10})
+@pytest.mark.parametrize(
+    ("preset", "content", "sentence"),
+    [
+        ("cpu/f-0.2", None, r"did you mean cpu/f-0\.25"),
+        ("nowhere.yaml", None, "no configuration file"),
+        ("none.yaml", "out: here\n", "sigma must be given"),
+        ("list.yaml", "- 1\n", "key: value"),
+        ("bad.yaml", "a: [1\n", "not readable as YAML"),
+    ],
+)
+def test_missing_and_unreadable_configurations(
+    preset: str, content: str | None, sentence: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / preset).write_text(content)
+        preset = str(tmp_path / preset)
+    with pytest.raises(VarsmoothError, match=sentence):
+        read_config(ClassifierConfig, preset)
 
 
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "presets"]) == 0
-    listed = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+def test_command_line(tmp_path: Path, cli: Terminal) -> None:
+    listed = dict(line.split(maxsplit=1) for line in cli("train presets").out.splitlines())
     assert list(listed) == preset_names()
     assert listed["cpu/f-0.25"] == "Classifier f, σ_a = 0.25; about half an hour on 2 CPU cores."
     assert all(what.endswith(".") for what in listed.values())
     small = "--data cifar10-sample --train-split test --epochs 1 --images-per-epoch 50"
     small += " --batch-size 50 --held-out-images 5 --n 16 --network-options.norm batch --flip false"
-    words = ["train", "classifier", "cpu/f-0.25", "--out", str(tmp_path), *small.split()]
-    assert main(words) == 0
-    captured = capsys.readouterr()
-    assert captured.err.startswith(
-        "train a classifier at σ = 0.25: data cifar10-sample test, epochs 1"
-    )
-    assert f"next: varsmooth certify --model {tmp_path}" in captured.out
-    assert f"train selector --classifier {tmp_path} --flip false" in captured.out
+    out, err = cli(f"train classifier cpu/f-0.25 --out {tmp_path} {small}")
+    assert err.startswith("train a classifier at σ = 0.25: data cifar10-sample test, epochs 1")
+    assert f"next: varsmooth certify --model {tmp_path}" in out
+    assert f"train selector --classifier {tmp_path} --flip false" in out

@@ -6,21 +6,22 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from tools.snapshot import snapshot
+from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from tests.terminal import write_photos
 from varsmooth._util.fingerprints import fingerprint
 from varsmooth._util.processes import Engine
 from varsmooth.data import load_dataset
 from varsmooth.errors import VarsmoothError
 from varsmooth.models.checkpoints import load_checkpoint
-from varsmooth.models.descriptions import describe, recommend
+from varsmooth.models.descriptions import Description, Part, describe, recommend
 from varsmooth.models.names import NETWORKS, SELECTORS
 from varsmooth.models.networks import ConfidenceSelector, Conv4, DenoisedClassifier, build
 from varsmooth.training import (
@@ -32,9 +33,8 @@ from varsmooth.training import (
 )
 from varsmooth.training.loop import Batches, crop_and_flip, suited
 from varsmooth.training.optimizers import Muon, optimizers, orthogonalise
-from varsmooth.training.passing import add_pass
 from varsmooth.training.state import save_state
-from varsmooth.training.tasks import ClassifierTask, SelectorTask, _network_options
+from varsmooth.training.tasks import ClassifierTask, SelectorTask, network_options, pass_output
 
 TINY = {"widths": [8, 8, 16, 16]}
 
@@ -74,44 +74,59 @@ def selector_config(output: Path, classifier: Path, **changes: Any) -> SelectorC
     return replace(small, **changes)
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    return train_classifier(classifier_config(folder, epochs=4, images_per_epoch=1000))
+class Trained(NamedTuple):
+    """What training leaves: the model's description, and the network that was trained."""
+
+    folder: Path
+    about: Description
+    part: Part
+    network: nn.Module
+
+    @property
+    def losses(self) -> list[float]:
+        return [epoch["loss"] for epoch in self.part.history]
 
 
-def weights(folder: Path) -> str:
+def train(config: ClassifierConfig | SelectorConfig) -> Trained:
+    if isinstance(config, ClassifierConfig):
+        folder, role = train_classifier(config), "classifier"
+    else:
+        folder, role = train_selector(config), "selector"
     model = load_checkpoint(folder)
-    module = model.classifier if model.selector is None else model.selector
-    assert module is not None
-    return fingerprint(module)
+    network, part = getattr(model, role), getattr(model.description, role)
+    return Trained(folder, model.description, part, network)
 
 
-def test_classifier_learns_and_describes_itself(trained: Path) -> None:
-    description = load_checkpoint(trained).description
-    part = description.classifier
-    assert part is not None
-    losses = [epoch["loss"] for epoch in part.history]
-    assert losses[-1] < losses[0] - 0.1
-    assert part.history[-1]["accuracy"] > 0.2
-    assert set(part.metrics["val"]["smoothed_accuracy"]) >= {"0.125", "0.25", "0.5"}
-    assert (description.sigma_a, description.universal) == (0.25, False)
-    assert len(description.class_names) == 10
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("trained")
+    return train(classifier_config(folder, epochs=4, images_per_epoch=1000))
+
+
+def weights(config: ClassifierConfig) -> str:
+    return fingerprint(train(config).network)
+
+
+def test_classifier_learns_and_describes_itself(trained: Trained) -> None:
+    assert trained.losses[-1] < trained.losses[0] - 0.1
+    assert trained.part.history[-1]["accuracy"] > 0.2
+    assert set(trained.part.metrics["val"]["smoothed_accuracy"]) >= {"0.125", "0.25", "0.5"}
+    assert (trained.about.sigma_a, trained.about.universal) == (0.25, False)
+    assert len(trained.about.class_names) == 10
 
 
 def test_same_seed_same_weights_other_seed_other_weights(tmp_path: Path) -> None:
     first, again, other = (
-        weights(train_classifier(classifier_config(tmp_path / name, seed=seed)))
+        weights(classifier_config(tmp_path / name, seed=seed))
         for name, seed in (("first", 0), ("again", 0), ("other", 1))
     )
     assert first == again != other
 
 
 def test_universal_classifier_is_conditional(tmp_path: Path) -> None:
-    model = load_checkpoint(train_classifier(classifier_config(tmp_path, universal=True)))
-    assert model.classifier is not None
-    assert model.classifier.conditional
-    assert model.description.universal
+    model = train(classifier_config(tmp_path, universal=True))
+    assert model.network.conditional
+    assert model.about.universal
 
 
 class Watch(torch.nn.Module):
@@ -141,19 +156,17 @@ def test_levels_and_targets_of_training(tmp_path: Path, power: float) -> None:
 def test_consistency_training_runs_over_copies(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = classifier_config(tmp_path, copies=2, consistency=5.0, epochs=1)
-    part = load_checkpoint(train_classifier(config)).description.classifier
+    losses = train(classifier_config(tmp_path, copies=2, consistency=5.0, epochs=1)).losses
     first = capsys.readouterr().err.splitlines()[0]  # what training is followed by is known before
     measured = "20 images (held_out_images), 16 votes each (n) at 7 noise levels"
     assert first == f"measured after training: {measured}"
-    assert part is not None
-    assert part.history[0]["loss"] > 0
+    assert losses[0] > 0
 
 
 def test_pass_is_an_output_of_training_alone(tmp_path: Path) -> None:
     """It is there in every state, also of a resumed run, and not in the model."""
     config = classifier_config(tmp_path / "f", universal=True, passing=0.5, copies=2, epochs=1)
-    classifier = load_checkpoint(train_classifier(config)).classifier
+    classifier = train(config).network
     assert isinstance(classifier, Conv4)
     assert classifier.linear.out_features == 10
     state = torch.load(tmp_path / "f" / "state.pt", weights_only=True)["parts"]["module"]
@@ -161,40 +174,43 @@ def test_pass_is_an_output_of_training_alone(tmp_path: Path) -> None:
     assert state["linear.weight"][10].abs().sum() > 0
     assert torch.equal(classifier.linear.weight, state["linear.weight"][:10])
     assert torch.equal(classifier.linear.bias, state["linear.bias"][:10])
-    on = replace(config, out=tmp_path / "on", initial=str(tmp_path / "f"), consistency=5.0)
-    assert load_checkpoint(train_classifier(on)).classifier is not None
+    train(replace(config, out=tmp_path / "on", initial=str(tmp_path / "f"), consistency=5.0))
+    refused = pytest.raises(VarsmoothError, match='Linear cannot be trained with "pass"')
+    with refused, pass_output(torch.nn.Linear(2, 3)):
+        pass
 
 
-def test_pass_is_asked_for_with_what_it_needs(tmp_path: Path) -> None:
-    with pytest.raises(VarsmoothError, match="passing needs `universal` true"):
-        classifier_config(tmp_path, passing=0.5)
-    with pytest.raises(VarsmoothError, match='Linear cannot be trained with "pass"'):
-        add_pass(torch.nn.Linear(2, 3))
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"passing": 0.5}, "passing needs `universal` true"),
+        ({"network": "denoised"}, "belong together"),
+        ({"network": "denoised", "frozen": "cifar10-0.25"}, "takes σ as an input"),
+    ],
+)
+def test_options_that_need_others(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(VarsmoothError, match=sentence):
+        classifier_config(tmp_path, **changes)
 
 
-def test_fine_tuning_starts_from_the_given_weights(tmp_path: Path, trained: Path) -> None:
-    config = classifier_config(tmp_path / "on", initial=str(trained), epochs=1, learning_rate=1e-6)
-    part = load_checkpoint(train_classifier(config)).description.classifier
-    before = load_checkpoint(trained).description.classifier
-    assert part is not None
-    assert before is not None
-    assert part.history[0]["loss"] == pytest.approx(before.history[-1]["loss"], abs=0.25)
+def test_fine_tuning_starts_from_the_given_weights(tmp_path: Path, trained: Trained) -> None:
+    initial = {"initial": str(trained.folder), "epochs": 1}
+    on = train(classifier_config(tmp_path / "on", learning_rate=1e-6, **initial))
+    assert on.losses[0] == pytest.approx(trained.losses[-1], abs=0.25)
     with pytest.raises(VarsmoothError, match=r"do not fit the network Conv4; [a-z ]+$"):
-        train_classifier(
-            classifier_config(tmp_path / "off", initial=str(trained), network_options={})
-        )
+        train(classifier_config(tmp_path / "off", network_options={}, **initial))
 
 
 @pytest.mark.parametrize("network", ["attention", "confidence"])
 @pytest.mark.parametrize("scheme", ["gv", "gvstar"])
-def test_gradients_reach_all_of_h_and_none_of_f(trained: Path, network: str, scheme: str) -> None:
-    classifier = load_checkpoint(trained).classifier
-    assert classifier is not None
+def test_gradients_reach_all_of_h_and_none_of_f(
+    trained: Trained, network: str, scheme: str
+) -> None:
+    classifier, module = trained.network, build(network)
     before = fingerprint(classifier)
-    module = build(network)
     if network == "confidence":
         module.attach(classifier)  # type: ignore[operator]
-    config = selector_config(Path(), trained, scheme=scheme)
+    config = selector_config(Path(), trained.folder, scheme=scheme)
     task = SelectorTask(module, classifier, 0.25, config)
     images, labels, ids = load_dataset("cifar10-sample", "val").batch(range(8))
     assert labels is not None
@@ -208,61 +224,51 @@ def test_gradients_reach_all_of_h_and_none_of_f(trained: Path, network: str, sch
 
 @pytest.mark.parametrize("network", ["attention", "confidence"])
 def test_selector_learns_the_target_and_leaves_f_alone(
-    tmp_path: Path, trained: Path, network: str
+    tmp_path: Path, trained: Trained, network: str
 ) -> None:
-    config = selector_config(
-        tmp_path, trained, network=network, lam=0.9, epochs=6, learning_rate=0.01
-    )
-    model = load_checkpoint(train_selector(config))
-    assert model.classifier is not None
-    assert model.description.selector is not None
-    frozen = load_checkpoint(trained).classifier
-    assert frozen is not None
-    assert fingerprint(model.classifier) == fingerprint(frozen)
-    history = model.description.selector.history
-    assert history[-1]["loss"] < history[0]["loss"] - 0.05
+    changes = {"network": network, "lam": 0.9, "epochs": 6, "learning_rate": 0.01}
+    model = train(selector_config(tmp_path, trained.folder, **changes))
+    classifier = load_checkpoint(tmp_path).classifier
+    assert classifier is not None
+    assert fingerprint(classifier) == fingerprint(trained.network)
+    assert model.losses[-1] < model.losses[0] - 0.05
     # The KL pulls the levels from σ_a = 0.25 toward σ_t = 0.5.
-    assert history[0]["sigma_mean"] < 0.4 < history[-1]["sigma_mean"]
-    assert model.description.sigma_t == 0.5
+    assert model.part.history[0]["sigma_mean"] < 0.4 < model.part.history[-1]["sigma_mean"]
+    assert model.about.sigma_t == 0.5
 
 
-def test_the_objective_decides_what_a_selector_learns(tmp_path: Path, trained: Path) -> None:
+def test_the_objective_decides_what_a_selector_learns(tmp_path: Path, trained: Trained) -> None:
     biases = []
     for name in ("radius", "variational"):
         changes = {"objective": name, "network": "confidence", "lam": 1.0}
-        config = selector_config(tmp_path / name, trained, **changes)
-        network = load_checkpoint(train_selector(config)).selector
+        network = train(selector_config(tmp_path / name, trained.folder, **changes)).network
         assert isinstance(network, ConfidenceSelector)
         biases.append(network.output.bias.item())
     assert biases[0] != pytest.approx(biases[1], rel=0.05)
 
 
 def test_selector_of_a_universal_classifier_is_told_the_middle(tmp_path: Path) -> None:
-    train_classifier(classifier_config(tmp_path / "f", universal=True, sigma=1.0, epochs=1))
-    description = load_checkpoint(
-        train_selector(selector_config(tmp_path / "h", tmp_path / "f", scheme="gv"))
-    ).description
-    assert (description.selector_sigma, description.sigma_t) == (0.5, 1.0)
-    assert description.recommended["sigma_m"] == 0.5
+    f = train(classifier_config(tmp_path / "f", universal=True, sigma=1.0, epochs=1))
+    about = train(selector_config(tmp_path / "h", f.folder, scheme="gv")).about
+    assert (about.selector_sigma, about.sigma_t) == (0.5, 1.0)
+    assert about.recommended["sigma_m"] == 0.5
 
 
-def test_a_run_whose_state_is_lost_continues_its_schedule(tmp_path: Path, trained: Path) -> None:
+def test_a_run_whose_state_is_lost_continues_its_schedule(tmp_path: Path, trained: Trained) -> None:
     rates: list[float] = []
 
     def log(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         rates.append(optimizer.param_groups[0]["lr"] / optimizer.defaults["lr"])
 
-    config = classifier_config(tmp_path / "on", initial=str(trained), epochs=4, first_epoch=2)
+    changes = {"epochs": 4, "first_epoch": 2, "warmup": 0.0, "hold": 0.75}
     hook = register_optimizer_step_post_hook(log)
     try:
-        train_classifier(replace(config, warmup=0.0, hold=0.75))
+        on = train(classifier_config(tmp_path / "on", initial=str(trained.folder), **changes))
     finally:
         hook.remove()
     # Four steps an epoch: the new optimiser warms up over the first one; the last one anneals.
     assert rates == pytest.approx([1e-3, 0.25, 0.5, 0.75, 1, 0.853553, 0.5, 0.146447], abs=1e-6)
-    part = describe(tmp_path / "on").classifier
-    assert part is not None
-    assert [entry["epoch"] for entry in part.history] == [3, 4]
+    assert [entry["epoch"] for entry in on.part.history] == [3, 4]
 
 
 def test_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
@@ -280,20 +286,15 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
                 break
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "killed" / "config.json").exists()
-    resumed = train_classifier(config)
-    through = train_classifier(replace(config, out=tmp_path / "through"))
-    assert weights(resumed) == weights(through)
+    assert weights(config) == weights(replace(config, out=tmp_path / "through"))
 
 
 @pytest.mark.parametrize("passing", [0.0, 0.5])
 def test_a_snapshot_is_the_model_so_far(tmp_path: Path, passing: float) -> None:
     config = classifier_config(tmp_path / "f", epochs=1, universal=True, passing=passing)
-    train_classifier(config)
-    model = load_checkpoint(tmp_path / "f").classifier
-    assert model is not None
+    model = train(config).network
     (tmp_path / "f" / "config.json").unlink()  # as if it were still running
-    about = snapshot(str(tmp_path / "f"), str(tmp_path / "now"))
-    assert about.universal
+    assert snapshot(str(tmp_path / "f"), str(tmp_path / "now")).universal
     now = load_checkpoint(tmp_path / "now").classifier
     assert now is not None
     for before, after in zip(model.parameters(), now.parameters(), strict=True):
@@ -311,16 +312,19 @@ def test_a_full_disk_is_a_sentence_and_the_same_command_resumes(tmp_path: Path) 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, most)
     assert not list((tmp_path / "parts").glob("*.part"))
-    assert weights(train_classifier(config)) == weights(
-        train_classifier(classifier_config(tmp_path / "whole"))
-    )
+    assert weights(config) == weights(classifier_config(tmp_path / "whole"))
 
 
 def test_run_resumes_within_an_epoch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    trained: Trained,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    config = classifier_config(tmp_path / "stopped", ema=0.9, muon=0.05)  # four steps an epoch
-    through = train_classifier(replace(config, out=(tmp_path / "through")))
+    """To the same weights; what it was measured as before training is not measured again."""
+    changes = {"ema": 0.9, "muon": 0.05, "initial": str(trained.folder)}
+    config = classifier_config(tmp_path / "stopped", **changes)  # four steps an epoch
+    through = train(replace(config, out=(tmp_path / "through")))
     saves = []
 
     def save_and_stop(*arguments: Any) -> None:
@@ -333,14 +337,17 @@ def test_run_resumes_within_an_epoch(
         patched.setattr(loop, "SAVE_EVERY", 0.0)
         patched.setattr(loop, "save_state", save_and_stop)
         with pytest.raises(KeyboardInterrupt):
-            train_classifier(config)
-    capsys.readouterr()
-    resumed = train_classifier(config)
-    assert "resuming after epoch 1 and step 2/4 from " in capsys.readouterr().err
-    assert weights(resumed) == weights(through)
-    histories = [load_checkpoint(f).description.classifier for f in (resumed, through)]
-    first, second = ([e["loss"] for e in part.history] for part in histories if part is not None)
-    assert first == second
+            train(config)
+    assert "measured before and after training: " in capsys.readouterr().err
+    resumed = train(config)
+    output = capsys.readouterr().err
+    assert "resuming after epoch 1 and step 2/4 from " in output
+    assert output.count("measuring 20 images") == 1
+    assert fingerprint(resumed.network) == fingerprint(through.network)
+    assert resumed.losses == through.losses
+    before, first = (each.part.metrics["val"]["before"] for each in (resumed, through))
+    assert before == first
+    assert before["plain_accuracy"] == trained.part.metrics["val"]["plain_accuracy"]
 
 
 def test_finished_model_is_the_moving_average(tmp_path: Path) -> None:
@@ -351,13 +358,12 @@ def test_finished_model_is_the_moving_average(tmp_path: Path) -> None:
 
     hook = register_optimizer_step_post_hook(remember)
     try:
-        trained = train_classifier(classifier_config(tmp_path, epochs=1, ema=0.75))
+        classifier = train(classifier_config(tmp_path, epochs=1, ema=0.75)).network
     finally:
         hook.remove()
     average = steps[0]
     for step in steps[1:]:
         average = 0.75 * average + 0.25 * step
-    classifier = load_checkpoint(trained).classifier
     assert isinstance(classifier, Conv4)
     torch.testing.assert_close(classifier.linear.bias.detach(), average)
     assert not torch.equal(average, steps[-1])
@@ -429,10 +435,8 @@ def test_precision_of_training_is_not_that_of_the_model(
         return logits
 
     monkeypatch.setattr(Conv4, "forward", watched)
-    trained = train_classifier(classifier_config(tmp_path, epochs=1, precision=precision))
+    classifier = train(classifier_config(tmp_path, epochs=1, precision=precision)).network
     assert dtypes == {True: {getattr(torch, precision)}, False: {torch.float32}}
-    classifier = load_checkpoint(trained).classifier
-    assert classifier is not None
     assert {p.dtype for p in classifier.parameters()} == {torch.float32}
 
 
@@ -511,12 +515,10 @@ def test_an_ordinary_network_is_trained_over_the_range(tmp_path: Path) -> None:
     assert (seen[0] <= 0.5).float().mean().item() == pytest.approx(0.5, abs=0.04)
     assert seen[0].max().item() == pytest.approx(1.0, abs=0.1)
     options = {"widths": (8, 8, 8, 8), "conditional": False}
-    out = train_classifier(
-        classifier_config(tmp_path / "f", universal=True, epochs=1, network_options=options)
-    )
-    model = load_checkpoint(out)
-    assert model.description.universal
-    assert not getattr(model.classifier, "conditional", False)
+    changes = {"universal": True, "epochs": 1, "network_options": options}
+    model = train(classifier_config(tmp_path / "f", **changes))
+    assert model.about.universal
+    assert not getattr(model.network, "conditional", False)
 
 
 def test_crops_and_flips_only_move_pixels() -> None:
@@ -540,22 +542,29 @@ def test_conv4_is_trained_by_default() -> None:
     assert isinstance(build(ClassifierConfig(out=Path("here"), sigma=1.0).network), Conv4)
 
 
-def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(VarsmoothError, match=r"pip install tensorboard"):
-        train_classifier(classifier_config(tmp_path, tensorboard=True))
+@pytest.mark.parametrize(
+    ("module", "package", "changes"),
+    [
+        ("torch.utils.tensorboard", "tensorboard", {"tensorboard": True}),
+        ("lightning_fabric", "lightning-fabric", {"devices": 2}),
+    ],
+)
+def test_extras_are_named(
+    module: str,
+    package: str,
+    changes: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(VarsmoothError, match=f"pip install {package}"):
+        train_classifier(classifier_config(tmp_path, **changes))
 
 
 def test_tensorboard_logs(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     train_classifier(classifier_config(tmp_path, tensorboard=True, epochs=1))
     assert list(tmp_path.glob("events.out.tfevents.*"))
-
-
-def test_fabric_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
-    with pytest.raises(VarsmoothError, match=r"pip install lightning-fabric"):
-        train_classifier(classifier_config(tmp_path, devices=2))
 
 
 def test_some_images_are_the_same_ones_in_every_epoch(tmp_path: Path) -> None:
@@ -580,36 +589,20 @@ def test_a_logger_is_a_function_of_the_epoch(tmp_path: Path) -> None:
     entries: list[dict[str, float]] = []
     train_classifier(classifier_config(tmp_path, epochs=2), entries.append)
     assert [entry["epoch"] for entry in entries] == [1, 2]
-    part = load_checkpoint(tmp_path).description.classifier
+    part = describe(tmp_path).classifier
     assert part is not None
     assert entries == part.history
 
 
 def test_a_denoiser_learns_and_the_classifier_behind_it_stays(tmp_path: Path) -> None:
-    behind = classifier_config(tmp_path / "f", network_options={**TINY, "norm": "batch"})
-    train_classifier(behind)
-    config = classifier_config(
-        tmp_path / "denoiser",
-        universal=True,
-        network="denoised",
-        frozen=str(tmp_path / "f"),
-        network_options={"width": 8, "blocks": 1},
-        muon=0.02,
-    )
-    train_classifier(config)
-    f, found = (load_checkpoint(folder).classifier for folder in (behind.out, config.out))
-    assert isinstance(found, DenoisedClassifier)
-    assert f is not None
-    assert fingerprint(found.classifier) == fingerprint(f)  # its running statistics too
-    gain = found.state_dict()["denoiser.output.gain"]
-    assert (gain != 0.1).all()
-
-
-def test_a_denoiser_needs_a_classifier_behind_it(tmp_path: Path) -> None:
-    with pytest.raises(VarsmoothError, match="belong together"):
-        classifier_config(tmp_path, network="denoised")
-    with pytest.raises(VarsmoothError, match="takes σ as an input"):
-        classifier_config(tmp_path, network="denoised", frozen="cifar10-0.25")
+    f = train(classifier_config(tmp_path / "f", network_options={**TINY, "norm": "batch"}))
+    options = {"width": 8, "blocks": 1}
+    changes = {"frozen": str(f.folder), "network_options": options, "muon": 0.02}
+    config = classifier_config(tmp_path / "g", universal=True, network="denoised", **changes)
+    denoised = train(config).network
+    assert isinstance(denoised, DenoisedClassifier)
+    assert fingerprint(denoised.classifier) == fingerprint(f.network)  # its statistics too
+    assert (denoised.state_dict()["denoiser.output.gain"] != 0.1).all()
 
 
 @pytest.mark.parametrize("network", sorted({*NETWORKS} - {"denoised"}))  # has its own test
@@ -619,26 +612,17 @@ def test_every_registered_network_gets_what_it_asks_for(network: str, tmp_path: 
         if network in SELECTORS
         else classifier_config(tmp_path, network=network, network_options={})
     )
-    options = _network_options(config, load_dataset("cifar10-sample"))
+    options = network_options(config, load_dataset("cifar10-sample"))
     assert isinstance(build(network, options), torch.nn.Module)
 
 
 def test_the_classifier_behind_a_denoiser_must_know_the_classes(tmp_path: Path) -> None:
-    for name in ("apple", "leaf", "sky"):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for i in range(10):
-            Image.new("RGB", (32, 32)).save(tmp_path / "photos" / name / f"{i}.png")
-    config = classifier_config(
-        tmp_path / "out",
-        universal=True,
-        network="denoised",
-        frozen="cifar10-0.25",
-        network_options={},
-        data=str(tmp_path / "photos"),
-        train_split="train",
-    )
+    classes = dict.fromkeys(("apple", "leaf", "sky"), 0)
+    data = write_photos(tmp_path / "photos", 10, (32, 32), classes)
+    options: dict[str, Any] = {"universal": True, "network": "denoised", "frozen": "cifar10-0.25"}
+    options |= {"network_options": {}, "data": str(data), "train_split": "train"}
     with pytest.raises(VarsmoothError, match="apple, leaf, sky, which the model does not know"):
-        train_classifier(config)
+        train_classifier(classifier_config(tmp_path / "out", **options))
     assert not (tmp_path / "out" / "config.json").exists()
 
 
@@ -648,9 +632,7 @@ def test_compiled_training_learns_the_same(tmp_path: Path) -> None:
     losses = {}
     for compiled in (False, True):
         config = classifier_config(tmp_path / str(compiled), compile=compiled, epochs=1)
-        part = load_checkpoint(train_classifier(config)).description.classifier
-        assert part is not None
-        losses[compiled] = part.history[0]["loss"]
+        losses[compiled] = train(config).losses[0]
     assert losses[True] == pytest.approx(losses[False], rel=1e-3)
 
 

@@ -1,13 +1,14 @@
 """Training and tuning with the user's own images: the model's data set is the default."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from tests.small_models import run
+from tests.terminal import Terminal, write_photos
 from varsmooth.cli.tune import after_selector
 from varsmooth.defaults import MODEL
 from varsmooth.errors import VarsmoothError
@@ -28,58 +29,50 @@ SMALL = {"widths": [4, 4, 4, 4], "classes": 3}
 TUNE = "--images 6 --n 20 --n-select 21 --goal clean --lams 0,0.3 --levels 3"
 
 
+CLASSES = dict.fromkeys(("cat", "dog", "owl"), 0)
+
+
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """Three classes of 16×16 photographs, in the folders train and val."""
-    rng = np.random.default_rng(0)
     for split, n in (("train", 4), ("val", 2)):
-        for name in ("cat", "dog", "owl"):
-            folder = tmp_path / "photos" / split / name
-            folder.mkdir(parents=True)
-            for i in range(n):
-                pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(folder / f"{i}.png")
+        write_photos(tmp_path / "photos" / split, n, (16, 16), CLASSES, spread=256)
     return tmp_path / "photos"
 
 
 @pytest.fixture
-def classifier(tmp_path: Path, photos: Path) -> Path:
-    torch.manual_seed(0)
+def pair(tmp_path: Path, photos: Path) -> Path:
     about = Description(
         str(photos),
-        ("cat", "dog", "owl"),
+        tuple(CLASSES),
         0.25,
         image_shape=(3, 16, 16),
         classifier=Part("conv4", SMALL),
+        selector=Part("attention", {"width": 8, "heads": 1}),
     )
-    save(tmp_path / "f", about, classifier=build("conv4", SMALL))
-    return tmp_path / "f"
+    return write(tmp_path / "pair", about)
 
 
-@pytest.fixture
-def pair(tmp_path: Path, classifier: Path) -> Path:
-    about = describe(classifier)
-    options = {"width": 8, "heads": 1}
+def write(folder: Path, about: Description) -> Path:
+    """A model with these descriptions of its networks."""
     torch.manual_seed(0)
-    save(
-        tmp_path / "pair",
-        Description(**{**vars(about), "selector": Part("attention", options)}),
-        classifier=build("conv4", SMALL),
-        selector=build("attention", options),
+    parts = about.classifier, about.selector
+    classifier, selector = (
+        None if part is None else build(part.network, part.options) for part in parts
     )
-    return tmp_path / "pair"
+    save(folder, about, classifier, selector)
+    return folder
 
 
-def train_selector(classifier: Path, out: Path, *more: str) -> int:
-    words = f"train selector --classifier {classifier} --out {out} --epochs 1 --batch-size 4"
-    small = "--held-out-images 3 --network-options.width 8 --network-options.heads 1"
-    return run(f"{words} {small}", *more)
+TRAIN = """train selector --epochs 1 --batch-size 4 --held-out-images 3
+    --network-options.width 8 --network-options.heads 1"""
 
 
 def test_a_selector_is_trained_on_the_data_of_its_classifier(
-    classifier: Path, photos: Path, tmp_path: Path
+    pair: Path, photos: Path, tmp_path: Path, cli: Terminal
 ) -> None:
-    assert train_selector(classifier, tmp_path / "h") == 0
+    classifier = write(tmp_path / "f", replace(describe(pair), selector=None))
+    cli(f"{TRAIN} --classifier {classifier} --out {tmp_path / 'h'}")
     about = describe(tmp_path / "h")
     assert about.selector is not None
     assert about.selector.training["data"] == str(photos)
@@ -94,32 +87,21 @@ def test_a_selector_is_trained_on_the_data_of_its_classifier(
     ],
 )
 def test_data_that_do_not_fit_are_refused(
-    change: dict[str, object],
-    sentence: str,
-    pair: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    change: dict[str, Any], sentence: str, pair: Path, tmp_path: Path, cli: Terminal
 ) -> None:
-    about = Description(**{**vars(describe(pair)), **change})
-    torch.manual_seed(0)
-    save(pair, about, build("conv4", SMALL), build("attention", {"width": 8, "heads": 1}))
+    write(pair, replace(describe(pair), **change))
     before = (pair / "config.json").read_text()
-    for words in (f"tune {pair} {TUNE}", f"measure {pair} --images 6 --n 16 --n-select 3"):
-        assert run(words) == 1
-        assert sentence in capsys.readouterr().err
-    assert train_selector(pair, tmp_path / "h") == 1
-    assert sentence in capsys.readouterr().err
+    train = f"{TRAIN} --classifier {pair} --out {tmp_path / 'h'}"
+    for words in (f"tune {pair} {TUNE}", f"measure {pair} --images 6 --n 16 --n-select 3", train):
+        cli.refuses(words, sentence)
     assert (pair / "config.json").read_text() == before
 
 
-def test_more_labels_than_outputs_are_refused(
-    pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_more_labels_than_outputs_are_refused(pair: Path, tmp_path: Path, cli: Terminal) -> None:
     images = np.zeros((80, 16, 16, 3), np.uint8)
     np.savez(tmp_path / "ten.npz", images=images, labels=np.arange(80) // 10)
-    words = f"tune {pair} {TUNE} --images 16 --data"
-    assert run(words, tmp_path / "ten.npz") == 1
-    assert "labels from 0 to 7, but the model knows 3 classes" in capsys.readouterr().err
+    many = "labels from 0 to 7, but the model knows 3 classes"
+    cli.refuses(f"tune {pair} {TUNE} --images 16 --data {tmp_path / 'ten.npz'}", many)
 
 
 NETS = """
@@ -146,56 +128,47 @@ class Pair(nn.Module):
     ],
 )
 def test_a_network_that_does_not_fit_is_refused_before_training(
-    network: str,
-    sentence: str,
-    photos: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    network: str, sentence: str, photos: Path, monkeypatch: pytest.MonkeyPatch, cli: Terminal
 ) -> None:
     monkeypatch.chdir(photos.parent)
     Path("misfits.py").write_text(NETS)
-    words = f"train classifier --network misfits:{network} --sigma 0.25 --data photos --out f"
-    assert run(words) == 1
-    assert sentence in capsys.readouterr().err
+    train = f"train classifier --network misfits:{network} --sigma 0.25 --data photos --out f"
+    cli.refuses(train, sentence)
     assert not Path("f").exists()
 
 
-def test_tune_uses_the_data_of_the_model(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(f"tune {pair} {TUNE}") == 0
-    assert "on 3 images of photos val" in capsys.readouterr().out
+def test_tune_uses_the_data_of_the_model(pair: Path, cli: Terminal) -> None:
+    assert "on 3 images of photos val" in cli(f"tune {pair} {TUNE}").out
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+FEW = "--data cifar10-sample --images 4"
+
+
 @pytest.mark.parametrize(
-    ("verb", "options"),
+    ("words", "suffix"),
     [
-        ("tune", "--data cifar10-sample --images 4 --n 20 --n-select 21 --lams 0,0.1 --levels 2"),
-        ("measure", "--data cifar10-sample --images 4 --n 16 --n-select 3"),
+        (f"tune MODEL {FEW} --n 20 --n-select 21 --lams 0,0.1 --levels 2 --unclipped 0", "tuned"),
+        (f"measure MODEL {FEW} --n 16 --n-select 3", "measured"),
     ],
 )
 def test_released_models_are_never_changed(
-    verb: str,
-    options: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Terminal
 ) -> None:
     monkeypatch.chdir(tmp_path)
     name = "cifar10-0.25"
-    before = contents(find(name))
-    suffix = {"tune": "tuned --unclipped 0", "measure": "measured"}[verb].split()
-    assert run(f"{verb} {name} {options}", *suffix[1:]) == 0
-    assert f"{name}-{suffix[0]}" in capsys.readouterr().out
-    assert run(f"{verb} {name} {options} --out mine", *suffix[1:]) == 0
+    words, before = words.replace("MODEL", name), contents(find(name))
+    assert f"{name}-{suffix}" in cli(words).out
+    cli(f"{words} --out mine")
     assert contents(find(name)) == before
-    for copy in (f"{name}-{suffix[0]}", "mine"):
-        assert (tmp_path / copy / "model.safetensors").read_bytes() == before["model.safetensors"]
-        assert (tmp_path / copy / "config.json").read_bytes() != before["config.json"]
-    assert run(f"{verb} {name} {options} --out {find('cifar10-0.50')}", *suffix[1:]) == 1
-    assert "belongs to the package" in capsys.readouterr().err
+    for copy in (f"{name}-{suffix}", "mine"):
+        copied = contents(tmp_path / copy)
+        assert copied["model.safetensors"] == before["model.safetensors"]
+        assert copied["config.json"] != before["config.json"]
+    cli.refuses(f"{words} --out {find('cifar10-0.50')}", "belongs to the package")
 
 
 def test_a_description_of_a_released_model_cannot_be_written() -> None:

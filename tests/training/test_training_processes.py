@@ -16,11 +16,11 @@ import json, sys
 from varsmooth._util.fingerprints import fingerprint
 from varsmooth.training import ClassifierConfig, tasks, train_classifier
 
-def fit_and_tell(task, data, config, engine, loggers, fit=tasks.fit):
-    history = fit(task, data, config, engine, loggers)
+def fit_and_tell(task, data, config, engine, *more, fit=tasks.fit):
+    end = fit(task, data, config, engine, *more)
     name = f"rank-{engine.rank}-of-{engine.processes}"
     (config.out / name).write_text(fingerprint(task.module))
-    return history
+    return end
 
 tasks.fit = fit_and_tell
 if __name__ == "__main__":

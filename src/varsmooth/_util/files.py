@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -18,47 +18,40 @@ from varsmooth.errors import check, wrap_errors
 LOCK = ".lock"
 PARTS = f"*.{16 * '[0-9a-f]'}.part"
 """Names of files that are being written; after a kill, the next `only_writer` removes them."""
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+"""What a disk without hard links says."""
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file in one step: after a crash or a power loss it is the old one or the new one."""
-    part = _part_of(path)
-    with writing_file(path):
-        make_folder(path.parent)
-        try:
-            with part.open("wb") as file:
-                file.write(content)
-                _sync(file)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-        sync_folder(path.parent)
+    _write(path, content, os.replace)
 
 
 def create_file(path: Path, content: bytes) -> bool:
     """Write a file in one step unless it exists; of several processes one writes, and gets True."""
-    part = _part_of(path)
+    return _write(path, content, os.link)  # atomic also on a shared disk
+
+
+def _write(path: Path, content: bytes, place: Callable[[Path, Path], None]) -> bool:
+    """Write beside the path, sync, and give the file its name; False if another has it."""
+    part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
     with writing_file(path):
         make_folder(path.parent)
         try:
             with part.open("wb") as file:
                 file.write(content)
                 _sync(file)
-            os.link(part, path)  # atomic also on a shared disk
+            place(part, path)
         except FileExistsError:
             return False
-        except OSError as error:  # a disk without hard links
-            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+        except OSError as error:
+            if place is os.replace or error.errno not in NO_LINKS:
                 raise
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
         sync_folder(path.parent)
     return True
-
-
-def _part_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
 
 
 def append_lines(path: Path, lines: bytes) -> None:

@@ -123,10 +123,15 @@ def certify(
     names = ("method", "at", "until", "n_max") if options.n_max else ("method", "n")
     shown = {name: getattr(options, name) for name in (*names, "alpha")}
     _announce("certify", model, [data], run.device, run.out, **shown)
+    from varsmooth.evaluation.certify import Certifying, certify_dataset
+
     if estimate:
-        _estimate(model, data, options, run)
+        from varsmooth.evaluation.estimate import estimate as measure_cost
+        from varsmooth.evaluation.runner import Job
+
+        cost = measure_cost(Job(Certifying(options), model, data, run))
+        conclude(cost.text(run.devices if run.devices > 1 else 8))
         return
-    from varsmooth.evaluation.certify import certify_dataset
 
     named = model.model if is_external(model.model) else None
     verify = command("verify", run.out, model=named, trust=model.trust)
@@ -139,17 +144,6 @@ def _conclude(run: Run, *commands: str) -> None:
 
     rows = run.rows()
     conclude(result(run, rows), next_command(run, rows), *commands)
-
-
-def _estimate(
-    model: ModelOptions, data: DataOptions, options: CertifyOptions, run: RunOptions
-) -> None:
-    from varsmooth.evaluation.certify import Certifying
-    from varsmooth.evaluation.estimate import estimate
-    from varsmooth.evaluation.runner import Job
-
-    cost = estimate(Job(Certifying(options), model, data, run))
-    conclude(cost.text(run.devices if run.devices > 1 else 8))
 
 
 def attack(
@@ -285,36 +279,23 @@ def _announce(
     out: Path | None,
     **options: object,
 ) -> None:
+    """Say what will be done, and where the caller names noise levels far from those of training."""
     data, *others = chosen
     images = f"{data.words(data.split)} {data.subset or ''}".rstrip()
     images += f" and {len(others)} more" if others else ""
+    level, note = "by the model", ""  # of code to run and models to fetch only what is typed
+    about = None if is_external(model.model) else describe(str(model.model))
+    typed = model.sigma is not None or model.cascade is not None
+    if about is not None or typed:
+        plan = resolve_selector(about, model)
+        level, chosen_levels = str(plan), plan.about.get("levels") or [plan.about.get("sigma")]
+        if about is not None and typed and (far := about.untrained_levels(chosen_levels)):
+            trained = f"{'up to' if about.universal else 'at'} σ = {about.sigma_a:g}"
+            levels = ", ".join(f"{sigma:g}" for sigma in far)
+            note = f"note: the classifier was trained {trained}; at {levels} it may know little"
     precision = None if model.precision == "float32" else model.precision
     scaling = {"resize": data.resize, "center crop": data.center_crop}
-    options = {**scaling, "σ": _level(model), "precision": precision, **options}
+    options = {**scaling, "σ": level, "precision": precision, **options}
     announce(f"{verb} {images} with {model.model}", device, **options, out=out)
-    _note_untrained_levels(model)
-
-
-def _note_untrained_levels(options: ModelOptions) -> None:
-    """Say where the caller names noise levels far from those of training."""
-    if is_external(options.model) or (options.sigma is None and options.cascade is None):
-        return
-    about = describe(str(options.model))
-    plan = resolve_selector(about, options).about
-    outside = about.untrained_levels(plan.get("levels") or [plan["sigma"]])
-    if outside:
-        trained = f"up to σ = {about.sigma_a:g}" if about.universal else f"at σ = {about.sigma_a:g}"
-        levels = ", ".join(f"{level:g}" for level in outside)
-        say(
-            f"note: the classifier was trained {trained}; at {levels} it may know little",
-            sys.stderr,
-        )
-
-
-def _level(options: ModelOptions) -> str:
-    """What chooses the noise level; of code to run and models to fetch only what is typed."""
-    unseen = is_external(options.model)
-    if unseen and options.sigma is None and options.cascade is None:
-        return "by the model"
-    about = None if unseen else describe(str(options.model))
-    return str(resolve_selector(about, options))
+    if note:
+        say(note, sys.stderr)

@@ -68,10 +68,10 @@ def export(name: str, /, *, out: Path, licence: str | None = None) -> None:
     """
     source, about = find(name), describe(name)
     check_new_model(out)
-    given = licence or ("mit" if is_released(source) else None)
+    licence = licence or ("mit" if is_released(source) else None)
     shared: Description = fit(Description, _without_folders(asdict(about)))
     text = card(out.resolve().name, shared, is_released(source))
-    header = HEADER.format(licence="" if given is None else f"license: {given}\n")
+    header = HEADER.format(licence="" if licence is None else f"license: {licence}\n")
     with only_writer(out):  # the description last: with it the folder is a model
         replace_file(out / WEIGHTS, (source / WEIGHTS).read_bytes())
         replace_file(out / CARD, (header + text).encode())

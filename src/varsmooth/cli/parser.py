@@ -85,9 +85,9 @@ class Option:
     def spelled(self) -> str:
         return self.name.upper() if self.plain else as_option(self.name)
 
-    def value(self, given: Mapping[str, Any]) -> Any:
+    def value(self, entered: Mapping[str, Any]) -> Any:
         """The text that was typed, read as the type of the option."""
-        text = given[self.name]
+        text = entered[self.name]
         if get_origin(self.hint) is dict:
             text = dict(map(_entry, text))
         return read(self.name, self.hint, text)
@@ -222,7 +222,7 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
     if verb is not None:
         _check_values(typed, [option.spelled for option in options_of(verb)])
     words, unknown = parser.parse_known_args(_joined(typed))
-    given, prog, verb = vars(words), words._prog, words._verb
+    entered, prog, verb = vars(words), words._prog, words._verb
     if isinstance(verb, Mapping):
         if unknown:
             near = nearest(unknown[0], ["--help", "--version"])
@@ -235,11 +235,11 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
             near = nearest(word.partition("=")[0], list(spelled.values()))
             near = near if "did you mean" in near else f"; see {prog} --help"
             raise WrongUsage(f"there is no option {word}{near}")
-        free = [name for name in ("model", "data") if name in spelled and name not in given]
+        free = [name for name in ("model", "data") if name in spelled and name not in entered]
         near = f"did you mean {spelled[free[0]]} {word}?" if free else ""
         raise WrongUsage(f"unexpected argument {word}; {near or f'see {prog} --help'}")
     try:
-        return _bound(verb, given)
+        return _bound(verb, entered)
     except OptionError as error:
         problem = re.sub("`(\\w+)`", lambda name: spelled.get(name[1], name[1]), error.problem)
         raise WrongUsage(f"{spelled.get(error.name, error.name)} {problem}") from error
@@ -262,13 +262,13 @@ def _check_values(typed: Sequence[str], options: Sequence[str]) -> None:
             raise WrongUsage(f"{word} needs a value")
 
 
-def _bound(verb: Verb, given: Mapping[str, Any]) -> partial[None]:
+def _bound(verb: Verb, entered: Mapping[str, Any]) -> partial[None]:
     """The verb with its arguments read from the text of its options."""
     options, hints = list(options_of(verb)), get_type_hints(verb, include_extras=True)
-    values = {option.name: option.value(given) for option in options if option.name in given}
+    values = {option.name: option.value(entered) for option in options if option.name in entered}
     preset = "preset" in hints
     for option in options:
-        if option.default is MISSING and option.name not in given and not preset:
+        if option.default is MISSING and option.name not in entered and not preset:
             raise OptionError(option.name, "must be given")
     arguments = {option.name: values.get(option.name, option.default) for option in options}
     for name, kind in hints.items():

@@ -28,11 +28,9 @@ def study(*, options: StudyOptions) -> None:
     )
     from varsmooth.evaluation.report import open_runs
     from varsmooth.evaluation.report.summary_text import verdict
-    from varsmooth.training.study import Study, check_study
+    from varsmooth.training.study import run_study
 
-    check_study(options)
-    done = Study(options)
-    page = done.run()
+    page = run_study(options)
     runs = open_runs([path.parent for path in sorted((options.out / "runs").glob("*/run.json"))])
     tune = command(f"tune {options.out / 'h'}")
     cascade = command(f"tune {options.out / 'f'} --goal cascade")

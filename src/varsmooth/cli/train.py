@@ -28,21 +28,25 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
     from varsmooth.training import train_classifier
 
     out = train_classifier(config)
-    from varsmooth.data.catalog import left_to_certify
+    from varsmooth.data.catalog import left_to_certify, tuned_on
     from varsmooth.training.adoption import gains
 
     about = describe(out)
     part, trust = about.classifier, _trust(config)
     metrics = part.metrics[config.held_out_split] if part else {}
-    left = left_to_certify(about.source, about.tuned)
+    tuned = about.tuned
+    if config.universal:  # `tune` comes first, and leaves the other images to certify
+        tuned = tuned or tuned_on(about.source, "val", 1)
+    left = left_to_certify(about.source, tuned)
     augmentation = {
         "crop": None if config.crop == SelectorConfig.crop else config.crop,
         "flip": None if config.flip else "false",
     }
+    certify = command("certify", model=out, **left, trust=trust, out=f"runs/{out.name}-certified")
+    tune = command("tune", out, goal="cascade", trust=trust)
     conclude(
         [*gains(metrics), f"the classifier is in {out}"],
-        command("certify", model=out, **left, trust=trust, out=f"runs/{out.name}-certified"),
-        command("tune", out, goal="cascade", trust=trust),
+        *((tune, certify) if config.universal else (certify, tune)),
         command("train selector", classifier=out, trust=trust, **augmentation, out=f"{out}-h"),
     )
 

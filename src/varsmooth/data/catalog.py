@@ -8,11 +8,10 @@ import numpy as np
 from platformdirs import user_data_path
 
 from varsmooth._util.typed import read
-from varsmooth.data.arrays import load_arrays
 from varsmooth.data.cifar10 import found_cifar10, load_cifar10, load_sample
 from varsmooth.data.dataset import ImageDataset
 from varsmooth.data.files import preprocess
-from varsmooth.data.folders import SUFFIXES, load_folder, load_image, splits_in
+from varsmooth.data.own import SUFFIXES, load_arrays, load_folder, load_image, splits_in
 from varsmooth.data.source import NAMES, Interpolation, Source, Tuned, path_of
 from varsmooth.errors import check
 

@@ -15,7 +15,7 @@ from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import tuned_images
 from varsmooth.data.files import ImageFiles, pixel_digests
 from varsmooth.data.fitting import fitted, renumbered
-from varsmooth.data.folders import splits_in
+from varsmooth.data.own import splits_in
 from varsmooth.data.source import AS_IS, NAMES, Preprocessing, Source, sample
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.headers import SEEN

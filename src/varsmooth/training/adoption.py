@@ -22,7 +22,7 @@ from varsmooth.bounds import Floats, class_radius, clopper_pearson_lower
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import has_own, tuned_images
 from varsmooth.data.fitting import fitted, outputs_on
-from varsmooth.data.folders import SUFFIXES
+from varsmooth.data.own import SUFFIXES
 from varsmooth.data.source import Source, Tuned
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import VarsmoothError, check, printable
@@ -67,14 +67,12 @@ class Trial:
 
     Attributes:
         metrics: What `measure_classifier` returned.
-        seconds: Of one vote.
         plan: How to train it for every level; None without images to train on.
         batch_norms: Names of its BatchNorm layers.
     """
 
     metrics: Metrics
     images: ImageDataset
-    seconds: float
     plan: Plan | None
     batch_norms: tuple[str, ...]
     outputs: int
@@ -145,8 +143,15 @@ class Trial:
                 f"train it for every σ up to {self.plan.sigma:g}, as a cascade needs it: "
                 f"{self.plan.epochs} epochs, about {_time(self.plan.minutes)} in all"
             )
-        if self.batch_norms and self.loses_accuracy:
-            lines.append(batch_norm_advice(self.batch_norms))
+        if self.batch_norms and self.loses_accuracy:  # benchmarks.normalisation measured it
+            names = self.batch_norms
+            shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+            lines.append(
+                f"BatchNorm in {len(names)} layer{'s' * (len(names) > 1)} ({shown}) has the "
+                "statistics of images without noise: training over a range of σ renews them for "
+                "all levels at once; training at one σ spoils the others, and new statistics alone "
+                "are not enough"
+            )
         if unreachable := self._unreachable():
             lines.append(unreachable)
         if self.outputs != (classes := len(self.images.class_names)):
@@ -205,10 +210,10 @@ def adopt(
     began = time.perf_counter()
     metrics, _ = measure_classifier(network, chosen, levels, n, scoped_seed(seed, "adopt"))
     seconds = (time.perf_counter() - began) / (len(chosen) * n * len(levels))
-    trial = Trial(
-        metrics, chosen, seconds, _plan(source, levels[-1], seconds), batch_norms(network),
-        outputs_on(chosen, g),
-    )  # fmt: skip
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    norms = tuple(name for name, part in network.named_modules() if isinstance(part, kinds))
+    plan = _plan(source, levels[-1], seconds)
+    trial = Trial(metrics, chosen, plan, norms, outputs_on(chosen, g))
     about = Description(
         **source.entries(),
         class_names=names,
@@ -245,57 +250,30 @@ def seen_in_training(source: Source, split: str) -> list[str]:
     ]
 
 
-def batch_norms(network: nn.Module) -> tuple[str, ...]:
-    """The names of the layers that normalise by statistics stored in training."""
-    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-    return tuple(name for name, part in network.named_modules() if isinstance(part, kinds))
-
-
-def batch_norm_advice(names: Sequence[str]) -> str:
-    """What to do with layers whose statistics are those of images without noise.
-
-    Measured by `benchmarks.normalisation`, see docs/normalisation.md.
-    """
-    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-    return (
-        f"BatchNorm in {len(names)} layer{'s' * (len(names) > 1)} ({shown}) has the statistics of "
-        "images without noise: training over a range of σ renews them for all levels at once; "
-        "training at one σ spoils the others, and new statistics alone are not enough"
-    )
-
-
 def gains(metrics: Metrics) -> list[str]:
     """What a trained classifier can do, beside the one it started from, if there was one."""
-    votes = metrics["smoothed_accuracy"]
-    now = [metrics["plain_accuracy"], *votes.values()]
-    title = f"accuracy (%) on {metrics['images']} held-out images without noise, and of the vote at"
-    levels = ["σ = 0", *votes]
-    before: Metrics | None = metrics.get("before")
-    rows = [levels, [f"{value:g}" for value in now]]
-    names = ["", "now"]
-    if before is not None:
-        then = [before["plain_accuracy"], *(before["smoothed_accuracy"].get(s) for s in votes)]
-        rows.insert(1, ["" if value is None else f"{value:g}" for value in then])
-        names.insert(1, "before")
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [title]
-    for name, row in zip(names, rows, strict=True):
-        cells = "  ".join(map(str.rjust, row, widths))
-        lines.append(f"  {name:<6}  {cells}".rstrip())
-    if before is not None:
-        lines += _fallen(float(before["plain_accuracy"]), float(metrics["plain_accuracy"]))
-    return lines
-
-
-def _fallen(before: float, after: float) -> list[str]:
-    """A warning where training has cost more than TOLERATED points of accuracy without noise."""
-    if before - after <= TOLERATED:
-        return []
-    return [
-        f"warning: accuracy without noise fell by {before - after:.0f} points, from {before:g} to "
-        f"{after:g} %; train longer (--epochs), over a range (--universal true) with more of the "
-        "small levels (--sigma-power 2), or up to a smaller --sigma"
+    votes, before = metrics["smoothed_accuracy"], metrics.get("before")
+    rows = {"": ["σ = 0", *votes]}
+    for name, figures in (("before", before), ("now", metrics)):
+        if figures is not None:
+            levels = (figures["smoothed_accuracy"].get(sigma) for sigma in votes)
+            shares = [figures["plain_accuracy"], *levels]
+            rows[name] = ["" if share is None else f"{share:g}" for share in shares]
+    widths = [max(map(len, column)) for column in zip(*rows.values(), strict=True)]
+    lines = [
+        f"accuracy (%) on {metrics['images']} held-out images without noise, and of the vote at"
     ]
+    for name, row in rows.items():
+        lines.append(f"  {name:<6}  {'  '.join(map(str.rjust, row, widths))}".rstrip())
+    if before is not None:
+        then, now = float(before["plain_accuracy"]), float(metrics["plain_accuracy"])
+        if then - now > TOLERATED:
+            lines.append(
+                f"warning: accuracy without noise fell by {then - now:.0f} points, from {then:g} "
+                f"to {now:g} %; train longer (--epochs), over a range (--universal true) with more "
+                "of the small levels (--sigma-power 2), or up to a smaller --sigma"
+            )
+    return lines
 
 
 def _plan(source: Source, sigma: float, seconds: float) -> Plan | None:

@@ -19,10 +19,11 @@ from tqdm import tqdm
 from varsmooth._util.processes import Engine
 from varsmooth.data import ImageDataset
 from varsmooth.errors import check, wrap_errors
+from varsmooth.evaluation.measure import Metrics
 from varsmooth.noise import keyed_generator
 from varsmooth.training.configuration import TrainingConfig
 from varsmooth.training.optimizers import optimizers
-from varsmooth.training.state import STATE, Position, restore_state, save_state
+from varsmooth.training.state import STATE, Position, restore_state, resumable, save_state
 
 
 class Task(Protocol):
@@ -61,8 +62,11 @@ def fit(
     config: TrainingConfig,
     engine: Engine,
     loggers: tuple[Logger, ...] = (),
-) -> list[Entry]:
-    """Train task.module; a bar within each epoch, one line after it. Returns the epochs' history.
+    before: Metrics | None = None,
+) -> Position:
+    """Train task.module; a bar within each epoch, one line after it. Returns where training ended.
+
+    `before`, what was measured before the first step, stays with the state of the run.
 
     Randomness is a function of (seed, epoch, step, process) and the learning rate of the step, so
     that the state of a run is only weights, optimiser and position: a run that was killed
@@ -72,7 +76,7 @@ def fit(
     config = suited(config, len(data))
     batches = Batches(data, config, engine)
     run = _Run(task, config, engine)
-    position = run.restore(batches.steps) if config.resume else Position()
+    position = run.restore(batches.steps) if resumable(config) else Position(before=before)
     if engine.rank == 0:
         shown = batches.steps * config.batch_size
         plan = f"{shown:,} images an epoch in batches of {config.batch_size}"
@@ -85,14 +89,14 @@ def fit(
     for epoch in range(config.first_epoch + len(position.history), config.epochs):
         report = run.train_epoch(batches, position)
         entry = {"epoch": epoch + 1, "seconds": round(position.seconds, 1), **report}
-        position = Position([*position.history, entry])
+        position = Position([*position.history, entry], before=position.before)
         if engine.rank == 0:
             save_state(run.path, run.parts, position, config)
             for log in loggers:
                 log(entry)
     if run.average is not None:
         task.module.load_state_dict(run.average.module.state_dict())
-    return position.history
+    return position
 
 
 def suited(config: TrainingConfig, images: int) -> TrainingConfig:
@@ -137,9 +141,7 @@ class _Run:
         """
         config, module = self.config, self.task.module
         epoch = config.first_epoch + len(position.history)
-        trained = [p for p in module.parameters() if p.requires_grad]
-        began = time.perf_counter() - position.seconds
-        saved = position.seconds
+        began, saved = time.perf_counter() - position.seconds, position.seconds
         module.train()
         recent: dict[str, str] = {}
         bar = tqdm(
@@ -150,27 +152,10 @@ class _Run:
             leave=False,
             disable=None if self.engine.rank == 0 else True,
         )
-        for images, labels, ids in batches.of_epoch(epoch, position.step):
-            step = position.step
-            factor = learning_rate_factor(epoch + step / batches.steps, config)
-            for optimizer in self.optimizers:
-                for group in optimizer.param_groups:
-                    group["lr"] = optimizer.defaults["lr"] * factor
-            key = (epoch, step, self.engine.rank)
-            loss, batch_report = self.task.loss(images, labels, ids, key)
-            check(
-                math.isfinite(loss.item()),
-                f"the loss became {loss.item()} in epoch {epoch + 1}, step {step + 1}; "
-                "try a lower learning_rate",
-            )
-            module.zero_grad()
-            torch.autograd.backward(loss, inputs=trained)  # nothing else gets a gradient
-            self.engine.average(p.grad for p in trained if p.grad is not None)
-            for optimizer in self.optimizers:
-                optimizer.step()
-            if self.average is not None:
-                self.average.update_parameters(module)
-            for name, value in {"loss": loss.item(), **batch_report}.items():
+        for batch in batches.of_epoch(epoch, position.step):
+            factor = learning_rate_factor(epoch + position.step / batches.steps, config)
+            report = self._step(batch, (epoch, position.step, self.engine.rank), factor)
+            for name, value in report.items():
                 position.reported.setdefault(name, []).append(value)
                 recent[name] = f"{np.mean(position.reported[name][-50:]):.3g}"
             bar.set_postfix({k: recent[k] for k in ("loss", "accuracy") if k in recent}, False)
@@ -189,6 +174,30 @@ class _Run:
             name: round(float(fold.get(name, np.mean)(values)), 5)
             for name, values in position.reported.items()
         }
+
+    def _step(
+        self, batch: tuple[Tensor, Tensor, Tensor], key: tuple[int, int, int], factor: float
+    ) -> dict[str, float]:
+        """One step at this share of the learning rates; returns what to report about its batch."""
+        module = self.task.module
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = optimizer.defaults["lr"] * factor
+        loss, report = self.task.loss(*batch, key)
+        check(
+            math.isfinite(loss.item()),
+            f"the loss became {loss.item()} in epoch {key[0] + 1}, step {key[1] + 1}; "
+            "try a lower learning_rate",
+        )
+        module.zero_grad()
+        trained = [p for p in module.parameters() if p.requires_grad]
+        torch.autograd.backward(loss, inputs=trained)  # nothing else gets a gradient
+        self.engine.average(p.grad for p in trained if p.grad is not None)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        if self.average is not None:
+            self.average.update_parameters(module)
+        return {"loss": loss.item(), **report}
 
 
 class Batches:

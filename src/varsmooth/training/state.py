@@ -28,12 +28,14 @@ class Position:
         step: Steps done of that epoch.
         seconds: Time they took.
         reported: What each of them reported.
+        before: What was measured on the weights that training started from.
     """
 
     history: list[dict[str, float]] = field(default_factory=list)
     step: int = 0
     seconds: float = 0.0
     reported: dict[str, list[float]] = field(default_factory=dict)
+    before: Metrics | None = None
 
 
 def save_state(
@@ -66,21 +68,24 @@ def already_trained(config: TrainingConfig, network: Literal["classifier", "sele
     return False
 
 
+def resumable(config: TrainingConfig) -> bool:
+    """Whether the folder has a state to continue from."""
+    return config.resume and (config.out / STATE).is_file()
+
+
 def restore_state(
     path: Path, parts: Mapping[str, Any], config: TrainingConfig, device: torch.device
 ) -> Position:
     """How far the run is, with its parts as they were then."""
-    if not path.is_file():
-        return Position()
     unreadable = f"{path} is not a training state; delete it, or start anew with resume=False"
     with wrap_errors(Exception, unreadable):  # torch and zip raise many kinds
         state = torch.load(path, map_location=device, weights_only=True)
         then, now = json.loads(state["config"]), identity(config)
         position, saved = Position(**json.loads(state["progress"])), state["parts"]
     different = [
-        f"{key}={then[key]} there, {now[key]} now"
-        for key in now
-        if key in then and then[key] != now[key]
+        f"{key}={then[key]} there, {value} now"
+        for key, value in now.items()
+        if then.get(key, value) != value
     ]
     check(
         not different,

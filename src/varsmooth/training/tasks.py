@@ -2,7 +2,8 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,6 @@ from varsmooth._util.processes import Engine, launch, writing_to
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.dataset import skipped_text
 from varsmooth.data.fitting import fitted
-from varsmooth.data.source import Tuned
 from varsmooth.errors import VarsmoothError, check, reason, wrap_errors
 from varsmooth.evaluation.measure import (
     LAMBDAS,
@@ -28,16 +28,16 @@ from varsmooth.evaluation.measure import (
 from varsmooth.losses import consistency_loss, pass_loss, radius_loss, variational_loss
 from varsmooth.models.adapters import in_precision
 from varsmooth.models.checkpoints import load_checkpoint, load_weights, save
-from varsmooth.models.descriptions import Description, describe
+from varsmooth.models.descriptions import Description, Part, describe
 from varsmooth.models.names import maker_of
 from varsmooth.models.networks import ReadsClassifier, ResNet9
+from varsmooth.models.networks.classifiers import ConvolutionalClassifier
 from varsmooth.noise import NoiseStream, keyed_generator
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
 from varsmooth.training.loop import Logger, fit
-from varsmooth.training.passing import add_pass, drop_pass
-from varsmooth.training.state import already_trained, finished, seeded
+from varsmooth.training.state import already_trained, finished, resumable, seeded
 
 SUFFIX = ".safetensors"  # of a file of plain weights, not a model
 
@@ -53,8 +53,9 @@ class ClassifierTask:
     def __init__(self, module: nn.Module, config: ClassifierConfig) -> None:
         self.module, self.config = module, config
         self.conditional = bool(getattr(module, "conditional", False))
-        self.forward = self._compiled if config.compile else module
-        self.fused = torch.compile(module)  # compiles nothing before it is called
+        self.forward: Callable[..., Any] = module
+        if config.compile:
+            self.fused, self.forward = torch.compile(module), self._compiled
 
     def loss(
         self, images: Tensor, labels: Tensor, ids: Tensor, key: tuple[int | str, ...]
@@ -166,25 +167,7 @@ def _train_classifier(
 ) -> None:
     if already_trained(config, "classifier"):
         return
-    data = load_source(config, config.train_split)
-    held_out = load_source(config, config.held_out_split)
-    if data.skipped:
-        print(f"note: {skipped_text(data.skipped)}", file=sys.stderr)
-    implied: dict[str, Any] = {"conditional": True} if config.universal else {}
-    if config.frozen is not None:  # its outputs keep their meaning
-        behind = load_checkpoint(config.frozen, config.trust)
-        part = behind.description.classifier
-        if behind.classifier is None or part is None:
-            raise VarsmoothError(f"{config.frozen} holds no classifier")
-        implied = {"classifier": part.network, "classifier_options": part.options}
-        g = SmoothedClassifier(behind.classifier, FixedSelector(config.sigma))
-        data, held_out = (fitted(d, g, *behind.description.trained_on) for d in (data, held_out))
-    check(
-        len(np.unique(data.known_labels)) > 1,
-        f"{data.name} has one class; a classifier needs two or more (in a folder of images, a "
-        "subfolder for each)",
-    )
-    options = _network_options(config, data, **implied)
+    data, held_out, options = _classifier_inputs(config)
     module = seeded(config.network, options, config.seed)
     if config.frozen is not None:
         _initialise(module.get_submodule("classifier"), config.frozen, config.trust)
@@ -193,47 +176,90 @@ def _train_classifier(
     module = module.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     fitted(data, SmoothedClassifier(module, FixedSelector(config.sigma)))
     levels = measured_levels(config.sigma, config.universal)
-    images = held_out.few(config.held_out_images)
+    images, before = held_out.few(config.held_out_images), None
+    measure_before = config.initial is not None and not resumable(config)
     if engine.rank == 0:
         plan = f"{len(images):,} images (held_out_images), {config.n} votes each (n) at"
-        when = "after training" if config.initial is None else "before and after training"
+        when = "before and after training" if measure_before else "after training"
         print(f"measured {when}: {plan} {len(levels)} noise levels", file=sys.stderr)
-    before = None
-    if config.initial is not None and engine.rank == 0:
-        before, _ = measure_classifier(module, images, levels, config.n, config.seed)
-    if config.passing > 0:
-        add_pass(module)
-    history = fit(ClassifierTask(module, config), data, config, engine, loggers)
-    if config.passing > 0:
-        drop_pass(module)
+        if measure_before:
+            before, _ = measure_classifier(module, images, levels, config.n, config.seed)
+    with pass_output(module, config.passing > 0):
+        end = fit(ClassifierTask(module, config), data, config, engine, loggers, before)
     if engine.rank != 0:
         return
     metrics, _ = measure_classifier(module, images, levels, config.n, config.seed)
-    if before is not None:
+    if end.before is not None:
         kept = ("plain_accuracy", "smoothed_accuracy")
-        metrics["before"] = {name: before[name] for name in kept}
+        metrics["before"] = {name: end.before[name] for name in kept}
+    weights_alone = config.initial is None or config.initial.endswith(SUFFIX)
     description = Description(
         **config.entries(),
         class_names=data.class_names,
         sigma_a=config.sigma,
         image_shape=data.shape,
         universal=config.universal,
-        classifier=finished(config, options, history, metrics),
-        tuned=_tuned(config.initial),
+        classifier=finished(config, options, end.history, metrics),
+        tuned=None if weights_alone else describe(str(config.initial)).tuned,
     )
     save(config.out, description, classifier=module)
 
 
-def _tuned(initial: str | None) -> Tuned | None:
-    """The images that chose σ, if it was chosen for the model that training started from."""
-    return None if initial is None or initial.endswith(SUFFIX) else describe(initial).tuned
+def _classifier_inputs(
+    config: ClassifierConfig,
+) -> tuple[ImageDataset, ImageDataset, dict[str, Any]]:
+    """The images to train on and those to measure on, and the options of the network."""
+    data = load_source(config, config.train_split)
+    held_out = load_source(config, config.held_out_split)
+    if data.skipped:
+        print(f"note: {skipped_text(data.skipped)}", file=sys.stderr)
+    implied: dict[str, Any] = {"conditional": True} if config.universal else {}
+    if config.frozen is not None:  # its outputs keep their meaning
+        frozen, about, part = _load_classifier(config.frozen, config.trust)
+        implied = {"classifier": part.network, "classifier_options": part.options}
+        g = SmoothedClassifier(frozen, FixedSelector(config.sigma))
+        data, held_out = (fitted(d, g, *about.trained_on) for d in (data, held_out))
+    check(
+        len(np.unique(data.known_labels)) > 1,
+        f"{data.name} has one class; a classifier needs two or more (in a folder of images, a "
+        "subfolder for each)",
+    )
+    return data, held_out, network_options(config, data, **implied)
+
+
+@contextmanager
+def pass_output(network: nn.Module, wanted: bool = True) -> Iterator[None]:
+    """Inside, a classifier has one more score, "pass", after those of the classes.
+
+    It begins at zero; afterwards the scores of the classes stay as they are.
+    """
+    if wanted:
+        _set_outputs(network, 1)
+    yield
+    if wanted:
+        _set_outputs(network, -1)
+
+
+def _set_outputs(network: nn.Module, more: int) -> None:
+    """Append outputs whose weights are zero to the last layer, or remove its last ones."""
+    if not isinstance(network, ConvolutionalClassifier):
+        raise VarsmoothError(
+            f'{type(network).__name__} cannot be trained with "pass", which replaces the last '
+            "layer of a network of ours; leave out `passing`"
+        )
+    old = network.linear
+    network.linear = nn.Linear(
+        old.in_features, old.out_features + more, device=old.weight.device, dtype=old.weight.dtype
+    )
+    with torch.no_grad():
+        for new, values in zip(network.linear.parameters(), old.parameters(), strict=True):
+            count = min(len(new), len(values))
+            new.zero_()[:count] = values[:count]
 
 
 def _train_selector(config: SelectorConfig, loggers: tuple[Logger, ...], engine: Engine) -> None:
-    model = load_checkpoint(config.classifier, config.trust)
-    if model.classifier is None:
-        raise VarsmoothError(f"{config.classifier} holds no classifier")
-    about, classifier = model.description, model.classifier.to(engine.device)
+    classifier, about, _ = _load_classifier(config.classifier, config.trust)
+    classifier = classifier.to(engine.device)
     config = config.with_defaults(about.source)
     if already_trained(config, "selector"):
         return
@@ -243,12 +269,12 @@ def _train_selector(config: SelectorConfig, loggers: tuple[Logger, ...], engine:
         fitted(load_source(config, split), g, *about.trained_on)
         for split in (config.train_split, config.held_out_split)
     )
-    options = _network_options(config, data)
+    options = network_options(config, data)
     module = seeded(config.network, options, config.seed).to(engine.device)
     if isinstance(module, ReadsClassifier):
         module.attach(classifier)
     task = SelectorTask(module, in_precision(classifier, config.precision), sigma_a, config)
-    history = fit(task, data, config, engine, loggers)
+    history = fit(task, data, config, engine, loggers).history
     if engine.rank != 0:
         return
     images = held_out.few(config.held_out_images)
@@ -265,15 +291,21 @@ def _train_selector(config: SelectorConfig, loggers: tuple[Logger, ...], engine:
     save(config.out, description, classifier=classifier, selector=module)
 
 
+def _load_classifier(model: str, trust: list[str]) -> tuple[nn.Module, Description, Part]:
+    """The classifier of a model, with the descriptions of the model and of its classifier."""
+    checkpoint = load_checkpoint(model, trust)
+    part = checkpoint.description.classifier
+    if checkpoint.classifier is None or part is None:
+        raise VarsmoothError(f"{model} holds no classifier")
+    return checkpoint.classifier, checkpoint.description, part
+
+
 def _initialise(module: nn.Module, source: str, trust: list[str]) -> None:
     """Start from the classifier of another model, or from a safetensors file of plain weights."""
     if source.endswith(SUFFIX):
         weights = load_weights(source)
     else:
-        classifier = load_checkpoint(source, trust).classifier
-        if classifier is None:
-            raise VarsmoothError(f"{source} holds no classifier to start from")
-        weights = classifier.state_dict()
+        weights = _load_classifier(source, trust)[0].state_dict()
     if isinstance(module, ResNet9):
         weights = module.deepened(weights)
     misfit = f"the weights in {source} do not fit the network {type(module).__name__}"
@@ -281,7 +313,7 @@ def _initialise(module: nn.Module, source: str, trust: list[str]) -> None:
         module.load_state_dict(weights)
 
 
-def _network_options(config: AnyConfig, data: ImageDataset, **more: Any) -> dict[str, Any]:
+def network_options(config: AnyConfig, data: ImageDataset, **more: Any) -> dict[str, Any]:
     """What the data set implies where a registered network has such an option, then the user's."""
     if ":" in config.network:
         return dict(config.network_options)

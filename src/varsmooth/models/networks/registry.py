@@ -36,9 +36,9 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     except VarsmoothError:
         raise
     except Exception as error:  # options are untrusted input
-        given = f" with {options}" if options else ""
+        how = f" with {options}" if options else ""
         why = f"{type(error).__name__}: {reason(error)}"
-        raise VarsmoothError(f"{network} cannot be built{given}: it raised {why}") from error
+        raise VarsmoothError(f"{network} cannot be built{how}: it raised {why}") from error
     if not isinstance(made, nn.Module):
         raise VarsmoothError(f"{network} must return an nn.Module, not {type(made).__name__}")
     return made

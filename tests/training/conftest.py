@@ -1,0 +1,3 @@
+"""The terminal of these tests."""
+
+from tests.terminal import cli as cli
