@@ -1,5 +1,6 @@
 """`varsmooth tune` and `measure`: settings chosen, and a card written, on held-out images."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ def tune(model: str, /, *, options: TuneOptions, images: HeldOut) -> None:
         with only_writer(results_folder(model, images.out, "tuned")):
             folder, data, stages = tune_cascade(model, options, images)
         title = f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius"
-        lines, commands = stages.summary, after_cascade(stages, folder, images)
+        lines, commands = stages.summary, after_cascade(stages, folder, images, options)
     else:
         with only_writer(results_folder(model, images.out, "tuned")):
             folder, data, chosen = tune_selector(model, options, images)
@@ -61,31 +62,37 @@ def tune(model: str, /, *, options: TuneOptions, images: HeldOut) -> None:
             f"levels {grid}",
             f"one σ     {rounded(chosen.fixed_score, 4)}  --sigma {chosen.fixed_sigma:.4g}",
         ]
-        commands = [after_selector(chosen, model, folder, images)]
+        commands = [after_selector(chosen, model, folder, images, options)]
     written = f"written into the description of {folder}"
     conclude([title, *(f"  {line}" for line in lines), written], *commands)
 
 
-def after_selector(chosen: "Tuning", model: str, folder: Path, images: HeldOut) -> str:
+def after_selector(
+    chosen: "Tuning", model: str, folder: Path, images: HeldOut, options: TuneOptions
+) -> str:
     """The command to certify the better of the selector and the best single σ."""
+    certify = partial(_certify, images=images, options=options)
     if chosen.fixed_score < chosen.best.score:
         selector = "median" if describe(folder).cascades else None  # not the model's default
-        return _certify(folder, images, selector=selector, out=f"runs/{folder.name}-tuned")
+        return certify(folder, selector=selector, out=f"runs/{folder.name}-tuned")
     sigma, out = f"{chosen.fixed_sigma:.4g}", f"runs/{Path(model).name}-fixed"
-    one = _certify(model, images, sigma=sigma, out=out)
+    one = certify(model, sigma=sigma, out=out)
     return f"{one}  # one σ for all images is at least as good here, and simpler"
 
 
-def after_cascade(chosen: "TunedCascade", folder: Path, images: HeldOut) -> list[str]:
+def after_cascade(
+    chosen: "TunedCascade", folder: Path, images: HeldOut, options: TuneOptions
+) -> list[str]:
     """The commands to certify the cascade with the largest radius, if any, and the best σ."""
+    certify = partial(_certify, images=images, options=options)
     sigma, out = f"{chosen.single:.4g}", f"runs/{folder.name}"
-    fixed = _certify(folder, images, sigma=sigma, out=f"{out}-fixed")
+    fixed = certify(folder, sigma=sigma, out=f"{out}-fixed")
     several = [stages for stages in chosen.stages if len(stages.levels) > 1]
     if not several:
         return [fixed]
     best = several[-1] is chosen.stages[-1]
     lam = None if best else f"{several[-1].lam:g}"
-    run = _certify(folder, images, lam=lam, out=f"{out}-cascade")
+    run = certify(folder, lam=lam, out=f"{out}-cascade")
     if best:
         return [run, f"{fixed}  # the best single σ, to compare"]
     return [fixed, f"{run}  # more accurate, average radius no larger"]
@@ -135,11 +142,13 @@ def _announce(doing: str, model: str, images: HeldOut, n: int, suffix: str) -> N
     announce(doing, images.device, images=some, n=n, out=results_folder(model, images.out, suffix))
 
 
-def _certify(model: str | Path, images: HeldOut, **options: object) -> str:
+def _certify(model: str | Path, images: HeldOut, options: TuneOptions, **chosen: str | None) -> str:
     """The command that certifies the tuned model on images that tuning has not seen."""
     from varsmooth.data.catalog import left_to_certify
 
     about = describe(model)
     left = left_to_certify(images.with_defaults(about.source), about.tuned)
     where = {"data": images.data, "root": images.root, **images.preprocessing._asdict()}
-    return command("certify", model=model, trust=images.trust, **where, **left, **options)
+    precision = None if options.precision == "float32" else options.precision
+    about_f = {"model": model, "trust": images.trust, "precision": precision}
+    return command("certify", **about_f, **where, **left, **chosen)

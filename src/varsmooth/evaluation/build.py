@@ -17,7 +17,7 @@ from varsmooth.data.files import ImageFiles, pixel_digests
 from varsmooth.data.fitting import fitted, renumbered
 from varsmooth.data.own import splits_in
 from varsmooth.data.source import AS_IS, NAMES, Preprocessing, Source, sample
-from varsmooth.errors import VarsmoothError, check
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 from varsmooth.evaluation.headers import SEEN
 from varsmooth.evaluation.options import DataOptions, ModelOptions, recorded
 from varsmooth.models.adapters import in_precision
@@ -27,7 +27,7 @@ from varsmooth.models.loading import make_selector, smooth, smoothed
 from varsmooth.models.names import is_code, is_external
 from varsmooth.models.networks import build as build_network
 from varsmooth.models.options import SelectorKind
-from varsmooth.models.selection import resolve_selector
+from varsmooth.models.selection import options_for, resolve_selector
 from varsmooth.smoothing import SmoothedClassifier
 
 OWN_FACTS = ("class_names", "image_shape", "preprocessing")
@@ -77,14 +77,20 @@ def stored_model(
 ) -> ModelOptions:
     """The model that the header of a stored run names, or `model` if it was moved.
 
-    Its kind of selector is the run's, whatever the model's default is now. The header is untrusted
-    input: it may name a checkpoint on this machine, but code to import and models to fetch only
-    the caller names, by `model` and `trust`.
+    What the run's options leave to the model is as it was then, although the model may have been
+    tuned since. The header is untrusted input: it may name a checkpoint on this machine, but code
+    to import and models to fetch only the caller names, by `model` and `trust`.
     """
-    named = recorded(ModelOptions, header["config"])
-    kind = header["selector"].get("selector")
-    if not is_code(named.model) and kind in get_args(SelectorKind):
-        named = replace(named, selector=kind)
+    named, about = recorded(ModelOptions, header["config"]), header["selector"]
+    if not is_code(named.model) and about.get("selector") in get_args(SelectorKind):
+        with wrap_errors(
+            (KeyError, TypeError, ValueError), "the selector in the header of the run is damaged"
+        ):
+            then = options_for(about)
+        then = {name: value for name, value in then.items() if getattr(named, name) is None}
+        if "cascade" in then:  # chosen by λ among stages that may be others now
+            then["lam"] = None
+        named = replace(named, selector=about["selector"], **then)
     check(
         model is not None or not is_external(named.model),
         f"this run was made with {named.model}, which only you may start or fetch; if you "

@@ -121,14 +121,13 @@ def different_options(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     if there["verb"] != now["verb"]:
         return [f"{there['verb']} there, {now['verb']} now"]
     differences = _changed(_options(there), _options(now))
+    if not differences:  # the options are the same; has what they name changed?
+        selectors = (header.get("selector", {}) for header in (there, now))
+        differences += _changed(*selectors, "the selector's ")
     prints, present = (header.get("fingerprints", {}) for header in (there, now))
     same_f = prints.get("classifier") == present.get("classifier")
-    if prints != present and not (differences and same_f):  # other options give another selector
+    if prints != present and not (differences and same_f):  # another selector has another one
         differences.append("the model is another network or has other weights")
-    if not differences:  # the options are the same; has what they name changed?
-        differences += _changed(
-            there.get("selector", {}), now.get("selector", {}), "the selector's "
-        )
     if not differences and (one := stored_probe(there)) and (other := stored_probe(now)):
         differences += [f"the {part} answers differently" for part in one.differences(other)]
     if not differences and there.get("dataset") != now.get("dataset"):

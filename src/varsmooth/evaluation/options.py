@@ -20,6 +20,7 @@ from varsmooth.defaults import (
     N,
 )
 from varsmooth.models.options import ModelOptions as ModelOptions
+from varsmooth.models.options import Precision
 from varsmooth.types import (
     Count,
     Device,
@@ -308,6 +309,7 @@ class TuneOptions(Typed):
         n_select: samples of h per image and setting
         unclipped: share of the images whose level must lie within the clip range, so that h
             chooses σ, not the clip
+        precision: that of f's activations, as in `varsmooth certify`
     """
 
     goal: Literal["clean", "certified", "radius", "cascade"] = "radius"
@@ -318,6 +320,7 @@ class TuneOptions(Typed):
     n: Count = 300
     n_select: Count = N_SELECT
     unclipped: Share = 0.9
+    precision: Precision = "float32"
     batch_size: Count | None = None
 
     def __post_init__(self) -> None:

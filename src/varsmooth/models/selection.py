@@ -154,6 +154,26 @@ def _network(description: Description, options: ModelOptions, protected: bool) -
     return SelectorPlan(median, reason, tuned)
 
 
+def options_for(about: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `ModelOptions` that mean a selector: the inverse of `resolve_selector`.
+
+    Examples:
+        >>> options_for({"selector": "cascade", "levels": [0.5, 0.25], "thresholds": [0.6, 0.5]})
+        {'cascade': '0.5:0.6:0.0,0.25:0.5:0.0'}
+    """
+    kind = about["selector"]
+    if kind == "fixed":
+        return {"sigma": about["sigma"]}
+    if kind == "cascade":
+        gates = about.get("gates") or [0.0] * len(about["levels"])
+        stages = zip(about["levels"], about["thresholds"], gates, strict=True)
+        return {"cascade": ",".join(f"{level}:{tau}:{gate}" for level, tau, gate in stages)}
+    if kind == "median":
+        own = {"sigma_m": about["sigma_m"], "clip": about["clip"], "n_median": about["n"]}
+        return {**options_for(about["inner"]), **own, "levels": about["levels"] or 0}
+    return {"lam": about["lam"], "sigma_a": about["sigma_a"]}
+
+
 def selector_text(about: Mapping[str, Any]) -> str:
     """A selector's description in a few words, to follow "σ".
 

@@ -42,7 +42,9 @@ def tune_selector(
 ) -> tuple[Path, ImageDataset, Tuning]:
     """Choose λ, σ_m, clip and grid: the folder of the tuned model, the images, the choice."""
     tuned = _tuned(model, images)
-    _, g, data = _load(model, images, ModelOptions(selector="learned"), tuned)
+    _, g, data = _load(
+        model, images, ModelOptions(selector="learned", precision=options.precision), tuned
+    )
     chosen = tune(g, data, **vars(options), seed=images.seed)
     source, folder = find(model), copy_model(model, images.out, "tuned")
     carded = has_card(source, describe(source))  # a page of the user's own is left alone
@@ -59,7 +61,9 @@ def tune_cascade(
 ) -> tuple[Path, ImageDataset, TunedCascade]:
     """Choose the stages for every λ: the folder of the tuned model, the images, the choice."""
     about, tuned = describe(model), _tuned(model, images)
-    _, g, data = _load(model, images, ModelOptions(sigma=about.default_sigma), tuned)
+    fixed = ModelOptions(sigma=about.default_sigma, precision=options.precision)
+    _, g, data = _load(model, images, fixed, tuned)
+    carded = has_card(find(model), about)  # a page of the user's own is left alone
     folder = copy_model(model, images.out, "tuned")
     outputs = probe(g, data.batch([0]).images.to(g.device)).classifier
     file = TableFile(folder / "votes.npz", f"{fingerprint(g.classifier)} {outputs}")
@@ -79,7 +83,10 @@ def tune_cascade(
     if len(stages[-1].levels) == 1:  # of λ = 1, the largest average radius
         summary.append(why_one_level(choice.single, table))
     alone = about.tuned is None or about.tuned.cascade_only
-    rewrite(folder, replace(about, cascades=stages, tuned=replace(tuned, cascade_only=alone)))
+    tuned = replace(tuned, cascade_only=alone)
+    about = rewrite(folder, replace(about, cascades=stages, tuned=tuned))
+    if carded:
+        write_card(folder, about)
     file.remove()
     return folder, data, TunedCascade(stages, table.levels[choice.single.columns[0]], summary)
 

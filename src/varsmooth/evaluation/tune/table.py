@@ -100,9 +100,8 @@ def tabulate(
     about = [list(levels), n, n0, list(confidences), seed, len(data)]
     tables = [] if file is None else file.load(about, data)
     done = sum(map(len, tables))
-    bar = Progress(len(data) * each, "votes", unit="votes")
+    bar = Progress(len(data) * each, "votes", done * each, unit="votes")
     with bar, torch.no_grad(), evaluation_mode(g):
-        bar.add(done * each)
         for first in range(done, len(data), 5):
             x, _, ids = data.batch(range(first, min(first + 5, len(data))))
             tables.append(_block(g, x, ids, levels, draws, confidences, seed, batch_size))
