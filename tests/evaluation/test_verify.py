@@ -22,7 +22,10 @@ from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.resample import REPEATS, pooled_p_value
 from varsmooth.evaluation.verify import FALSE_ALARM, verify_run
 from varsmooth.evidence import Ledger, LevelVotes
+from varsmooth.models.descriptions import copy_model, describe
+from varsmooth.models.descriptions import rewrite as describe_anew
 from varsmooth.models.networks import AttentionSelector
+from varsmooth.models.options import TunedStages
 
 
 def certified_row(row: dict[str, Any]) -> bool:
@@ -43,6 +46,26 @@ def test_verify_accepts_a_faithful_run(certified: Path, capsys: Output) -> None:
     assert "9 rows, one for each image, follow from their evidence" in out
     assert "model and images are those of the run" in out
     assert "5 images repeated with fresh noise" in out
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "later"),
+    [
+        ("cifar10-small", "", {"cascades": (TunedStages(0.0, (0.5, 0.25), (0.5, 0.5)),)}),
+        ("cifar10-0.25", "--n-median 101", {"recommended": {"lam": 0.4, "sigma_m": 0.3}}),
+    ],
+)
+def test_a_run_is_verified_with_the_selector_it_had(
+    model: str, options: str, later: dict[str, Any], tmp_path: Path, capsys: Output
+) -> None:
+    folder = copy_model(model, tmp_path / "model", "copy")
+    command = f"certify --model {folder} --subset :2 --n 40 --n0 20 {options} --out {tmp_path}/run"
+    assert run(command) == 0
+    describe_anew(folder, replace(describe(folder), **later))  # as a second `tune` does
+    assert run(f"verify {tmp_path}/run --replay all") == 0
+    capsys.readouterr()
+    assert run(command) == 1
+    assert "the selector's" in capsys.readouterr().err
 
 
 def at(path: str, change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:

@@ -14,7 +14,7 @@ from tests.small_models import run, table, write_pair
 from varsmooth import CascadeSelector, Options, SmoothedClassifier, certify, load, load_dataset
 from varsmooth.cli.tune import after_cascade
 from varsmooth.errors import VarsmoothError
-from varsmooth.evaluation.options import HeldOut
+from varsmooth.evaluation.options import HeldOut, TuneOptions
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.tune import cascade as cascades
 from varsmooth.evaluation.tune.cascade import Rule, Value, follow
@@ -224,7 +224,7 @@ def test_a_cascade_is_proposed_where_there_is_one(
     members = tuple(TunedStages(i / 2, s, (0.5,) * len(s)) for i, s in enumerate(levels))
     folder = copy_model("cifar10-0.25", tmp_path / "f", "tuned")
     rewrite(folder, dataclasses.replace(describe(folder), cascades=members))
-    commands = after_cascade(TunedCascade(members, 0.25, []), folder, HeldOut())
+    commands = after_cascade(TunedCascade(members, 0.25, []), folder, HeldOut(), TuneOptions())
     assert [line.partition("/f ")[2] for line in commands] == words
 
 
