@@ -263,8 +263,10 @@ def summary(choice: Choice, table: ConfidentVotes) -> list[str]:
     """The best single σ and the chosen cascades, a line each: here and expected on new images."""
 
     def line(label: str, rule: Rule, expected: Value, text: str) -> str:
-        here = f"{rounded(rule.value.accuracy)}, {rounded(rule.value.radius, 4)}"
-        new = f"{rounded(expected.accuracy)}, {rounded(expected.radius, 4)}"
+        here, new = (
+            f"{100 * value.accuracy:.1f} %, {rounded(value.radius, 4)}"
+            for value in (rule.value, expected)
+        )
         return f"{label}: {here} (expected on new images: {new}){text}"
 
     level = table.levels[choice.single.columns[0]]
