@@ -29,6 +29,7 @@ def test_fixed_votes_are_counted_and_nothing_is_written(
     assert run(f"{words} --estimate true") == 0
     output = capsys.readouterr().out
     assert "30 images to certify, 120 samples of f per image: 3,600 forward passes" in output
+    assert re.search(r"memory of a process: [\d,]+ MB", output)
     assert re.search(
         r"one process like this: \d+ s\n8 of them, each with a device of its own: \d+", output
     )

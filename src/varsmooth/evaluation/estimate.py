@@ -4,6 +4,7 @@ seconds per image = measured on a pilot; or, with one fixed level and a fixed nu
 (n0 + n) / (forward passes per second), measured on two batches.
 """
 
+import sys
 import time
 from dataclasses import dataclass, replace
 
@@ -37,6 +38,7 @@ class Estimate:
         samples: Noisy images shown to f, for each image of the pilot; one number needs no pilot.
         selector_samples: Noisy images shown to the selector, likewise.
         seconds: Of one process, likewise.
+        memory: Most bytes that this process had in use, on its device; None: unknown here.
     """
 
     images: int
@@ -44,6 +46,7 @@ class Estimate:
     samples: Floats
     selector_samples: Floats
     seconds: Floats
+    memory: int | None
 
     def hours(self, workers: int = 1) -> float:
         """Of the whole run, on so many workers like this process."""
@@ -60,12 +63,15 @@ class Estimate:
             error = self.seconds.std(ddof=1) / pilot**0.5 / mean
             ratios = f"{max(1 - 2 * error, 0):.1f} to {1 + 2 * error:.1f}"
             spread = f" (from {pilot} images; {ratios} times this is plausible)"
-        return [
+        lines = [
             f"{self.images:,} images to certify, {per_image} per image: "
             f"{self.images * samples:,.0f} forward passes of f, {self.speed:,.0f} per second",
             f"one process like this: {duration(self.hours())}{spread}",
             f"{workers} of them, each with a device of its own: {duration(self.hours(workers))}",
         ]
+        if self.memory is not None:
+            lines.append(f"memory of a process: {self.memory / 1e6:,.0f} MB")
+        return lines
 
 
 def duration(hours: float) -> str:
@@ -82,7 +88,8 @@ def duration(hours: float) -> str:
 
 def estimate(job: Job) -> Estimate:
     """Measure what certifying one image costs here; writes nothing."""
-    built, _, images = job.load(choose_device(job.options.device))
+    device = choose_device(job.options.device)
+    built, _, images = job.load(device)
     assert isinstance(job.evaluation, Certifying)
     options, g = job.evaluation.options, built.g
     speed = _speed(g, images, job.options.batch_size)
@@ -95,7 +102,8 @@ def estimate(job: Job) -> Estimate:
         if votes > PILOT_VOTES:  # the levels that an image needs hardly depend on n
             more = (samples - options.n0) * (votes / PILOT_VOTES - 1)
             samples, seconds = samples + more, seconds + more / speed
-    return Estimate(_images_left(job, images), speed, samples, selector_samples, seconds)
+    left = _images_left(job, images)
+    return Estimate(left, speed, samples, selector_samples, seconds, _memory(device))
 
 
 def _speed(g: SmoothedClassifier, images: ImageDataset, batch_size: int) -> float:
@@ -133,3 +141,15 @@ def _images_left(job: Job, images: ImageDataset) -> int:
     if (job.options.out / HEADER).exists():
         mine -= {row["id"] for row in Run.open(job.options.out).stored()}
     return len(mine)
+
+
+def _memory(device: torch.device) -> int | None:
+    """The most bytes in use so far: on the device, or of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -111,6 +111,13 @@ def report_sections(
             "pointwise 95 % intervals.",
             lambda axes: figures.plot_robust_accuracy(axes, attack),
         )
+        if len(attack) > 1:
+            curves += draw(
+                "clean-against-robust",
+                "Accuracy under attack against accuracy without: up and to the right is better. "
+                "Bars: 95 % intervals.",
+                lambda axes: figures.plot_clean_against_robust(axes, attack),
+            )
         tables = [
             summaries.robust_accuracy_table(attack),
             summaries.difference_table(attack, attack[0]),

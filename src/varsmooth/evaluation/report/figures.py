@@ -34,6 +34,7 @@ LINE_STYLES = {"sound": "-", "conditional": "--", "heuristic": ":", None: "-"}
 
 SIGMA_AXIS = "σ of the image (pixels in [0, 1])"
 STYLE = Path(__file__).with_name("figures.mplstyle")
+POINTS: dict[str, Any] = {"marker": "o", "markersize": 5, "elinewidth": 1.1, "capsize": 2.5}
 
 # Okabe and Ito's palette without its yellow, which is too pale on white.
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -215,10 +216,7 @@ def plot_accuracy_by_sigma(axes: "Axes", runs: Sequence[Outcomes]) -> None:
             [float(np.median(run.sigmas[group])) for group in groups],
             100 * value,
             yerr=100 * np.abs(ends - value),
-            marker="o",
-            markersize=5,
-            elinewidth=1.1,
-            capsize=2.5,
+            **POINTS,
             **_line(run, colour),
         )
     certify = runs[0].verb == "certify"
@@ -240,6 +238,25 @@ def plot_robust_accuracy(axes: "Axes", runs: Sequence[Outcomes]) -> None:
         axes.plot(at, values, "o-", color=colour, label=literal(run.name))
     axes.set(xlabel="ℓ₂ budget ε of the attack", ylabel="accuracy under attack (%)", ylim=(0, 100))
     axes.set_xlim(left=0)
+
+
+def plot_clean_against_robust(axes: "Axes", runs: Sequence[Outcomes]) -> None:
+    """Accuracy under the largest attack against accuracy without one, a point for each run."""
+    for run, colour in zip(runs, colours(len(runs)), strict=True):
+        at = run.select(run.eps == run.budgets()[-1])
+        clean, robust = Share.of(at.clean_correct), Share.of(at.correct)
+        errors = [
+            [
+                [100 * (share.value - share.interval().low)],
+                [100 * (share.interval().high - share.value)],
+            ]
+            for share in (clean, robust)
+        ]
+        label = literal(f"{run.name}, ε = {run.budgets()[-1]:g}")
+        place = (100 * clean.value, 100 * robust.value)
+        sideways, upright = errors
+        axes.errorbar(*place, upright, sideways, color=colour, label=label, linestyle="", **POINTS)
+    axes.set(xlabel="accuracy without attack (%)", ylabel="accuracy under attack (%)")
 
 
 def _fine_radii(runs: Sequence[Outcomes | Envelope]) -> Floats:
