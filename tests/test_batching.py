@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 from varsmooth import (
     FixedSelector,
@@ -17,6 +17,7 @@ from varsmooth import (
     load_dataset,
     predict,
 )
+from varsmooth.batching import BATCH
 from varsmooth.errors import VarsmoothError
 
 
@@ -77,6 +78,14 @@ def test_what_is_no_source_of_images_is_refused() -> None:
         predict(smoothed(), DataLoader([{"pixels": SAMPLE[0]}]), n=20)  # type: ignore[arg-type]
     with pytest.raises(VarsmoothError, match="the DataLoader shuffles"):
         predict(smoothed(), DataLoader(data, shuffle=True), n=20)
+    for order in ({"sampler": SubsetRandomSampler([2, 0, 1])}, {"batch_sampler": [[2], [0, 1]]}):
+        with pytest.raises(VarsmoothError, match="or has a sampler of its own"):
+            predict(smoothed(), DataLoader(data, **order), n=20)  # type: ignore[arg-type]
+    many = TensorDataset(torch.rand(BATCH + 1, 3, 32, 32))
+    with pytest.raises(VarsmoothError, match="two images have the same id"):
+        predict(smoothed(), many, n=20, ids=[*range(BATCH), 0])
+    with pytest.raises(VarsmoothError, match="must be a SmoothedClassifier, not Flatten"):
+        predict(nn.Flatten(), data, n=20)  # type: ignore[arg-type]
     numbers: Tensor = torch.rand(2, 3, 32, 32)
     with pytest.raises(VarsmoothError, match="must be a torch tensor"):
         predict(smoothed(), numbers.numpy(), n=20)  # type: ignore[arg-type]

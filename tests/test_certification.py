@@ -675,7 +675,9 @@ def test_a_dual_radius_covers_queries_that_set_its_share_aside() -> None:
     strict = certify(g, x, **arguments(alpha_select=1e-3, **certified))[0]
     ideal = certify(g, x, **arguments(alpha_select=1e-3, band=False, **certified))[0]
     answer = predict(g, x, n=400, alpha=0.01, options=Options(alpha_select=2e-3))[0]
+    heuristic = certify_as_paper(g, x, 0.1, n=400, seed=1, options=Options(n_select=401))[0]
     assert strict.covers(answer)
+    assert not heuristic.covers(answer)
     assert not generous.covers(answer)
     assert not ideal.covers(answer)
     assert not strict.covers(predict(g, x, n=400, alpha=None)[0])

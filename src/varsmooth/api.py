@@ -28,7 +28,7 @@ from varsmooth.methods.paper import PaperOptions
 from varsmooth.probe import check_assumptions
 from varsmooth.sampling import Sampler
 from varsmooth.sequential import Voting, reach_radii, vote_until_close
-from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_mode
 
 Ids = Sequence[int] | Tensor | None
 """Names of the images' noise streams; 0, 1, … by default."""
@@ -254,11 +254,7 @@ def _sampler(
         "the paper's certificate is certify_as_paper",
     )
     check(bound in ("best", "cohen"), f"bound must be 'best' or 'cohen', not {bound!r}")
-    check(
-        isinstance(g, SmoothedClassifier),
-        f"the first argument must be a SmoothedClassifier, not {type(g).__name__}; "
-        "wrap a network as SmoothedClassifier(network, FixedSelector(0.25))",
-    )
+    check_smoothed(g)
     g.check(x)
     check_assumptions(g, x)
     return Sampler(g, x, g.noise(len(x), seed, ids), options.batch_size)

@@ -6,9 +6,10 @@ from functools import wraps
 from typing import Any, Protocol, TypeVar, cast
 
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
 
-from varsmooth.errors import check
+from varsmooth.errors import check, check_ids
+from varsmooth.smoothing import check_smoothed
 
 
 class Batched(Protocol):
@@ -40,9 +41,12 @@ def over_batches(function: F) -> F:
     def call(g: Any, x: Images, *arguments: Any, **options: Any) -> Any:
         if not (hasattr(x, "batches") or isinstance(x, Dataset | DataLoader)):
             return function(g, x, *arguments, **options)
+        check_smoothed(g)
         if options.get("seed") is None:  # all images of one call share it
             options["seed"] = secrets.randbits(63)
         ids, items, joined = options.pop("ids", None), list[Any](), None
+        if ids is not None:
+            check_ids(ids, len(ids))  # also across batches
         names = None if ids is None else [int(name) for name in ids]
         for images, own in _batches(x):
             place = slice(len(items), len(items) + len(images))
@@ -88,9 +92,13 @@ def labels_of(source: Dataset[Any] | DataLoader[Any]) -> list[Any]:
 def _in_order(source: Dataset[Any] | DataLoader[Any]) -> DataLoader[Any]:
     """A loader that gives the items one after the other."""
     loader = source if isinstance(source, DataLoader) else DataLoader(source, batch_size=BATCH)
+    in_order = isinstance(loader.dataset, IterableDataset) or (
+        isinstance(loader.sampler, SequentialSampler)
+        and (loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler)
+    )
     check(
-        not isinstance(loader.sampler, RandomSampler),
-        "the DataLoader shuffles, so nobody could tell which result belongs to which image; "
-        "make it with shuffle=False",
+        in_order,
+        "the DataLoader shuffles or has a sampler of its own, so nobody could tell which result "
+        "belongs to which image; make it with shuffle=False and without sampler",
     )
     return loader

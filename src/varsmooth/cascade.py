@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from varsmooth.errors import VarsmoothError, check, check_sigma
+from varsmooth.errors import VarsmoothError, check, check_level
 from varsmooth.noise import NoiseStream
 from varsmooth.selectors import Scores
 from varsmooth.types import Positive, Probability
@@ -67,7 +66,7 @@ class CascadeSelector(nn.Module):
     ) -> None:
         super().__init__()
         _check_listed("levels", levels)
-        rounded = tuple(float(np.float32(check_sigma("a level", s))) for s in levels)
+        rounded = tuple(map(check_level, levels))
         check(len(rounded) > 0, "a cascade needs at least one level")
         check(
             all(high > low for high, low in pairwise(rounded)),

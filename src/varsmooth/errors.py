@@ -124,6 +124,13 @@ def check_sigma(name: str, sigma: float) -> float:
     return value
 
 
+def check_level(level: float) -> float:
+    """A noise level as it is applied, a float32 number."""
+    import numpy as np  # not before the command line's help
+
+    return check_sigma("a level", float(np.float32(check_sigma("a level", level))))
+
+
 _USER_ERRORS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 

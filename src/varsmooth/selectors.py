@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from varsmooth.defaults import N_SELECT
-from varsmooth.errors import call_user_model, check, check_sigma
+from varsmooth.errors import call_user_model, check, check_level, check_sigma
 from varsmooth.noise import NoiseStream
 
 Scores = Callable[[Tensor], Tensor]
@@ -277,7 +277,7 @@ class Grid:
             assert clip is not None
             check(levels >= 2, f"a grid over a clip range needs at least 2 levels, not {levels}")
             levels = [float(s) for s in np.geomspace(*clip, levels)]
-        rounded = tuple(float(np.float32(check_sigma("a level", s))) for s in levels)
+        rounded = tuple(map(check_level, levels))
         check(len(rounded) > 0, "the grid of levels is empty; give at least one level")
         check(
             all(a < b for a, b in itertools.pairwise(rounded)),

@@ -280,3 +280,12 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
                     del _IN_USE[id(part)]
                     held.weights.__exit__(None, None, None)
                     part.training = held.training
+
+
+def check_smoothed(g: object) -> None:
+    """Refuse what is not a smoothed classifier."""
+    check(
+        isinstance(g, SmoothedClassifier),
+        f"the first argument must be a SmoothedClassifier, not {type(g).__name__}; "
+        "wrap a network as SmoothedClassifier(network, FixedSelector(0.25))",
+    )

@@ -43,6 +43,7 @@ def calls(g: SmoothedClassifier) -> dict[str, Certificates]:
     stopping = arguments(n_max=96, **few)
     certificates = {
         "certify": certify(g, x, n=60, **arguments(**few)),
+        "cohen": certify(g, x, n=60, **arguments(bound="cohen", **few)),
         "until": certify_until(g, x, 0.3, **stopping),
         "at": certify_at(g, x, 0.01, **stopping).certificates,
     }
@@ -66,9 +67,16 @@ def test_what_python_saves_the_command_line_verifies_and_reports(
         saved = save_run(folder, certificates, g, IMAGES, model=pair)
         assert saved.certificates == load_run(folder).certificates == certificates
         assert saved.labels == tuple(IMAGES.known_labels)
-        replay = name in ("certify", "without band")  # their options are all in the evidence
+        replay = name in (
+            "certify",
+            "cohen",
+            "without band",
+        )  # their options are all in the evidence
         assert run("verify", folder, *(["--replay", "all"] if replay else [])) == 0
         text = capsys.readouterr().out
+        if name in ("until", "at"):
+            assert run("verify", folder, "--replay", "all") == 1
+            assert "does not know their radii" in capsys.readouterr().err
         assert "model and images are those of the run" in text
         assert ("4 images replayed" in text) is replay
         assert run("report", folder, "--out", tmp_path / f"{name}-report") == 0

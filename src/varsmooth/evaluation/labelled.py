@@ -261,8 +261,11 @@ def _options(g: SmoothedClassifier, certificates: Certificates) -> dict[str, Any
     if first.selector is not None:
         values["n_select"] = len(first.selector.samples)
         values["distance"] = first.selector.distance
+    several = any(len(one.votes) > 3 for one in certificates)  # the paper's levels
     options = CertifyOptions(
         alpha=ledger.alpha,
+        bound="best" if any(one.ledger.runner_up for one in certificates) else "cohen",
+        every_index=method.kinds == ("paper",) and several,
         seed=first.seed,
         n0=_selection_draws(certificates),
         band=ledger.n_deploy == method.deployed_draws(g.selector),

@@ -97,6 +97,12 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
     if result.problems:
         return result  # another model or other images: nothing else would mean anything
     repeats, missing = options.replay or options.resample, "; ".join(result.unchecked)
+    sequential = run.header["config"].get("at") is not None or run.header["config"].get("until")
+    check(
+        not (repeats and sequential and "noise_scope" not in run.header),
+        "this run was saved from Python after certify_at or certify_until, and does not know their "
+        "radii, so its votes cannot be drawn again; use varsmooth certify --at or --until",
+    )
     if repeats and (built is None or images is None):  # said before images are decoded
         raise VarsmoothError(f"replay and resample need the model and the images: {missing}")
     _check_complete(run, rows, result, images)

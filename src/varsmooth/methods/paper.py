@@ -40,6 +40,10 @@ class Paper(Method):
     certifies = MedianSelector
     subject = "a protected selector"
 
+    def covers(self, certified: Ledger, query: Ledger) -> bool:
+        """A heuristic radius covers no query."""
+        return False
+
     def ledger(self, alpha: float, alpha_select: float = ALPHA_SELECT, n_deploy: int = 0) -> Ledger:
         """α at each level looked at and α_h besides: no total."""
         check_probability("alpha", alpha)
