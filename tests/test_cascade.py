@@ -179,6 +179,7 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
         ),
         (lambda: cascade(SHARES, [0.5] * 3).votes(point(0.5), 10), "name sigma"),
         (lambda: predict(cascade(SHARES, [0.5] * 3), point(0.5), n=8), "use n ≥ 15"),
+        (lambda: CascadeSelector([0.5, 1e-50]), "a level must be positive"),  # 0 in float32
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(call: Any, words: str) -> None:

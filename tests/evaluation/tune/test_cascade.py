@@ -310,4 +310,5 @@ def test_tune_refuses_what_it_would_ignore_and_test_images(
 def test_the_card_shows_the_tuned_cascade() -> None:
     about = describe("cifar10-universal-1.00")
     assert str(about.cascades[-1]) == "1:0.5:0.5,0.707:0.5:0.4,0.5,0.354"
-    assert f"from λ = 1 {about.cascades[-1]}." in card("x", about)
+    last = about.cascades[-1]
+    assert f"from λ = {last.lam:g} {last}." in card("x", about)
