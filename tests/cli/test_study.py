@@ -17,7 +17,9 @@ def test_a_study_trains_certifies_attacks_and_reports(
     monkeypatch.chdir(tmp_path)
     write_photos(tmp_path / "photos", 20, (16, 16))
     words = f"study --data photos --sigma 0.25 {SMALL} --out mine"
-    assert "wrote mine/report/report.html" in cli(words).out
+    out, err = cli(words)
+    assert "wrote mine/report/report.html" in out
+    assert "too few" not in err
     folders = sorted(Path("mine/runs").iterdir())
     verbs = [Run.open(folder).header["verb"] for folder in folders]
     assert (verbs.count("certify"), verbs.count("attack")) == (6, 5)
@@ -30,3 +32,5 @@ def test_a_study_trains_certifies_attacks_and_reports(
     assert {path: path.read_bytes() for path in before} == before
     different = "holds a study at σ = 0.25; choose another --out"
     cli.refuses(words.replace("0.25", "0.5"), different)
+    errors = cli(words.replace("--epochs 2", "--epochs 4"), code=1).err
+    assert "(epochs=2 there, 4 now); choose another output folder\n" in errors
