@@ -148,7 +148,7 @@ def _needs_range(function: Callable[..., Any], x: "Tensor", *more: Any) -> bool:
 
 def _in_half_precision(function: Callable[..., Any]) -> bool:
     """Whether a network of the user's holds float16 or bfloat16 weights."""
-    weights = getattr(function, "parameters", tuple)()
+    weights: Any = getattr(function, "parameters", tuple)()
     return any(str(w.dtype) in ("torch.float16", "torch.bfloat16") for w in weights)
 
 

@@ -55,7 +55,7 @@ def test_demo_of_a_classifier_alone(pair: Path, cli: Terminal) -> None:
 
 def test_demo_suggests_released_models_alone(pair: Path, cli: Terminal) -> None:
     errors = cli("demo --model pear", code=1).err
-    assert "choose from cifar10-0.25, " in errors
+    assert "nor the folder of one; choose from cifar10-0.12, " in errors
     assert "pair" not in errors
 
 

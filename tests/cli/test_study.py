@@ -25,6 +25,8 @@ def test_a_study_trains_certifies_attacks_and_reports(
     assert (verbs.count("certify"), verbs.count("attack")) == (6, 5)
     guarantees = {load_run(f).certificates.guarantee for f in folders if "certify" in f.name}
     assert guarantees == {"sound", "conditional", "heuristic"}
+    errors = cli(words.replace("--epochs 2", "--epochs 4"), code=1).err
+    assert "(--epochs 2 there, 4 now); choose another output folder\n" in errors  # no --resume
     assert Path("mine/report/clean-against-robust.svg").is_file()
     before = {path: path.read_bytes() for path in Path("mine/runs").rglob("rows-*.jsonl")}
     assert len(before) == 11
@@ -32,5 +34,3 @@ def test_a_study_trains_certifies_attacks_and_reports(
     assert {path: path.read_bytes() for path in before} == before
     different = "holds a study at σ = 0.25; choose another --out"
     cli.refuses(words.replace("0.25", "0.5"), different)
-    errors = cli(words.replace("--epochs 2", "--epochs 4"), code=1).err
-    assert "(epochs=2 there, 4 now); choose another output folder\n" in errors

@@ -91,7 +91,7 @@ class ImageDataset:
             check(
                 low >= 0,
                 f"the labels of {self.name} go from {low} to {high}, "
-                f"{len(np.unique(self.labels))} in all; number the classes from 0 on",
+                f"{len(np.unique(self.labels))} different ones; number the classes from 0 on",
             )
             check(
                 high < len(self.class_names),

@@ -84,10 +84,12 @@ class LabelledCertificates:
     def certified_accuracy(self, radii: Sequence[float]) -> list[AccuracyAt]: ...
     def certified_accuracy(self, radii: float | Sequence[float]) -> AccuracyAt | list[AccuracyAt]:
         """The share of images certified as their label at each radius, or at one, with interval."""
-        if isinstance(radii, Iterable) and not isinstance(radii, str):
-            return [self.certified_accuracy(check_radius(r)) for r in radii]
-        share = Share.of(self._outcomes.reach >= check_radius(radii))
-        return AccuracyAt(float(radii), share.value, *share.interval())
+        several: Any = radii
+        if isinstance(several, Iterable) and not isinstance(several, str):
+            return [self.certified_accuracy(check_radius(r)) for r in several]
+        radius = check_radius(several)
+        share = Share.of(self._outcomes.reach >= radius)
+        return AccuracyAt(radius, share.value, *share.interval())
 
     def error_probability(self, radius: float) -> ErrorProbability:
         """The probability of a wrong prediction under ‖δ‖₂ ≤ radius; `print` shows a sentence."""
