@@ -32,11 +32,26 @@ def smooth(selector: Any) -> Any:
     return API.SmoothedClassifier(NETWORK, selector)
 
 
+def certified() -> Any:
+    return API.certify(G, X, n=60, alpha=0.05, seed=1)
+
+
+def at() -> Any:
+    return API.certify_at(G, X, 0.1, alpha=0.05, seed=1, options=API.Options(n_max=60))
+
+
+def labelled() -> Any:
+    return API.LabelledCertificates(certified(), [0])
+
+
 MISUSES: list[tuple[Callable[[], Any], str]] = [
     (lambda: check_images(JUST_ABOVE), "from 0.5 to 1.00000095; clamp them with"),
     (lambda: API.predict(G, 255 * X), "from 127.5 to 127.5; scale the images"),
     (lambda: API.certify(G, X, alpha="0.05"), "between 0 and 1, not '0.05'"),
-    (lambda: API.certify_as_paper(G, X, 0.1), "no paper one; call certify, or leave out --method"),
+    (
+        lambda: API.certify_as_paper(G, X, 0.1),
+        "no paper one; call certify, or leave out method='paper'",
+    ),
     (lambda: API.certify(G, X, seed="a"), "seed must be a whole number, not 'a'"),
     (lambda: API.predict(G, X, seed=1.5), "seed must be a whole number, not 1.5"),
     (lambda: API.certify(G, X.double()), "most need float32, which x.float() gives"),
@@ -70,6 +85,15 @@ MISUSES: list[tuple[Callable[[], Any], str]] = [
         lambda: API.pgd(CONDITIONAL, X, torch.zeros(len(X), dtype=torch.long), 0.1),
         "takes σ as an input; attack the SmoothedClassifier around it, or fix a level",
     ),
+    (lambda: SAMPLE.batches(0), "size must be a whole number of at least 1, not 0"),
+    (lambda: API.save_run("x", API.predict(G, X), G), "a run holds certificates, not Predictions"),
+    (lambda: API.save_run("x", at(), G), "the .certificates of what certify_at did"),
+    (lambda: API.save_run("x", certified(), G, labels=[77]), "up to 77, but the model has 2"),
+    (lambda: API.save_run("tests", certified(), G), "tests holds other files"),
+    (lambda: labelled().certified_accuracy("0.25"), "radius must be ≥ 0 and finite, not '0.25'"),
+    (lambda: labelled().certified_accuracy([0, -1]), "radius must be ≥ 0 and finite, not -1"),
+    (lambda: labelled().error_probability(float("nan")), "≥ 0 and finite, not nan"),
+    (lambda: labelled().error_probability("a"), "radius must be ≥ 0 and finite, not 'a'"),
     (lambda: API.load(5), "name_or_path must be text, or a path, not 5"),
     (lambda: API.load_dataset(["a"]), "name_or_path must be text, or a path, not ['a']"),
     (lambda: API.load_dataset("cifar10-sample", resize="big"), "a whole number from 1"),
@@ -83,6 +107,7 @@ def test_misuse_is_one_sentence(call: Callable[[], Any], sentence: str) -> None:
         call()
     assert sentence in str(caught.value)
     assert "Linear(" not in str(caught.value)
+    assert "--" not in str(caught.value)  # options are those of Python
 
 
 def test_the_reason_is_what_came_first() -> None:

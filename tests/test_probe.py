@@ -22,6 +22,14 @@ class AlwaysDropout(nn.Module):
         return nn.functional.dropout(x, 0.1, training=True)
 
 
+class Awake(nn.BatchNorm2d):
+    """Ignores evaluation mode."""
+
+    def train(self, mode: bool = True) -> "Awake":
+        super().train(True)
+        return self
+
+
 class Centred(nn.Module):
     """Looks across the batch."""
 
@@ -42,8 +50,9 @@ class MasksAClass(nn.Module):
         (nn.BatchNorm2d(8, track_running_stats=False), "other images of its batch"),
         (Centred(), "other images of its batch"),
         (AlwaysDropout(), "other outputs at each call"),
+        (Awake(8), r"of its batch.*its layer [.01]+ \(Awake\) stays in training mode: call .eval"),
     ],
-    ids=["BatchNorm", "centred", "dropout"],
+    ids=["BatchNorm", "centred", "dropout", "awake"],
 )
 def test_a_classifier_that_is_no_function_of_the_image_is_refused(
     layer: nn.Module, message: str

@@ -21,7 +21,7 @@ from varsmooth.certificates import (
     Predictions,
 )
 from varsmooth.defaults import ABSTAIN, ALPHA, N, Options
-from varsmooth.errors import check, check_counts
+from varsmooth.errors import check, check_counts, check_radius
 from varsmooth.evidence import Ledger
 from varsmooth.methods import Method, method_for, predicting_method
 from varsmooth.methods.paper import PaperOptions
@@ -314,7 +314,4 @@ def _check_radii(radius: Any) -> tuple[float, ...]:
     several = isinstance(radius, Iterable) and not isinstance(radius, str)
     listed = list(radius) if several else [radius]
     check(len(listed) > 0, "give at least one radius")
-    for r in listed:
-        number = hasattr(r, "__float__")
-        check(number and 0 <= r < math.inf, f"radius must be ≥ 0 and finite, not {r!r}")
-    return tuple(sorted({float(r) for r in listed}))
+    return tuple(sorted(set(map(check_radius, listed))))

@@ -1,6 +1,7 @@
 """The one error a user can cause, the checks at the public edge that raise it, and safe text."""
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import index
@@ -62,6 +63,13 @@ def check_probability(name: str, value: float) -> None:
         isinstance(value, int | float) and 0 < value < 1,
         f"{name} must be a number between 0 and 1, not {value!r}",
     )
+
+
+def check_radius(value: Any) -> float:
+    """A radius is one number ≥ 0 and finite."""
+    number = hasattr(value, "__float__")
+    check(number and 0 <= value < math.inf, f"radius must be ≥ 0 and finite, not {value!r}")
+    return float(value)
 
 
 def check_images(x: "Tensor") -> None:
@@ -145,6 +153,12 @@ def _needs_range(function: Callable[..., Any], x: "Tensor", *more: Any) -> bool:
     return False
 
 
+def _in_half_precision(function: Callable[..., Any]) -> bool:
+    """Whether a network of the user's holds float16 or bfloat16 weights."""
+    weights: Any = getattr(function, "parameters", tuple)()
+    return any(str(w.dtype) in ("torch.float16", "torch.bfloat16") for w in weights)
+
+
 def call_user_model(name: str, function: Callable[..., Any], x: "Tensor", *more: Any) -> Any:
     """What a function of the user's returns for images x; what it raises becomes one sentence."""
     try:
@@ -158,10 +172,15 @@ def call_user_model(name: str, function: Callable[..., Any], x: "Tensor", *more:
                 "below 0 and above 1; let it accept them, or clamp them inside its forward"
             ) from error
         channels, height, width = x.shape[1:]
+        why = reason(error)
         raise VarsmoothError(
             f"the {name} fails on {x.dtype} images of {width}×{height} pixels with "
             f"{channels} channel{'s' * (channels > 1)}: "
-            + reason(error)
+            + why
+            + "; BatchNorm trains on two or more images at a time: give a larger batch_size"
+            * ("more than 1 value per channel" in why)
+            + "; call .float() on the network, whose weights are in half precision"
+            * _in_half_precision(function)
             + "; most need float32, which x.float() gives" * (str(x.dtype) == "torch.float64")
             + "; channels come first: x.permute(0, 3, 1, 2)" * (channels > 4 > width)
         ) from error

@@ -85,7 +85,9 @@ def probe(g: SmoothedClassifier, like: Tensor) -> Probe:
             for name, whole in outputs.items():
                 if not _agree(whole, again[name], rows):
                     repeated = _outputs(g, z, sigma, range(len(z)))[name]
-                    raise VarsmoothError(_refusal(name, _agree(whole, repeated, range(len(z)))))
+                    same_again = _agree(whole, repeated, range(len(z)))
+                    cause = _still_training(g.classifier) if name == "classifier" else ""
+                    raise VarsmoothError(_refusal(name, same_again) + cause)
     _CHECKED.setdefault(g.classifier, WeakSet()).add(g.selector)
     shape = (like.shape[1], like.shape[2], like.shape[3])
     half = tuple(name for name, values in outputs.items() if _is_half(values))
@@ -122,6 +124,16 @@ def _refusal(name: str, same_again: bool) -> str:
         f"the {name} gives the same images other outputs at each call, even in evaluation mode; "
         "switch off dropout and all other randomness in its forward"
     )
+
+
+def _still_training(classifier: nn.Module) -> str:
+    """The end of a refusal where a part of f ignores evaluation mode."""
+    training = (name for name, part in classifier.named_modules() if part.training)
+    if (name := next(training, None)) is None:
+        return ""
+    kind = type(classifier.get_submodule(name)).__name__
+    part = f"its layer {name} ({kind})" if name else kind
+    return f"; {part} stays in training mode: call .eval() on it, or let train(mode) reach it"
 
 
 def _images(g: SmoothedClassifier, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -109,7 +109,9 @@ class SmoothedClassifier(nn.Module):
         check(
             len(shape) == 2 and shape[0] == len(z) and shape[1] >= 2,
             f"the classifier must return one tensor of scores ({len(z)}, classes) for two or more "
-            f"classes, not {shape}",
+            f"classes, not {shape}"
+            + "; let its forward return the logits alone"
+            * (not isinstance(logits, Tensor)),
         )
         return logits
 

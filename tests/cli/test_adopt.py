@@ -87,6 +87,8 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "zoo_of_nets.py").write_text(NETS)
     (tmp_path / "broken_net.py").write_text("def make(:\n")
+    (tmp_path / "project").mkdir()  # without __init__.py
+    (tmp_path / "project" / "nets.py").write_text(NETS)
     return write_photos(tmp_path / "photos", 30, (8, 8))
 
 
@@ -155,6 +157,7 @@ def test_every_command_that_follows_agrees_with_the_others(photos: Path, cli: Te
     train, tune, certify, report = proposed(output)
     assert "--sigma 0.5 --universal true --epochs 200 --learning-rate 0.001" in train
     out, err = cli(f"{train} --n 20")
+    assert "too few" not in err  # it starts from a trained network
     assert "train a classifier for every σ up to 0.5" in err
     assert "measured before and after training: " in err
     assert "  before  " in out
@@ -197,6 +200,9 @@ def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal)
         ("zoo_of_nets:mkae --data photos", "has no attribute 'mkae'; did you mean make?"),
         ("broken_net:make --data photos", "broken_net:make cannot be imported: "),
         ("zoo_of_nets:weightless --data photos", "certify --model zoo_of_nets:weightless --sigma"),
+        ("zoo_of_nets:weightless --data photos --resize 9", "--data photos --resize 9 --out runs"),
+        ("project.nets --data photos", "a function of the module too, as in project.nets:make"),
+        ("project.nets.make --data photos", "; did you mean project.nets:make?"),
         ("zoo_of_nets:make --data photos/dark/0.png", "0.png is one image; adopt measures on"),
         ("zoo_of_nets:make --data photos/dark", "photos/dark has no labels; adopt measures on"),
         ("zoo_of_nets.py:make --data photos", "name its module: zoo_of_nets:make"),

@@ -53,6 +53,12 @@ def test_demo_of_a_classifier_alone(pair: Path, cli: Terminal) -> None:
     assert "heuristic" not in shown
 
 
+def test_demo_suggests_released_models_alone(pair: Path, cli: Terminal) -> None:
+    errors = cli("demo --model pear", code=1).err
+    assert "nor the folder of one; choose from cifar10-0.12, " in errors
+    assert "pair" not in errors
+
+
 def test_demo_needs_a_grid(pair: Path, cli: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # which is said first
     cli.refuses("demo --model pair --out demo", "has no figures", "varsmooth tune")

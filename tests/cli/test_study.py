@@ -17,12 +17,16 @@ def test_a_study_trains_certifies_attacks_and_reports(
     monkeypatch.chdir(tmp_path)
     write_photos(tmp_path / "photos", 20, (16, 16))
     words = f"study --data photos --sigma 0.25 {SMALL} --out mine"
-    assert "wrote mine/report/report.html" in cli(words).out
+    out, err = cli(words)
+    assert "wrote mine/report/report.html" in out
+    assert "too few" not in err
     folders = sorted(Path("mine/runs").iterdir())
     verbs = [Run.open(folder).header["verb"] for folder in folders]
     assert (verbs.count("certify"), verbs.count("attack")) == (6, 5)
     guarantees = {load_run(f).certificates.guarantee for f in folders if "certify" in f.name}
     assert guarantees == {"sound", "conditional", "heuristic"}
+    errors = cli(words.replace("--epochs 2", "--epochs 4"), code=1).err
+    assert "(--epochs 2 there, 4 now); choose another output folder\n" in errors  # no --resume
     assert Path("mine/report/clean-against-robust.svg").is_file()
     before = {path: path.read_bytes() for path in Path("mine/runs").rglob("rows-*.jsonl")}
     assert len(before) == 11

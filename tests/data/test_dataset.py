@@ -89,6 +89,10 @@ def test_batches_go_through_all_images_once_in_order() -> None:
         ({"labels": np.zeros(9, np.int64)}, "10 images but labels"),
         ({"labels": np.full(10, 3)}, "classes from 0 to 2"),
         ({"labels": np.full(10, -1)}, "from -1"),
+        (
+            {"labels": np.arange(10) % 5 - 1},
+            "go from -1 to 3, 5 different ones; number",
+        ),
         ({"ids": np.zeros(10, np.int64)}, "share their noise"),
         ({"ids": np.arange(9)}, "one id for each image"),
     ],

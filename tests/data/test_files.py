@@ -84,6 +84,14 @@ def test_a_file_that_becomes_another_size_is_named(tmp_path: Path) -> None:
         data.batch([1])
 
 
+def test_a_file_that_vanishes_is_named(tmp_path: Path) -> None:
+    paths = photos(tmp_path, 2)
+    data = load_dataset(tmp_path)
+    paths[1].unlink()
+    with pytest.raises(VarsmoothError, match=r"dog/001\.png was there .*; put it back, then run"):
+        list(data.batches(1))
+
+
 def test_torch_loads_it(tmp_path: Path) -> None:
     photos(tmp_path, 5)
     data = load_dataset(tmp_path)

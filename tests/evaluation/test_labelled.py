@@ -140,6 +140,7 @@ def test_a_table_says_what_the_report_says(pair: Path, tmp_path: Path) -> None:
     for at in table.certified_accuracy([0, 0.1, 0.25]):
         assert at.accuracy == (outcomes.reach >= at.radius).mean()
         assert at.low < at.accuracy < at.high
+        assert table.certified_accuracy(at.radius) == at
     frame = table.to_polars()
     assert frame["radius"].to_list() == outcomes.radii.tolist()
     assert frame["correct"].sum() == outcomes.correct.sum()

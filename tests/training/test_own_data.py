@@ -105,6 +105,7 @@ def test_more_labels_than_outputs_are_refused(pair: Path, tmp_path: Path, cli: T
 
 
 NETS = """
+import torch
 from torch import nn
 
 def grey():
@@ -116,6 +117,58 @@ def two():
 class Pair(nn.Module):
     def forward(self, x):
         return x, x
+
+class Three(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(768, 3)
+    def forward(self, x):
+        return self.linear(x.flatten(1))
+
+class Together(Three):
+    def forward(self, x):
+        return super().forward(x - x.mean())
+
+class Chance(Three):
+    def forward(self, x):
+        return super().forward(x) + torch.rand(len(x), 3)
+
+class Strict(Three):
+    def forward(self, x):
+        assert x.min() >= 0 and x.max() <= 1, "not an image"
+        return super().forward(x)
+
+class Frozen(Three):
+    def forward(self, x):
+        with torch.no_grad():
+            return super().forward(x)
+
+class Empty(Three):
+    def forward(self, x):
+        return super().forward(x) * float("nan")
+
+class Aside(Three):
+    def forward(self, x):
+        y = super().forward(x)
+        return (y, y) if self.training else y
+
+class Half(Three):
+    def __init__(self):
+        super().__init__()
+        self.half()
+
+class Awake(Three):
+    def train(self, mode=True):
+        return super().train(True)
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.5, self.training)
+
+class Normed(Three):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+    def forward(self, x):
+        return self.norm(super().forward(x))
 """
 
 
@@ -125,6 +178,12 @@ class Pair(nn.Module):
         ("grey", "the classifier fails on torch.float32 images of 16×16 pixels with 3 channels"),
         ("two", "labels from 0 to 2, but the model knows 2 classes"),
         ("Pair", "must return one tensor of scores (1, classes)"),
+        ("Pair", "not tuple; let its forward return the logits alone"),
+        ("Together", "depends on the other images of its batch"),
+        ("Chance", "gives the same images other outputs at each call"),
+        ("Awake", "Awake stays in training mode: call .eval() on it, or let train(mode)"),
+        ("Strict", "refuses pixels outside [0, 1] (not an image)"),
+        ("Half", "call .float() on the network"),
     ],
 )
 def test_a_network_that_does_not_fit_is_refused_before_training(
@@ -135,6 +194,31 @@ def test_a_network_that_does_not_fit_is_refused_before_training(
     train = f"train classifier --network misfits:{network} --sigma 0.25 --data photos --out f"
     cli.refuses(train, sentence)
     assert not Path("f").exists()
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "sentence"),
+    [
+        ("Normed", "--batch-size 1", "on two or more images at a time: give a larger --batch-size"),
+        ("Frozen", "", "no gradient in training; let its forward compute without torch.no_grad()"),
+        ("Empty", "", "the network returns NaN before any step of training"),
+        ("Aside", "", "returns a tuple in training; let its forward return the logits alone"),
+        ("Three", "--learning-rate 1e9 --epochs 9", "a lower --learning-rate"),
+        ("Three", "--network-options.classes 4", "has no option 'classes'; it takes none"),
+    ],
+)
+def test_training_that_cannot_work_is_one_sentence(
+    network: str,
+    options: str,
+    sentence: str,
+    photos: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cli: Terminal,
+) -> None:
+    monkeypatch.chdir(photos.parent)
+    Path("misfits.py").write_text(NETS)
+    train = f"train classifier --network misfits:{network} --sigma 0.25 --data photos --out f"
+    cli.refuses(f"{train} --trust misfits:{network} {options}", sentence)
 
 
 def test_tune_uses_the_data_of_the_model(pair: Path, cli: Terminal) -> None:

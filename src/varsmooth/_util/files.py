@@ -84,7 +84,7 @@ def check_unused(folder: Path, *own: str) -> None:
     others = [name for name in sorted(names) if not any(word in name for word in own)]
     check(
         not others,
-        f"{folder} holds other files ({', '.join(others[:3])}); choose a new folder for --out",
+        f"{folder} holds other files ({', '.join(others[:3])}); choose a new folder",
     )
 
 

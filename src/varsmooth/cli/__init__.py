@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_code(lambda: parse(VERBS, words)())
 
 
-RERUN = "rerun the same command: training and runs resume, other work starts over"
+RERUN = "rerun the same command: training, tune and runs resume, other work starts over"
 
 
 def exit_code(command: Callable[[], None]) -> int:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from varsmooth.cli.feedback import announce, conclude, resolve_images
 from varsmooth.data.source import Source
 from varsmooth.defaults import MODEL
-from varsmooth.errors import check
+from varsmooth.errors import check, nearest
 from varsmooth.evaluation import options
 from varsmooth.models.cards import aligned
-from varsmooth.models.descriptions import Description, describe
+from varsmooth.models.descriptions import CONFIG, Description, describe, released_names
+from varsmooth.models.names import is_external
 from varsmooth.rounding import rounded
 from varsmooth.types import Count
 
@@ -43,9 +44,13 @@ def demo(
         out: the folder for runs and report
         images: how many images of the embedded CIFAR-10 sample
     """
-    where = str(out)
+    where, names = str(out), released_names()
     if find_spec("matplotlib") is None:
         where += "; the report has no figures, which need pip install matplotlib"
+    check(
+        is_external(model) or (Path(model).expanduser() / CONFIG).is_file() or model in names,
+        f"{model} is neither a released model nor the folder of one{nearest(model, names)}",
+    )
     resolve_images(model, Source())
     announce(f"predict, certify and attack {images} images with {model}", out=where)
     from varsmooth.evaluation.attack import attack_dataset

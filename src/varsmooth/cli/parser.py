@@ -269,6 +269,9 @@ def _bound(verb: Verb, entered: Mapping[str, Any]) -> partial[None]:
     preset = "preset" in hints
     for option in options:
         if option.default is MISSING and option.name not in entered and not preset:
+            unnamed = not {"model", "against"} & entered.keys()
+            if unnamed and any(other.name == "model" and not other.default for other in options):
+                raise OptionError("model", f"and `{option.name}` must be given")
             raise OptionError(option.name, "must be given")
     arguments = {option.name: values.get(option.name, option.default) for option in options}
     for name, kind in hints.items():

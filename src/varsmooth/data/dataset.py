@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from varsmooth.data.files import ImageFiles, Indices, pixel_digests
-from varsmooth.errors import VarsmoothError, check, wrap_errors
+from varsmooth.errors import VarsmoothError, check, check_counts, wrap_errors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,7 +89,12 @@ class ImageDataset:
             )
             low, high = int(self.labels.min()), int(self.labels.max())
             check(
-                low >= 0 and high < len(self.class_names),
+                low >= 0,
+                f"the labels of {self.name} go from {low} to {high}, "
+                f"{len(np.unique(self.labels))} different ones; number the classes from 0 on",
+            )
+            check(
+                high < len(self.class_names),
                 f"the labels of {self.name} go from {low} to {high}; number its "
                 f"{len(self.class_names)} classes from 0 to {len(self.class_names) - 1}",
             )
@@ -175,6 +180,7 @@ class ImageDataset:
 
     def batches(self, size: int) -> Iterator[Batch]:
         """All images in order, `size` at a time; the last batch may be smaller."""
+        check_counts(size=size)
         return self.blocks(slice(start, start + size) for start in range(0, len(self), size))
 
     def blocks(self, places: Iterable[Indices]) -> Iterator[Batch]:

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from varsmooth._util.untrusted import check_limit, check_regular
 from varsmooth.data.source import Preprocessing
-from varsmooth.errors import VarsmoothError, check
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 
 Pixels = NDArray[np.uint8]
 Indices = slice | Sequence[int] | NDArray[np.integer]
@@ -95,7 +95,10 @@ class ImageFiles:
         return images if dtype is None else images.astype(dtype)
 
     def _decode(self, path: str) -> Pixels:
-        with Path(path).open("rb") as file:
+        gone = f"{path} was there when the images were listed, but cannot be opened now"
+        again = "put it back, then run the command again"
+        refusal = wrap_errors(OSError, lambda error: f"{gone} ({error.strerror}); {again}")
+        with refusal, Path(path).open("rb") as file:
             pixels = preprocess(_read(file, path, FORMATS), self.preprocessing)
         check(
             pixels.shape[:2] == self._image_shape[:2] and pixels.shape[2] <= self._image_shape[2],

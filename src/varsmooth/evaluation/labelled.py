@@ -3,22 +3,22 @@
 `save_run` writes a run that `varsmooth verify`, `report` and the app read; `load_run` reads one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 from varsmooth.batching import labels_of
-from varsmooth.certificates import Certificates
+from varsmooth.certificates import Certificate, Certificates
 from varsmooth.data import ImageDataset, load_dataset
 from varsmooth.data.source import NAMES
 from varsmooth.defaults import BATCH_SIZE
-from varsmooth.errors import VarsmoothError, check, wrap_errors
+from varsmooth.errors import VarsmoothError, check, check_radius, wrap_errors
 from varsmooth.evaluation.build import described
 from varsmooth.evaluation.certify import certificate_row
 from varsmooth.evaluation.headers import HEADER, as_stored
@@ -78,14 +78,22 @@ class LabelledCertificates:
             for one, label in zip(self.certificates, self.labels, strict=True)
         ]
 
-    def certified_accuracy(self, radii: Sequence[float]) -> list[AccuracyAt]:
-        """The share of images certified as their label at each radius, with its interval."""
-        shares = [(float(r), Share.of(self._outcomes.reach >= r)) for r in radii]
-        return [AccuracyAt(r, share.value, *share.interval()) for r, share in shares]
+    @overload
+    def certified_accuracy(self, radii: float) -> AccuracyAt: ...
+    @overload
+    def certified_accuracy(self, radii: Sequence[float]) -> list[AccuracyAt]: ...
+    def certified_accuracy(self, radii: float | Sequence[float]) -> AccuracyAt | list[AccuracyAt]:
+        """The share of images certified as their label at each radius, or at one, with interval."""
+        several: Any = radii
+        if isinstance(several, Iterable) and not isinstance(several, str):
+            return [self.certified_accuracy(check_radius(r)) for r in several]
+        radius = check_radius(several)
+        share = Share.of(self._outcomes.reach >= radius)
+        return AccuracyAt(radius, share.value, *share.interval())
 
     def error_probability(self, radius: float) -> ErrorProbability:
         """The probability of a wrong prediction under ‖δ‖₂ ≤ radius; `print` shows a sentence."""
-        outcomes = self._outcomes
+        radius, outcomes = check_radius(radius), self._outcomes
         alpha, guarantee = outcomes.alpha, outcomes.guarantee
         if alpha is None or guarantee is None or guarantee == "heuristic":
             raise VarsmoothError("a heuristic radius does not bound the error probability")
@@ -124,13 +132,31 @@ class LabelledCertificates:
 
 def _checked(labels: Labels, certificates: Certificates) -> tuple[int | None, ...]:
     """The labels as Python's numbers, one for each certificate."""
+    _check_kind(certificates)
     count = len(certificates)
     check(len(labels) == count, f"there are {count} certificates but {len(labels)} labels")
     refusal = "labels must be whole numbers from 0, or None where unknown, one for each image"
     with wrap_errors(TypeError, refusal):
         checked = tuple(None if label is None else index(label) for label in labels)
     check(all(label is None or label >= 0 for label in checked), refusal)  # −1 means abstained
+    highest = max((label for label in checked if label is not None), default=-1)
+    votes = (level for one in certificates for level in one.votes)
+    classes = max((len(level.counts) for level in votes), default=highest + 1)
+    check(
+        highest < classes,
+        f"the labels go up to {highest}, but the model has {classes} classes, numbered from 0 to "
+        f"{classes - 1}; number them as the model does",
+    )
     return checked
+
+
+def _check_kind(certificates: Certificates) -> None:
+    alike = isinstance(certificates, Sequence)
+    check(
+        alike and all(isinstance(one, Certificate) for one in certificates),
+        f"a run holds certificates, not {type(certificates).__name__}; give what certify, "
+        "certify_until or certify_as_paper returned, or the .certificates of what certify_at did",
+    )
 
 
 def load_run(folder: str | Path) -> LabelledCertificates:
@@ -174,6 +200,7 @@ def save_run(
     """
     folder = Path(folder)
     check(not (folder / HEADER).exists(), f"{folder} already holds a run; choose another folder")
+    _check_kind(certificates)
     check(len(certificates) > 0, "there are no certificates to save")
     check(
         data is None or isinstance(data, DataOptions),

@@ -215,8 +215,9 @@ def identity(g: SmoothedClassifier, shape: tuple[int, int, int] | None) -> dict[
 
 
 NO_PROBE = (
-    "settings of the model outside its weights (the run stored no outputs of the model: it was "
-    "saved without images)"
+    "whether the model's code and settings, which are outside its weights, are those of the run "
+    "(it was saved from Python without images, so it holds no outputs of the model to compare "
+    "with; give save_run the images)"
 )
 
 

@@ -29,7 +29,7 @@ def method_for(selector: Selector, kind: Kind = "sound") -> Method:
     check(
         isinstance(own, Conditional),
         f"{own.subject} has a sound certificate and no {kind} one; "
-        "call certify, or leave out --method",
+        "call certify, or leave out method='paper'",
     )
     raise VarsmoothError(
         "an attacker who perturbs the image also moves an unprotected selector's noise level, "

@@ -54,7 +54,7 @@ def check_code(path: str) -> None:
 def missing_colon(path: str) -> str:
     """The end of an error sentence where `package.module.name` or `module` lacks the colon."""
     module, _, name = path.rpartition(".")
-    if path.isidentifier() and _is_file(path):
+    if all(part.isidentifier() for part in path.split(".")) and _is_file(path):
         return f"; name a function of the module too, as in {path}:make"
     likely = name.isidentifier() and all(part.isidentifier() for part in module.split("."))
     if not likely or not _is_importable(module.partition(".")[0]):
@@ -69,7 +69,11 @@ def _is_importable(package: str) -> bool:
 
 def _is_file(module: str) -> bool:
     """Whether a module of the working directory or of Python's path is more than a folder."""
-    spec = PathFinder.find_spec(module, [os.getcwd(), *sys.path])
+    places, spec = [os.getcwd(), *sys.path], None
+    for name in module.split("."):  # nothing is imported
+        if (spec := PathFinder.find_spec(name, places)) is None:
+            return False
+        places = list(spec.submodule_search_locations or [])
     return spec is not None and spec.origin is not None
 
 

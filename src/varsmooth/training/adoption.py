@@ -12,12 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
 from torch import nn
 
 from varsmooth._util.files import only_writer
+from varsmooth._util.typed import as_option
 from varsmooth.bounds import Floats, class_radius, clopper_pearson_lower
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import has_own, tuned_images
@@ -194,10 +196,12 @@ def adopt(
         n: Votes per image and level.
     """
     data = str(source.data)
+    where = {"data": data, "root": source.root, **source.preprocessing._asdict()}
+    typed = "".join(f" {as_option(k)} {quote(str(v))}" for k, v in where.items() if v is not None)
     check(
         bool(network.state_dict()),
         f"{factory} makes a network without weights, so there is no model to save; certify it as "
-        f"it is: varsmooth certify --model {factory} --sigma 0.25 --data {data} --out runs/own",
+        f"it is: varsmooth certify --model {factory} --sigma 0.25{typed} --out runs/own",
     )
     g = SmoothedClassifier(network, FixedSelector(levels[0]))
     check(Path(data).suffix.lower() not in SUFFIXES, f"{data} is one image; {LABELLED}")

@@ -63,10 +63,12 @@ def fit(
     engine: Engine,
     loggers: tuple[Logger, ...] = (),
     before: Metrics | None = None,
+    short: bool = False,
 ) -> Position:
     """Train task.module; a bar within each epoch, one line after it. Returns where training ended.
 
-    `before`, what was measured before the first step, stays with the state of the run.
+    `before`, what was measured before the first step, stays with the state of the run. `short`
+    means that few steps are intended.
 
     Randomness is a function of (seed, epoch, step, process) and the learning rate of the step, so
     that the state of a run is only weights, optimiser and position: a run that was killed
@@ -81,9 +83,9 @@ def fit(
         shown = batches.steps * config.batch_size
         plan = f"{shown:,} images an epoch in batches of {config.batch_size}"
         _say(f"{plan}; the time left follows the first epoch")
-        if (steps := config.epochs * batches.steps) < FEW_STEPS:
+        if (steps := config.epochs * batches.steps) < FEW_STEPS and not short:
             few = f"training steps in all: {steps}, which may be too few"
-            _say(f"{few}; try smaller batches or more epochs")
+            _say(f"{few}; try more epochs (--epochs) or a smaller --batch-size")
         loggers = (partial(_say_epoch, config.epochs), *loggers)
         loggers += (tensorboard(config.out),) if config.tensorboard else ()
     for epoch in range(config.first_epoch + len(position.history), config.epochs):
@@ -184,10 +186,21 @@ class _Run:
             for group in optimizer.param_groups:
                 group["lr"] = optimizer.defaults["lr"] * factor
         loss, report = self.task.loss(*batch, key)
+        first = key[:2] == (self.config.first_epoch, 0)
+        check(
+            not (first and math.isnan(loss.item())),
+            "the network returns NaN before any step of training; check its weights, its "
+            "normalisation and its forward",
+        )
         check(
             math.isfinite(loss.item()),
             f"the loss became {loss.item()} in epoch {key[0] + 1}, step {key[1] + 1}; "
             "try a lower learning_rate",
+        )
+        check(
+            loss.requires_grad,
+            "the output of the network has no gradient in training; let its forward compute "
+            "without torch.no_grad(), inference_mode() and detach()",
         )
         module.zero_grad()
         trained = [p for p in module.parameters() if p.requires_grad]

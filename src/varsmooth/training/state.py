@@ -19,6 +19,8 @@ from varsmooth.training.configuration import AnyConfig, TrainingConfig
 
 STATE = "state.pt"
 
+ANEW = ", or start anew with resume=False"
+
 
 @dataclass
 class Position:
@@ -77,7 +79,7 @@ def restore_state(
     path: Path, parts: Mapping[str, Any], config: TrainingConfig, device: torch.device
 ) -> Position:
     """How far the run is, with its parts as they were then."""
-    unreadable = f"{path} is not a training state; delete it, or start anew with resume=False"
+    unreadable = f"{path} is not a training state; delete it{ANEW}"
     with wrap_errors(Exception, unreadable):  # torch and zip raise many kinds
         state = torch.load(path, map_location=device, weights_only=True)
         then, now = json.loads(state["config"]), identity(config)
@@ -90,7 +92,7 @@ def restore_state(
     check(
         not different,
         f"{path} belongs to a run with other settings ({'; '.join(different)}); "
-        "choose another output folder, or start anew with resume=False",
+        f"choose another output folder{ANEW}",
     )
     for name, part in parts.items():
         part.load_state_dict(saved[name])

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from varsmooth.data import load_source
 from varsmooth.data.catalog import unseen_split
 from varsmooth.data.source import Source
-from varsmooth.errors import check
+from varsmooth.errors import VarsmoothError, check, wrap_errors
 from varsmooth.evaluation.attack import attack_dataset
 from varsmooth.evaluation.certify import certify_dataset
 from varsmooth.evaluation.options import (
@@ -24,6 +24,7 @@ from varsmooth.evaluation.options import (
 from varsmooth.evaluation.report import open_runs, write_report
 from varsmooth.models.descriptions import describe
 from varsmooth.training.configuration import ClassifierConfig, SelectorConfig, StudyOptions
+from varsmooth.training.state import ANEW
 from varsmooth.training.tasks import train_classifier, train_selector
 
 LEVELS = 5
@@ -43,7 +44,8 @@ def run_study(options: StudyOptions) -> Path:
         same = f"{options.out} holds a study at σ = {sigma:g}; choose another --out"
         check(sigma == options.sigma, same)
     source = {entry.name: getattr(options, entry.name) for entry in fields(Source)}
-    _train(options, source)
+    with wrap_errors(VarsmoothError, lambda error: str(error).replace(ANEW, "")):  # it resumes
+        _train(options, source)
     split = unseen_split(options)  # that neither f nor h has seen
     count = len(load_source(options, split))
     step = max(1, count // options.images)
@@ -71,7 +73,7 @@ def _train(options: StudyOptions, source: dict[str, Any]) -> None:
     }
     sizes: dict[str, Any] = {"epochs": options.epochs, "n": options.n}
     f = ClassifierConfig(out=out / "f", sigma=options.sigma, **sizes, **common)
-    train_classifier(f)
+    train_classifier(f, short=True)
     schemes: dict[str, Literal["gv", "gvstar"]] = {"h": "gvstar", "hv": "gv"}
     for name, scheme in schemes.items():
         h = SelectorConfig(
@@ -82,7 +84,7 @@ def _train(options: StudyOptions, source: dict[str, Any]) -> None:
             images_per_epoch=min(options.selector_images, len(load_source(f, "train"))),
             **common,
         )
-        train_selector(h)
+        train_selector(h, short=True)
 
 
 def _steps(options: StudyOptions) -> Iterator[tuple[str, ModelOptions, CertifyOptions]]:

@@ -18,7 +18,7 @@ from varsmooth._util.processes import Engine, launch, writing_to
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.dataset import skipped_text
 from varsmooth.data.fitting import fitted
-from varsmooth.errors import VarsmoothError, check, reason, wrap_errors
+from varsmooth.errors import VarsmoothError, call_user_model, check, reason, wrap_errors
 from varsmooth.evaluation.measure import (
     LAMBDAS,
     measure_classifier,
@@ -33,8 +33,9 @@ from varsmooth.models.names import maker_of
 from varsmooth.models.networks import ReadsClassifier, ResNet9
 from varsmooth.models.networks.classifiers import ConvolutionalClassifier
 from varsmooth.noise import NoiseStream, keyed_generator
+from varsmooth.probe import check_assumptions
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
-from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
+from varsmooth.smoothing import RETURNED_NAN, SmoothedClassifier, evaluation_mode
 from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
 from varsmooth.training.loop import Logger, fit
 from varsmooth.training.state import already_trained, finished, resumable, seeded
@@ -72,8 +73,15 @@ class ClassifierTask:
         repeated = images.repeat(config.copies, 1, 1, 1)
         noisy = torch.addcmul(repeated, sigma.view(-1, 1, 1, 1), epsilon)
         with torch.autocast(device.type, torch.bfloat16, config.precision == "bfloat16"):
-            output = self.forward(noisy, sigma) if self.conditional else self.forward(noisy)
-        logits: Tensor = getattr(output, "logits", output).float()  # (mB, classes)
+            inputs = (noisy, sigma) if self.conditional else (noisy,)
+            output = call_user_model("classifier in training", self.forward, *inputs)
+        output = getattr(output, "logits", output)
+        check(
+            isinstance(output, Tensor),
+            f"the network returns a {type(output).__name__} in training; let its forward return "
+            "the logits alone, in training mode too",
+        )
+        logits: Tensor = output.float()  # (mB, classes)
         per_copy = logits.view(config.copies, batch, -1)
         target, classes = labels.repeat(config.copies), logits
         if config.passing > 0:
@@ -146,24 +154,29 @@ class SelectorTask:
         }
 
 
-def train_classifier(config: ClassifierConfig, *loggers: Logger) -> Path:
-    """Train f as configured; returns the folder of the finished model (`config.out`)."""
-    return _launched(_train_classifier, config, loggers)
+def train_classifier(config: ClassifierConfig, *loggers: Logger, short: bool = False) -> Path:
+    """Train f as configured; returns the folder of the finished model (`config.out`).
+
+    `short` means that few steps are intended, which are then not warned of.
+    """
+    return _launched(_train_classifier, config, loggers, short)
 
 
-def train_selector(config: SelectorConfig, *loggers: Logger) -> Path:
+def train_selector(config: SelectorConfig, *loggers: Logger, short: bool = False) -> Path:
     """Train h as configured; returns the folder of the finished pair of f and h."""
-    return _launched(_train_selector, config, loggers)
+    return _launched(_train_selector, config, loggers, short)
 
 
-def _launched(train: Callable[..., None], config: AnyConfig, loggers: tuple[Logger, ...]) -> Path:
+def _launched(
+    train: Callable[..., None], config: AnyConfig, loggers: tuple[Logger, ...], short: bool
+) -> Path:
     with writing_to(config.out):
-        launch(partial(train, config, loggers), config.device, config.devices)
+        launch(partial(train, config, loggers, short), config.device, config.devices)
     return config.out
 
 
 def _train_classifier(
-    config: ClassifierConfig, loggers: tuple[Logger, ...], engine: Engine
+    config: ClassifierConfig, loggers: tuple[Logger, ...], short: bool, engine: Engine
 ) -> None:
     if already_trained(config, "classifier"):
         return
@@ -174,7 +187,8 @@ def _train_classifier(
     if config.initial is not None:
         _initialise(module, config.initial, config.trust)
     module = module.to(engine.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    fitted(data, SmoothedClassifier(module, FixedSelector(config.sigma)))
+    g = SmoothedClassifier(module, FixedSelector(config.sigma))
+    check_assumptions(g, fitted(data, g).batch([0]).images.to(engine.device))
     levels = measured_levels(config.sigma, config.universal)
     images, before = held_out.few(config.held_out_images), None
     measure_before = config.initial is not None and not resumable(config)
@@ -185,10 +199,14 @@ def _train_classifier(
         if measure_before:
             before, _ = measure_classifier(module, images, levels, config.n, config.seed)
     with pass_output(module, config.passing > 0):
-        end = fit(ClassifierTask(module, config), data, config, engine, loggers, before)
+        task, short = ClassifierTask(module, config), short or config.initial is not None
+        end = fit(task, data, config, engine, loggers, before, short)
     if engine.rank != 0:
         return
-    metrics, _ = measure_classifier(module, images, levels, config.n, config.seed)
+    again = "train it again with a lower learning_rate and resume=False"
+    spoilt = f"the trained classifier returns NaN; {again}"
+    with wrap_errors(VarsmoothError, lambda e: spoilt if str(e) == RETURNED_NAN else str(e)):
+        metrics, _ = measure_classifier(module, images, levels, config.n, config.seed)
     if end.before is not None:
         kept = ("plain_accuracy", "smoothed_accuracy")
         metrics["before"] = {name: end.before[name] for name in kept}
@@ -257,7 +275,9 @@ def _set_outputs(network: nn.Module, more: int) -> None:
             new.zero_()[:count] = values[:count]
 
 
-def _train_selector(config: SelectorConfig, loggers: tuple[Logger, ...], engine: Engine) -> None:
+def _train_selector(
+    config: SelectorConfig, loggers: tuple[Logger, ...], short: bool, engine: Engine
+) -> None:
     classifier, about, _ = _load_classifier(config.classifier, config.trust)
     classifier = classifier.to(engine.device)
     config = config.with_defaults(about.source)
@@ -274,7 +294,7 @@ def _train_selector(config: SelectorConfig, loggers: tuple[Logger, ...], engine:
     if isinstance(module, ReadsClassifier):
         module.attach(classifier)
     task = SelectorTask(module, in_precision(classifier, config.precision), sigma_a, config)
-    history = fit(task, data, config, engine, loggers).history
+    history = fit(task, data, config, engine, loggers, short=short).history
     if engine.rank != 0:
         return
     images = held_out.few(config.held_out_images)

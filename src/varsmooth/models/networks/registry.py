@@ -28,7 +28,7 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     parameters = inspect.signature(maker).parameters
     if all(p.kind != p.VAR_KEYWORD for p in parameters.values()):  # no **kwargs that take any
         for name in options:
-            close = nearest(name, [*parameters])
+            close = nearest(name, [*parameters]) if parameters else "; it takes none"
             check(name in parameters, f"{network} has no option {name!r}{close}")
     try:
         _check_sizes(network, options)
