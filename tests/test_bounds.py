@@ -120,7 +120,7 @@ def test_both_forms_of_the_radius(top: int, runner_up: int, cohen: float, margin
     assert found == pytest.approx(margin, abs=1e-9)
     anytime = bounds.margin_radius(top, runner_up, 1000, 1.0, 1e-3, anytime=True)
     assert margin - 0.2 < anytime < margin
-    assert bounds.runner_up_pays(top / 10, runner_up / 10, 100, 1000, 1e-3) == (margin > cohen)
+    assert bounds.margin_is_larger(top / 10, runner_up / 10, 100, 1000, 1e-3) == (margin > cohen)
 
 
 def test_margin_radius() -> None:

@@ -202,7 +202,7 @@ def test_the_lead_of_a_class_over_another() -> None:
     """Against the sum over all outcomes of 10 tosses."""
     every = [math.comb(10, k) / 2**10 for k in range(11)]
     expected = [sum(every[8:]), sum(every[5:])]
-    assert bounds.lead_probability([8, 5], [2, 5]) == pytest.approx(expected)
+    assert bounds.lead_p_value([8, 5], [2, 5]) == pytest.approx(expected)
 
 
 def test_predict_takes_fresh_entropy_unless_seeded() -> None:

@@ -53,10 +53,10 @@ def top_and_other(counts: Counts, chosen: Counts) -> tuple[Counts, Counts]:
 
 def radii(drawn: Drawn, n0: int, n: int) -> NDArray[np.float64]:
     """As `certify` derives them."""
-    pays = bounds.runner_up_pays(*top_and_other(drawn.selection, drawn.chosen), n0, n, ALPHA)
+    larger = bounds.margin_is_larger(*top_and_other(drawn.selection, drawn.chosen), n0, n, ALPHA)
     top, other = top_and_other(drawn.votes, drawn.chosen)
     with_other = bounds.margin_radius(top, other, n, 1.0, ALPHA)
-    return np.where(pays, with_other, bounds.class_radius(top, n, 1.0, ALPHA))
+    return np.where(larger, with_other, bounds.class_radius(top, n, 1.0, ALPHA))
 
 
 def too_many(false: NDArray[np.bool_]) -> bool:
@@ -100,7 +100,9 @@ def test_the_share_of_alpha_follows_from_the_selection_draws_alone() -> None:
     draws = g.votes(x, n0, sigma=sigma, noise=g.noise(300, 3), purpose="class-selection").numpy()
     votes = g.votes(x, n, sigma=sigma, noise=g.noise(300, 3)).numpy()
     by_draws, by_votes = (
-        bounds.runner_up_pays(*top_and_other(counts, draws.argmax(axis=1)), count, n, 0.1).tolist()
+        bounds.margin_is_larger(
+            *top_and_other(counts, draws.argmax(axis=1)), count, n, 0.1
+        ).tolist()
         for counts, count in ((draws, n0), (votes, n))
     )
     assert [one.ledger.runner_up for one in certificates] == by_draws

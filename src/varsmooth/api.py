@@ -31,7 +31,7 @@ from varsmooth.sequential import Voting, reach_radii, vote_until_close
 from varsmooth.smoothing import SmoothedClassifier, check_smoothed, evaluation_mode
 
 Ids = Sequence[int] | Tensor | None
-"""Names of the images' noise streams; 0, 1, … by default."""
+"""Image ids, which key the noise (default 0, 1, …)."""
 
 DEFAULT = Options()
 
@@ -60,7 +60,7 @@ def certify(
         n: Votes at the level that decides.
         alpha: Maximum probability, per image, that the radius is too large.
         seed: None takes fresh entropy.
-        ids: Names of the images' noise streams; 0, 1, … by default.
+        ids: Image ids, which key the noise (default 0, 1, …).
         options: The rest, as in `Options(n0=200, method="conditional")`.
 
     Returns:
@@ -115,7 +115,9 @@ def certify_at(
     """Decide for every image which of the radii can be certified, with few votes.
 
     At level σ the hypothesis p ≤ Φ(r/σ) is tested by an e-process (`bounds.log_e_value`), which
-    may be checked after every vote: certify as soon as E ≥ 1/α. With a grid, every level with
+    may be checked after every vote: certify as soon as E ≥ 1/α. Where the runner-up has its own
+    bound (`Ledger.runner_up`), confidence sequences p_A > a and max_{c≠A} p_c < b, each at α/2,
+    certify as soon as `(Φ⁻¹(a) − Φ⁻¹(b))/2 ≥ r/σ`. With a grid, every level with
     D̂_j < r must pass at α − alpha_select. With a cascade, stage k must show
     `p_k(A) > Φ(r/s_k + Φ⁻¹(τ_k))`, and every earlier one `p_j(c) < Φ(Φ⁻¹(τ_j) − r/s_j)` for all
     c ≠ A. Several radii are tested in ascending order on the same votes until one fails.
@@ -199,22 +201,23 @@ def predict(
     """The most likely class of g, or ABSTAIN where n votes do not show which it is.
 
     With probability ≥ 1 − α the answer is g's most likely class or ABSTAIN. Votes stop as soon as
-    the answer is decided (`methods.base.Method.predict`). With a `MedianSelector`
-    the votes get α − alpha_select; alpha_select is for the deployed median, so that inside a
-    `sound` radius a wrong class is answered with probability ≤ α per query, if alpha_select is at
-    least that of the certificate (`Certificate.covers` checks it). With a `CascadeSelector` the
-    stages share α (`varsmooth.methods.cascade`).
+    the answer is decided (`methods.base.Method.predict`). With a `MedianSelector` the votes get
+    α − alpha_select; alpha_select is for the deployed median, so that inside a `sound` radius a
+    class other than the certified one is returned with probability ≤ α per query, if alpha_select
+    is at least that of the certificate (`Certificate.covers` checks it). With a `CascadeSelector`
+    the stages share α (`varsmooth.methods.cascade`).
 
     Args:
         g: The smoothed classifier.
         x: Images (B,C,H,W) in [0,1], or a torch `Dataset` or `DataLoader` of such.
         n: The most votes, at each stage of a cascade.
-        alpha: Probability of a wrong answer; None is the plain rule on the frequencies of the
+        alpha: Maximum probability that the answer is neither g's most likely class nor ABSTAIN; it
+            does not bound misclassification. None is the plain rule on the frequencies of the
             votes, without a guarantee. A majority vote then never abstains, and ends as soon as
             its answer is that of all n votes, but for a probability of 10⁻⁶: `counts` are the
             votes that were cast.
         seed: None takes fresh entropy. A seed that an attacker can know voids the guarantee.
-        ids: Names of the images' noise streams; 0, 1, … by default.
+        ids: Image ids, which key the noise (default 0, 1, …).
         options: Those of the certificates; `alpha_select`, `batch_size` and `progress` are read.
 
     Returns:

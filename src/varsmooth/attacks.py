@@ -18,7 +18,7 @@ Norm = Literal["l2", "linf"]
 
 @dataclass(frozen=True)
 class PGDOptions:
-    """The rest of what `pgd` can be given.
+    """Further options of `pgd`.
 
     Attributes:
         step_size: A number or (B,); 2.5·eps/steps by default.
@@ -64,7 +64,7 @@ def pgd(
         eps: Budget, a number or (B,).
         steps: Gradient steps.
         seed: None takes fresh entropy.
-        ids: Names of the images' noise streams; 0, 1, … by default.
+        ids: Image ids, which key the noise (default 0, 1, …).
         options: The rest, as in `PGDOptions(restarts=4, samples=2)`.
     """
     check_images(x)

@@ -102,12 +102,12 @@ def margin_radius(
     return np.asarray(sigma, dtype=np.float64) / 2 * margin
 
 
-def runner_up_pays(
+def margin_is_larger(
     top: ArrayLike, runner_up: ArrayLike, n0: int, n: int, a: float
 ) -> NDArray[np.bool_]:
     """Whether n fresh votes should give a larger `margin_radius` than `class_radius`.
 
-    Judged by the counts of n0 selection draws, as if the votes had the shares (k + ½)/(n0 + 1).
+    Predicted from n0 selection draws, assuming vote shares (k + ½)/(n0 + 1).
     """
     top, other = (n * (np.asarray(k) + 0.5) / (n0 + 1) for k in (top, runner_up))
     larger: NDArray[np.bool_] = margin_radius(top, other, n, 1.0, a) > class_radius(top, n, 1.0, a)
@@ -119,15 +119,16 @@ def average_certified_radius(reach: ArrayLike) -> float:
     return float(np.maximum(np.asarray(reach, dtype=np.float64), 0.0).mean())
 
 
-def lead_probability(top: ArrayLike, runner_up: ArrayLike) -> Floats:
-    """P(Bin(a + b, ½) ≥ a): how likely a lead of a over b votes is between equals."""
+def lead_p_value(top: ArrayLike, runner_up: ArrayLike) -> Floats:
+    """One-sided sign-test p-value of a against b votes: P(Bin(a + b, ½) ≥ a)."""
     return np.asarray(binom.sf(np.asarray(top) - 1, np.add(top, runner_up), 0.5), dtype=np.float64)
 
 
 def predicted_count(k: ArrayLike, n: ArrayLike, n_max: ArrayLike, z: float = 0.0) -> Floats:
-    """Of n_max votes, those like k of the first n: their mean and z standard deviations more.
+    """Posterior predictive mean of the count among n_max votes, plus z standard deviations.
 
-    Never fewer than k, never more than all that are left (`predicted_rest`).
+    Given k of the first n, with the Jeffreys prior (`predicted_rest`); clipped to what the votes
+    that are left allow.
     """
     k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
     mean, spread = predicted_rest(k, n, n_max)
@@ -135,10 +136,11 @@ def predicted_count(k: ArrayLike, n: ArrayLike, n_max: ArrayLike, z: float = 0.0
 
 
 def predicted_rest(k: ArrayLike, n: ArrayLike, n_max: ArrayLike) -> tuple[Floats, Floats]:
-    """Of the rest = n_max − n votes, those like k of the first n: mean and standard deviation.
+    """Posterior predictive mean and standard deviation of the count among the votes left.
 
-    As a Bayesian predicts it: p ~ Beta(½ + k, ½ + n − k), and the rest is binomial, with the mean
-    rest · p̂, p̂ = (½ + k)/(n + 1), and the variance rest · p̂ (1 − p̂) (n + 1 + rest)/(n + 2).
+    Given k of the first n votes, with the Jeffreys prior: p ~ Beta(½ + k, ½ + n − k), and the count
+    among the rest = n_max − n votes is binomial. Its mean is rest · p̂, p̂ = (½ + k)/(n + 1), its
+    variance rest · p̂ (1 − p̂) (n + 1 + rest)/(n + 2).
     """
     k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
     rest, p = np.asarray(n_max) - n, (0.5 + k) / (n + 1)
@@ -217,7 +219,7 @@ def entry_distances(below: ArrayLike, n: int, sigma_m: float, a: float, band: fl
 
 
 def log_e_value(top: ArrayLike, n: ArrayLike, p0: ArrayLike) -> Floats:
-    """log E of the e-process against H0: p ≤ p0, with a Beta(½,½) prior cut to (p0, 1).
+    """log E of the e-process against H0: p ≤ p0, with a Beta(½,½) prior truncated to (p0, 1).
 
     log E = betaln(½+A, ½+N−A) + log P(Beta(½+A, ½+N−A) > p0)
             − betaln(½,½) − log P(Beta(½,½) > p0) − A log p0 − (N−A) log(1−p0).

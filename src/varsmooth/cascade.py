@@ -1,7 +1,7 @@
 """A cascade of noise levels: the votes of f themselves choose σ, largest level first.
 
-At x, the first stage j at which some class has p_j(c; x) = P(f(x + s_j ε) = c) ≥ τ_j answers c.
-The last stage answers its most likely class, or, if its τ is above ½, abstains below τ. A level
+At x, the first stage j at which some class has p_j(c; x) = P(f(x + s_j ε) = c) ≥ τ_j returns c.
+The last stage returns its most likely class, or, if its τ is above ½, abstains below τ. A level
 is harmful only together with a wrong class, so that no level has to be safe for every class
 (Theorem C, `varsmooth.methods.cascade`).
 """
@@ -30,7 +30,7 @@ SOFTNESS = 0.05
 class Stages:
     """The stages of a cascade: levels s_1, …, s_L and thresholds τ_1, …, τ_L ≥ ½.
 
-    τ_L = ½ means argmax: the last stage answers its most likely class, majority or not.
+    τ_L = ½ means argmax: the last stage returns its most likely class, majority or not.
     """
 
     levels: tuple[Positive, ...]
@@ -40,7 +40,7 @@ class Stages:
         return len(self.levels)
 
     def is_argmax(self, stage: int) -> bool:
-        """Whether the stage (0-based) answers its most likely class."""
+        """Whether the stage (0-based) returns its most likely class."""
         return stage == len(self) - 1 and self.thresholds[stage] == 0.5
 
 

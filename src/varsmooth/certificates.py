@@ -38,7 +38,7 @@ class Certificate:
         sigma: The level that the selector chose on the selection draws; of a cascade, the level of
             the stage that decides.
         stages: The cascade, of which `votes` has the stages 1, …, k*.
-        samples: Noisy images shown to f.
+        samples: Noisy copies classified by f.
     """
 
     prediction: Class
@@ -75,8 +75,8 @@ class Certificate:
         """What the radius is derived from."""
         return Evidence(self.ledger, self.votes, self.selector, self.stages)
 
-    def derive_again(self, ledger: Ledger | None = None) -> "Certificate":
-        """What follows from the same evidence, with α divided otherwise."""
+    def rederive(self, ledger: Ledger | None = None) -> "Certificate":
+        """Derive the certificate again from the same evidence, optionally under another ledger."""
         names = ("sigma", "id", "seed", "settings", "samples")
         facts = {name: getattr(self, name) for name in names}
         evidence = replace(self.evidence, ledger=ledger or self.ledger)
@@ -99,7 +99,7 @@ class Certificate:
         A level that was never visited counts as R_j = −∞, so the answer stays true.
         """
         rule = _methods()[self.method]
-        return self.derive_again(rule.recomputed(self.ledger, alpha, alpha_select))
+        return self.rederive(rule.recomputed(self.ledger, alpha, alpha_select))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; floats keep every digit."""
@@ -142,7 +142,7 @@ class Decision:
     Attributes:
         certificate: All that the votes prove, at least `radius`.
         radii: The requested radii, ascending.
-        reached: How many of them are certified, from the smallest on.
+        reached: Number of radii certified; always the smallest ones.
         reason: Why not more. `certified`: all are. `futile`: the samples contradict the next one,
             or the votes left had no real chance to certify it. `undecided`: n_max votes did not
             suffice. None of these claims that the true radius is smaller.
@@ -178,7 +178,7 @@ class Decision:
 
     @property
     def samples(self) -> int:
-        """Noisy images passed through f."""
+        """Noisy copies classified by f."""
         return self.certificate.samples
 
 
@@ -190,7 +190,10 @@ SHOWN = 12
 
 @dataclass(frozen=True, repr=False)
 class Results(Sequence[Result], Generic[Result]):
-    """The results of a batch: `results[i]` is one image's; the columns are tensors (B,)."""
+    """The results of a batch: `results[i]` is one image's; numeric columns are tensors (B,).
+
+    `Decisions.certified` and `.samples` are lists instead, of one value per image.
+    """
 
     items: tuple[Result, ...]
 
@@ -292,11 +295,12 @@ class Decisions(Results[Decision]):
 
     @property
     def certified(self) -> list[bool]:
+        """Whether any of the radii is certified, a list of one value per image."""
         return [item.certified for item in self.items]
 
     @property
     def samples(self) -> list[int]:
-        """Noisy images passed through f, per image."""
+        """Noisy copies classified by f, a list of one number per image."""
         return [item.samples for item in self.items]
 
     @property

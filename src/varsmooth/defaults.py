@@ -25,7 +25,8 @@ N_SELECT = 1001
 """Draws of h: behind its bounds, and in the median of a deployed selector. Odd."""
 
 ALPHA = 1e-3
-"""Maximum probability, per image, that the radius is too large or the prediction wrong."""
+"""Maximum probability, per image, that the radius is too large, or that `predict` returns a class
+other than the most likely one of g."""
 
 ALPHA_SELECT = 1e-5
 """The part of ALPHA that is spent on the selector."""
@@ -34,7 +35,7 @@ BATCH_SIZE = 128
 """Noisy images per forward pass; changes no draw."""
 
 MODEL = "cifar10-small"
-"""The released model that the demo and the page begin with."""
+"""The default model of the demo and the web app."""
 
 
 @dataclass(frozen=True)

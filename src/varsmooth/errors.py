@@ -1,4 +1,4 @@
-"""The one error a user can cause, the checks at the public edge that raise it, and safe text."""
+"""The one error a user can cause, the checks at the API boundary that raise it, and safe text."""
 
 import difflib
 import math

@@ -13,7 +13,7 @@ from varsmooth.types import Distance, NonNegative, Output, Positive, Probability
 
 @dataclass(frozen=True)
 class Ledger:
-    """How α was spent on one image.
+    """The error budget of one image: how α is allocated to its bounds.
 
     Attributes:
         alpha: The total that the caller allowed.
@@ -39,9 +39,10 @@ class Ledger:
 
 @dataclass(frozen=True)
 class LevelVotes:
-    """Votes of f at one noise level: counts per class, and the class that other draws chose.
+    """Votes of f at one noise level: the counts per class, and the candidate.
 
-    `passes` are votes that the gate of a cascade turned into "pass"; they count for no class.
+    The candidate class was selected on independent draws. `passes` are votes that the gate of a
+    cascade turned into "pass"; they count for no class.
     """
 
     sigma: Positive

@@ -14,9 +14,9 @@ CERTAINTY = 0.993
 """The largest lower bound of p that 1000 unanimous votes give at α = 10⁻³: α^(1/1000)."""
 
 
-NAMEABLE, SHARPNESS, QUIET = 0.5, 0.1, 0.2
-"""Of `pass_loss`: the confidence in the label from which on an image keeps it, how gradual that is,
-and the noise level below which every image keeps it."""
+PASS_CONFIDENCE, PASS_TEMPERATURE, PASS_MIN_SIGMA = 0.5, 0.1, 0.2
+"""Of `pass_loss`: the confidence at which the target is half label and half "pass", the temperature
+of the transition, and the noise level below which the target is always the label."""
 
 
 def gaussian_kl(sigma_s: Tensor, sigma_t: Tensor | float, d: int = 1) -> Tensor:
@@ -110,8 +110,8 @@ def pass_loss(logits: Tensor, y: Tensor, sigma: Tensor) -> Tensor:
     The last of the scores is that of "pass". The target puts sigmoid((q − ½)/0.1) on the label and
     the rest on "pass", where q is the mean softmax of the label among the classes alone over the
     copies of noise; where σ < 0.2 all of it is on the label. An image that noise has made
-    unrecognisable then pulls at no class, and the copies of the others agree the sooner. "Pass" is
-    for training: its score is dropped from the finished network.
+    unrecognisable is not pushed towards any class, so the copies of other images become consistent
+    sooner. "Pass" is for training: its score is dropped from the finished network.
 
     Args:
         logits: Logits (m, B, classes + 1) of m copies.
@@ -121,7 +121,8 @@ def pass_loss(logits: Tensor, y: Tensor, sigma: Tensor) -> Tensor:
     with torch.no_grad():
         classes = logits[..., :-1].softmax(dim=-1).mean(dim=0)  # (B, classes)
         q = classes.gather(1, y[:, None])[:, 0]
-        keep = torch.sigmoid((q - NAMEABLE) / SHARPNESS).where(sigma >= QUIET, 1.0)  # (B,)
+        keep = torch.sigmoid((q - PASS_CONFIDENCE) / PASS_TEMPERATURE)
+        keep = keep.where(sigma >= PASS_MIN_SIGMA, 1.0)  # (B,)
     log_p = logits.log_softmax(dim=-1)
     named = functional.nll_loss(log_p.flatten(0, 1), y.repeat(len(logits)), reduction="none")
     loss: Tensor = keep * named.view(len(logits), -1) - (1 - keep) * log_p[..., -1]

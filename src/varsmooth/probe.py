@@ -30,8 +30,8 @@ ROUNDING = 2.0**-20
 """The share of a number that float32 arithmetic may move, however little the numbers vary."""
 
 SPREADS = 10
-"""Outputs count as no larger than so many times what they vary over the images: a class masked with
--10⁹, or an offset of all, hides no change of the others."""
+"""Cap on an output's scale, in multiples of its spread over the images, so that a masked class
+(−10⁹) or a common offset cannot hide a change."""
 
 FINITE = 1e30
 """Stands for infinity in what is stored."""

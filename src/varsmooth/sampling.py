@@ -163,17 +163,17 @@ class Sampler:
     def majority(self, levels: Mapping[int, float], n: int) -> dict[int, LevelVotes]:
         """The first of n deployed votes of some rows, until the majority of all n is known.
 
-        It is known if the rest cannot change it, or hardly: suppose that the majority of all n is
-        for c. Their order is random, so that among the votes for c and another class those for the
-        other one lead by chance, P ≤ P(Bin(a + b, ½) ≥ a). EARLY_STOP_ERROR is shared among the
-        other classes and the looks.
+        It is known if the rest cannot change it, or is very unlikely to: suppose that the majority
+        of all n is for c. Their order is random, so that among the votes for c and another class
+        those for the other one lead by chance, P ≤ P(Bin(a + b, ½) ≥ a). EARLY_STOP_ERROR is shared
+        among the other classes and the looks.
         """
         looks = _majority_looks(n)
 
         def known(votes: LevelVotes) -> bool:
-            error = bounds.lead_probability(votes.top, votes.runner_up)
-            hardly = error <= EARLY_STOP_ERROR / (len(looks) * (len(votes.counts) - 1))
-            return bool(hardly or votes.top - votes.runner_up > n - votes.n)
+            p_value = bounds.lead_p_value(votes.top, votes.runner_up)
+            unlikely = p_value <= EARLY_STOP_ERROR / (len(looks) * (len(votes.counts) - 1))
+            return bool(unlikely or votes.top - votes.runner_up > n - votes.n)
 
         return self.vote_until(levels, looks, known)
 

@@ -403,7 +403,7 @@ def test_a_classifier_alone_is_served(tmp_path: Path, open_backend: Any) -> None
 
 def test_the_page_offers_no_other_folder(backend: Backend, tmp_path: Path) -> None:
     other = str(write_pair(tmp_path / "other"))
-    with pytest.raises(VarsmoothError, match="not a model of this page"):
+    with pytest.raises(VarsmoothError, match="this app does not offer"):
         backend.look(body(backend) | {"model": other}, Job())
 
 

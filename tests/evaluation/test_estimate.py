@@ -47,7 +47,7 @@ def test_what_a_pilot_adds(tmp_path: Path, model: ModelOptions) -> None:
     cost = estimate(job)
     assert (len(cost.seconds), cost.images) == (20, 200)
     assert 32 <= cost.samples.mean() <= 64
-    assert "plausible" in "\n".join(cost.text(4))
+    assert "±2 standard errors" in "\n".join(cost.text(4))
     dual = ModelOptions(model=model.model, lam=0.2)
     settings = CertifyOptions(n=2000, n0=16, n_select=61, alpha=0.05, alpha_select=0.01)
     cost = estimate(Job(Certifying(settings), dual, DataOptions(), RunOptions(tmp_path / "r")))

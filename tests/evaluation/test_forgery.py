@@ -46,7 +46,7 @@ def rewrite(folder: Path, copy: Path, change: Callable[[Run, Row], Any]) -> Path
 
 def put(row: Row, certificate: Certificate) -> None:
     """Store another certificate, whose radius follows from its evidence."""
-    again = certificate.derive_again()
+    again = certificate.rederive()
     evidence = {k: v for k, v in again.to_dict().items() if k in row["evidence"]}
     row |= {"prediction": again.prediction, "radius": again.radius, "evidence": evidence}
     row |= {"sigma": again.sigma, "samples": again.samples}
@@ -186,7 +186,7 @@ def test_a_bound_chosen_after_the_votes(certified: Path, tmp_path: Path) -> None
     def better(opened: Run, row: Row) -> None:
         one = opened.certificate(row)
         other = replace(one, ledger=replace(one.ledger, runner_up=not one.ledger.runner_up))
-        put(row, max(one.derive_again(), other.derive_again(), key=lambda each: each.radius))
+        put(row, max(one.rederive(), other.rederive(), key=lambda each: each.radius))
 
     def either(opened: Run, row: Row) -> None:
         one = opened.certificate(row)

@@ -290,4 +290,4 @@ def test_any_line_is_a_row_or_one_sentence(
         run_ = Run.open(copied)
         for row in run_.rows():
             if row["evidence"] is not None:
-                run_.certificate(row).derive_again()
+                run_.certificate(row).rederive()

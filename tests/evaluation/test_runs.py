@@ -393,7 +393,7 @@ def test_a_log_says_after_the_first_block_what_an_image_costs_and_how_long_it_ta
 def test_an_interruption_says_what_is_saved(
     model: Path, tmp_path: Path, monkeypatch: Patch, capsys: Output
 ) -> None:
-    """A block that votes together is recorded whole; the images of half a block are done again."""
+    """A block that votes together is recorded whole; the images of half a block are recomputed."""
     original, calls = api.certify_at, list[int]()
 
     def certify_at(*args: Any, **kwargs: Any) -> Any:
@@ -406,6 +406,6 @@ def test_an_interruption_says_what_is_saved(
     monkeypatch.setattr(certify_module, "BLOCK_SIZE", 4)
     words = f"certify --model {model} --sigma 0.25 --at 0 --n-max 64 --subset :8 --out"
     assert run(words, tmp_path / "r") == 130
-    assert "saved: 4 of 8 images; those in work will be done again" in capsys.readouterr().err
+    assert "saved: 4 of 8 images; images in progress will be recomputed" in capsys.readouterr().err
     assert run(words, tmp_path / "r") == 0
     assert "resuming: 4 of 8 images are there" in capsys.readouterr().err

@@ -318,7 +318,7 @@ def test_a_run_from_elsewhere_may_differ_a_little_and_no_more(
         taken = min(6, level["counts"][other])
         level["counts"][other] -= taken
         level["counts"][level["candidate"]] += taken
-        again = Run.open(certified).certificate(row).derive_again()
+        again = Run.open(certified).certificate(row).rederive()
         row["radius"] = row["evidence"]["radius"] = again.radius
 
     def few(row: dict[str, Any]) -> bool:

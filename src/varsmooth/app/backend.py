@@ -85,7 +85,9 @@ class Backend:
 
     def about(self, name: str) -> Description:
         """The description of a model that the page offers."""
-        check(name in self.models, f"{name} is not a model of this page; restart it with --model")
+        check(
+            name in self.models, f"this app does not offer {name}; restart it with --model {name}"
+        )
         return describe(name)
 
     def _load(self, name: str) -> Smoothers:

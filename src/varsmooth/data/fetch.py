@@ -165,7 +165,10 @@ def _receive(url: str, part: Path) -> None:
             file.seek(have)
             shutil.copyfileobj(stream, file, 1 << 18)
             end = file.tell()
-    check(end >= total, f"{url} broke off early; run the same command again to continue")
+    check(
+        end >= total,
+        f"the download of {url} was incomplete; run the same command again to continue",
+    )
 
 
 def file_sha256(path: Path) -> str:

@@ -31,7 +31,7 @@ def audit_row(
             yield f"its votes at {level.sigma} are for {len(level.counts)} classes, not {classes}"
     often = Counter(level.sigma for level in certificate.votes)
     yield from (f"level {sigma} occurs {n} times" for sigma, n in often.items() if n > 1)
-    again = certificate.derive_again()
+    again = certificate.rederive()
     try:
         expected = _expected(run.header, row, certificate)
     except _UNREADABLE as error:

@@ -35,8 +35,8 @@ class Estimate:
     Attributes:
         images: Their number.
         speed: Forward passes of f per second, with their noise, in one process.
-        samples: Noisy images shown to f, for each image of the pilot; one number needs no pilot.
-        selector_samples: Noisy images shown to the selector, likewise.
+        samples: Noisy copies classified by f, per image of the pilot; one number needs no pilot.
+        selector_samples: Noisy copies passed to the selector, likewise.
         seconds: Of one process, likewise.
         memory: Most bytes that this process had in use, on its device; None: unknown here.
     """
@@ -62,7 +62,7 @@ class Estimate:
         if pilot > 1:  # which saw only some images
             error = self.seconds.std(ddof=1) / pilot**0.5 / mean
             ratios = f"{max(1 - 2 * error, 0):.1f} to {1 + 2 * error:.1f}"
-            spread = f" (from {pilot} images; {ratios} times this is plausible)"
+            spread = f" (from {pilot} images; ±2 standard errors: {ratios} times this)"
         lines = [
             f"{self.images:,} images to certify, {per_image} per image: "
             f"{self.images * samples:,.0f} forward passes of f, {self.speed:,.0f} per second",

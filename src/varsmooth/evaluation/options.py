@@ -67,7 +67,7 @@ class DataOptions(Source):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions(Typed):
-    """Where a run is computed; changes no result.
+    """Where a run is computed; does not affect results.
 
     Args:
         devices: number of processes of a run, each with its own device
@@ -99,7 +99,7 @@ class WorkerOptions(Typed):
 
 @dataclass(frozen=True)
 class RunOptions(WorkerOptions):
-    """Where results go and where they are computed; changes no result.
+    """Where results go and where they are computed; does not affect results.
 
     Args:
         out: the folder of the run; the same command continues an interrupted one
@@ -121,12 +121,13 @@ class CertifyOptions(Typed):
         n_select: draws of the selector behind its bounds
         alpha: maximum probability, per image, that the radius is too large
         alpha_select: the part of alpha spent on the selector
-        method: sound: true whatever the attacker does; conditional: if the selector is not
+        method: sound: holds against any attack; conditional: if the selector is not
             attacked; paper: the paper's three levels at --distance, heuristic
         distance: D of the paper's method
         every_index: for the paper's method, every sampled level between its bounds
         band: cover the deployed prediction, whose median is empirical
-        bound: best: the runner-up by its own votes where that pays; cohen: always by 1 − p_A
+        bound: best: the runner-up by its own votes where a larger radius is expected; cohen: always
+            by 1 − p_A
         seed: seed of all noise; with the image's id it determines the result
         vote_cache: a folder of votes that runs share; another λ, clip or D then costs only the
             draws of the selector
@@ -180,7 +181,8 @@ class PredictOptions(Typed):
 
     Args:
         n: votes
-        alpha: probability of a wrong answer that is not an abstention; null: plain majority
+        alpha: maximum probability that the answer is neither the most likely class of g nor an
+            abstention (not of misclassification); null: plain majority
         alpha_select: the part of alpha for the deployed median of a protected selector
         seed: seed of all noise (default: fresh entropy, which the guarantee needs in deployment)
     """
@@ -304,7 +306,7 @@ class TuneOptions(Typed):
         radius: the radius of goal `certified`
         lams: values of λ to try (default: 0,0.1,0.2,0.3,0.4,0.5)
         sigma_ms: values of σ_m to try (default: half, once and twice the selector's σ_a)
-        levels: levels of the ladder from which grids are cut
+        levels: number of geometrically spaced candidate levels from which grids are built
         n: votes of f per image and level
         n_select: samples of h per image and setting
         unclipped: share of the images whose level must lie within the clip range, so that h

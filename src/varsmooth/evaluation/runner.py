@@ -154,7 +154,7 @@ def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options:
 
     Each process appends to its own file, block by block. After Ctrl-C, a crash or a power loss the
     same call continues, with any number of processes or shards, to the same table; only blocks
-    in work are computed again.
+    in progress are recomputed.
     """
     from varsmooth.evaluation.engines import local, ray_tasks  # which need what is defined here
 

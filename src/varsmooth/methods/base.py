@@ -38,7 +38,7 @@ class Selection:
         sigma: The level chosen.
         ledger: How α is spent.
         streams: The levels at which votes are needed.
-        draws: Noisy images of f that the selection took.
+        draws: Noisy copies classified by f for the selection.
         selector: The samples of the selector.
         stages: The cascade, whose streams are in the order of its stages.
         lazy: The streams are in the order of their entry distances, and those whose distance is
@@ -183,7 +183,7 @@ class Method(ABC):
         return [_answer(voted[row], leads(voted[row], a)) for row in sampler.rows]
 
     def levels_at(self, sampler: Sampler, n: int, a: float) -> list[float]:
-        """The levels that the one image of the sampler may get, all of them but for an error a."""
+        """A (1 − a) confidence set for the level of the sampler's only image."""
         return sampler.chosen_levels()
 
     def suspect(self, answer: Answer | Any, candidate: int) -> bool:
@@ -202,7 +202,7 @@ class Method(ABC):
             selection[candidate] = -1
             counts = sampler.counts([0], [level], n, "votes")[0]
             own, rival = int(counts[candidate]), int(counts[int(selection.argmax())])
-            if bounds.lead_probability(rival, own) > a / 2:
+            if bounds.lead_p_value(rival, own) > a / 2:
                 return False
         return True
 
@@ -249,8 +249,8 @@ def with_share(ledger: Ledger, selection: LevelVotes, options: Options, n: int) 
         return ledger
     n = min(n, 10 * selection.n) if ledger.anytime else n
     top, other, n0 = selection.top, selection.runner_up, selection.n
-    pays = bounds.runner_up_pays(top, other, n0, n, ledger.alpha_class)
-    return replace(ledger, runner_up=bool(pays))
+    larger = bounds.margin_is_larger(top, other, n0, n, ledger.alpha_class)
+    return replace(ledger, runner_up=bool(larger))
 
 
 def leads(votes: LevelVotes, a: float) -> bool:

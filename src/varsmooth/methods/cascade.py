@@ -33,14 +33,14 @@ from varsmooth.smoothing import Selector
 class Cascade(Method):
     """**Theorem C.** R = max_k min(H_k, min_{j<k} X_j): every x' with ‖x' − x‖ < R gets class A.
 
-    The first stage j at which a class has p_j(c; x) ≥ τ_j answers it; the last one, if its τ is ½,
-    answers its most likely class: a cascade of one stage is a fixed σ. Signed distances, exact
+    The first stage j at which a class has p_j(c; x) ≥ τ_j returns it; the last one, if its τ is ½,
+    returns its most likely class: a cascade of one stage is a fixed σ. Signed distances, exact
     because Φ⁻¹(p_j(c; ·)) is 1/s_j-Lipschitz:
-    H_k = s_k [Φ⁻¹(p_k(A)) − Φ⁻¹(τ_k)]: closer than H_k, stage k answers A if it is reached; at an
+    H_k = s_k [Φ⁻¹(p_k(A)) − Φ⁻¹(τ_k)]: closer than H_k, stage k returns A if it is reached; at an
     argmax stage s_k/2 [Φ⁻¹(p_k(A)) − Φ⁻¹(p_k(B))], B the runner-up;
-    X_j = min_{c≠A} s_j [Φ⁻¹(τ_j) − Φ⁻¹(p_j(c))]: closer than X_j, stage j answers A or passes on.
-    Proof: let k attain the maximum. At x' no stage j < k answers a class other than A, and stage
-    k, if it is reached, answers A.
+    X_j = min_{c≠A} s_j [Φ⁻¹(τ_j) − Φ⁻¹(p_j(c))]: closer than X_j, stage j returns A or passes on.
+    Proof: let k attain the maximum. At x' no stage j < k returns a class other than A, and stage
+    k, if it is reached, returns A.
 
     **Estimate.** Selection draws at each stage fix A, k and the form of Ĥ_k (`methods.fixed`);
     fresh votes give Ĥ_k by CP⁻ and X̂_j by CP⁺, each at α: R̂ = min(Ĥ_k, min_{j<k} X̂_j).
@@ -101,12 +101,12 @@ class Cascade(Method):
         }
 
     def selection_rounds(self, evidence: Evidence) -> range:
-        """Every stage up to the answering one, at most all of them."""
+        """Every stage up to the deciding one, at most all of them."""
         assert evidence.stages is not None
         return range(len(evidence.votes), len(evidence.stages) + 1)
 
     def votes_fit(self, evidence: Evidence, n: int) -> bool:
-        """n votes at the stage that answers, no more at earlier ones."""
+        """n votes at the deciding stage, no more at earlier ones."""
         counted = [level.n for level in evidence.votes]
         return max(counted) == counted[-1] == n
 
@@ -125,10 +125,10 @@ class Cascade(Method):
         stage votes: freely if the upper confidence sequence of no class reaches τ_j, for one class
         alone if that of one class does. If several do, the cascade abstains. A stage that is
         decided, or is unlikely to be, stops voting.
-        Inside R, let stage k answer A: no other class reaches its threshold before, or leads at k.
-        Another class is answered at a stage j ≤ k only if one of the C − 1 lower bounds errs, each
+        Inside R, let stage k return A: no other class reaches its threshold before, or leads at k.
+        Another class is returned at a stage j ≤ k only if one of the C − 1 lower bounds errs, each
         at a/(C − 1), and k, unless it is the last, leaves A out only if the upper bound of A errs:
-        k + 1 errors, each ≤ a. If k leaves A open alone, later stages answer A or nothing.
+        k + 1 errors, each ≤ a. If k leaves A open alone, later stages return A or nothing.
         """
         stages = _stages(sampler.g.selector)
         a = None if ledger is None else ledger.alpha_class / (len(stages) + 1)
@@ -156,7 +156,7 @@ class Cascade(Method):
         return answer.prediction not in (candidate, ABSTAIN)
 
     def contradicts(self, sampler: Sampler, candidate: int, n: int, a: float) -> bool:
-        """Whether the deployed rule answers another class at an error a."""
+        """Whether the deployed rule returns another class at an error a."""
         (answer,) = self.predict(sampler, n, self.ledger(a))
         return self.suspect(answer, candidate)
 
@@ -174,7 +174,7 @@ def stage_radii(evidence: Evidence) -> list[float]:
     stage = stages.levels.index(last.sigma)
     *others, tau = stages.thresholds[: stage + 1]
     if len(early) < len(others):
-        return [-np.inf]  # a stage without votes may answer anything
+        return [-np.inf]  # a stage without votes may return any class
     radii = [
         float(bounds.exclusion_radius(v.runner_up, v.n, v.sigma, a, threshold, anytime))
         for v, threshold in zip(early, others, strict=True)
@@ -185,11 +185,12 @@ def stage_radii(evidence: Evidence) -> list[float]:
 
 
 def _is_decided(votes: LevelVotes, stages: Stages, j: int, n: int, a: float | None) -> bool:
-    """Whether a class reaches the threshold of stage j, none does, or more votes would hardly tell.
+    """Whether stage j is decided, or further votes are unlikely to settle it.
 
-    They hardly would if, under an optimistic prediction, the leading class does not reach it, and
-    if the classes that stay above it under a pessimistic one are several, or all that are still
-    possible. Without an α all n votes are taken.
+    It is decided if a class reaches its threshold or none can. Further votes are unlikely to settle
+    it if the leading class misses the threshold even under an optimistic prediction, and if the
+    classes that a pessimistic one leaves possible are several, or all that are possible now.
+    Without an α all n votes are taken.
     """
     if a is None:
         return False
@@ -219,7 +220,7 @@ def _possible(counts: ArrayLike, n: int, tau: float, a: float) -> set[int]:
 def _stage_answer(
     stages: Stages, j: int, votes: LevelVotes, a: float | None
 ) -> tuple[int, set[int]]:
-    """The class that stage j answers or ABSTAIN, and the classes that it leaves open."""
+    """The class that stage j returns, or ABSTAIN, and the classes that it leaves open."""
     tau, argmax = stages.thresholds[j], stages.is_argmax(j)
     if a is None:
         answers = argmax or votes.top >= tau * votes.n

@@ -30,7 +30,7 @@ class Plan:
     """What to certify, fixed on the selection draws: the class, the stage, votes per stage.
 
     Attributes:
-        selection: The selection draws at the stage that answers.
+        selection: The selection draws at the deciding stage.
         votes: Votes to count at the stages up to it.
     """
 
@@ -44,7 +44,7 @@ class Plan:
 
     @property
     def stage(self) -> int:
-        """k*, 0-based: the stage that answers."""
+        """k*, 0-based: the deciding stage."""
         return len(self.votes) - 1
 
 
@@ -53,7 +53,7 @@ def make_plan(
 ) -> Plan:
     """The class A and the stage k* from which the largest radius is to be expected.
 
-    Stage k* gets n votes; an earlier one as many as are worth their price (`_early_votes`).
+    Stage k* gets n votes; an earlier one only as many as justify their cost (`_early_votes`).
     `selection` holds counts (S, classes) of n0 draws at each of the first S stages.
     """
     radius = cascade_radii(stages, expected_quantiles(selection, n0, n, a, bound))
@@ -146,10 +146,10 @@ def vote_quantiles(
 def runner_up_pays(
     selection: Integers, n0: int, n: int, a: float, bound: Bound = "best"
 ) -> NDArray[np.bool_]:
-    """`bounds.runner_up_pays` for every class, from counts (..., classes) of n0 draws."""
+    """`bounds.margin_is_larger` for every class, from counts (..., classes) of n0 draws."""
     if bound == "cohen":
         return np.zeros(selection.shape, dtype=bool)
-    return bounds.runner_up_pays(selection, _largest_other(selection), n0, n, a)
+    return bounds.margin_is_larger(selection, _largest_other(selection), n0, n, a)
 
 
 def _largest_other(counts: Integers | Floats) -> Integers | Floats:

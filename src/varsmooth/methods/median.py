@@ -19,7 +19,7 @@ from varsmooth.selectors import Grid, MedianSelector
 from varsmooth.smoothing import Selector, evaluation_mode
 
 UNLIKELY = 1e-9
-"""Probability of a level that is no longer taken for the median of the selector's draws."""
+"""Significance level at which a recorded level is rejected as the selector's median."""
 
 
 class Median(Method):

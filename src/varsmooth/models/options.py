@@ -80,7 +80,7 @@ class ModelOptions(Typed):
             median and fixed that the model has)
         sigma: one fixed noise level (conventional smoothing)
         cascade: stages of your own, LEVEL:THRESHOLD:GATE,…, as in 1.0:0.6:0.4,0.5,0.25: a stage
-            answers the class that has this share of its votes (0.5 if left out), counting those
+            returns a class that reaches this share of its votes (0.5 if left out), counting those
             where f's softmax reaches the gate (0 if left out)
         lam: λ: near 0 for accuracy, near 1 for large radii (of a tuned cascade 1 by default)
         sigma_a: σ_a, an input of the selector network

@@ -349,8 +349,8 @@ def test_the_summary_of_an_attack_agrees_with_the_report(attack: Path) -> None:
 def test_the_result_of_a_run_agrees_with_the_report(dual: Path, tmp_path: Path) -> None:
     (line,) = result_of(dual)
     assert line.endswith(
-        "certified accuracy 50.0 %, average certified radius 0.200 (0 where wrong), "
-        "25.0 % abstained"
+        "certified accuracy 50.0 %, average certified radius 0.200 "
+        "(misclassified images count as 0), 25.0 % abstained"
     )
     unlabelled = write(tmp_path / "u", [certified(0, None, 1, 0.5)])
     assert result_of(unlabelled)[0].endswith("unlabelled, 0.0 % abstained")

@@ -276,7 +276,7 @@ def test_verify_counts_the_votes_of_early_stages(tmp_path: Path) -> None:
     row = next(row for row in rows if len(row["evidence"]["votes"]) == 2 and row["radius"] > 0)
     counts = row["evidence"]["votes"][0]["counts"]
     row["evidence"]["votes"][0]["counts"] = [k if k == max(counts) else 0 for k in counts]
-    again = opened.certificate(row).derive_again()
+    again = opened.certificate(row).rederive()
     row["evidence"]["radius"] = row["radius"] = again.radius
     (out / "rows-00000.jsonl").unlink()
     Run.open(out).append(rows)

@@ -105,5 +105,5 @@ def _report_what_is_saved(progress: Progress, shown: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         if shown:
             saved = f"saved: {progress.count:,} of {progress.total:,} images"
-            print(f"\n{saved}; those in work will be done again", file=sys.stderr)
+            print(f"\n{saved}; images in progress will be recomputed", file=sys.stderr)
         raise

@@ -141,7 +141,7 @@ def _certify(
     check(bool((at >= 0).all()), "radii are distances and cannot be negative")
     curves = draw(
         "certified-accuracy",
-        "Share of images certified as their true class against every perturbation shorter than r. "
+        "Share of images certifiably correct against every perturbation shorter than r. "
         "Solid: sound; dashed: conditional; dotted: heuristic. Bands: pointwise 95 % intervals. "
         "Vertical lines: the largest radius that the votes of a run can certify.",
         lambda axes: figures.plot_certified_accuracy(axes, runs, envelopes),

@@ -297,7 +297,9 @@ def result(run: Run, rows: Sequence[Row]) -> list[str]:
     right = f"accuracy {_share(outcomes.correct)}"
     if verb == "certify":
         mean = rounded(outcomes.average_radius)
-        right = f"certified {right}, average certified radius {mean} (0 where wrong)"
+        right = (
+            f"certified {right}, average certified radius {mean} (misclassified images count as 0)"
+        )
     lines = [f"{counted}: {right}, {abstains}"]
     evidence = rows[0].get("evidence")
     share = evidence["ledger"].get("alpha_deploy", 0) if evidence else 0

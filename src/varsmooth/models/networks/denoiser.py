@@ -95,8 +95,8 @@ def denoised(
     known = [name for name in CLASSIFIERS if name != "denoised"]
     check(  # a description is untrusted input: no import path here
         classifier in known,
-        f"the classifier behind a denoiser must be one of {', '.join(known)}; before a network of "
-        "your own, use DenoisedClassifier in Python",
+        f"the classifier behind a denoiser must be one of {', '.join(known)}; to put a denoiser in "
+        "front of your own network, use DenoisedClassifier in Python",
     )
     frozen = build(classifier, classifier_options)
     for parameter in frozen.parameters():
