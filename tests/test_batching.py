@@ -80,7 +80,7 @@ def test_what_is_no_source_of_images_is_refused() -> None:
         predict(smoothed(), DataLoader(data, shuffle=True), n=20)
     for order in ({"sampler": SubsetRandomSampler([2, 0, 1])}, {"batch_sampler": [[2], [0, 1]]}):
         with pytest.raises(VarsmoothError, match="or has a sampler of its own"):
-            predict(smoothed(), DataLoader(data, **order), n=20)  # type: ignore[arg-type]
+            predict(smoothed(), DataLoader(data, **order), n=20)
     many = TensorDataset(torch.rand(BATCH + 1, 3, 32, 32))
     with pytest.raises(VarsmoothError, match="two images have the same id"):
         predict(smoothed(), many, n=20, ids=[*range(BATCH), 0])

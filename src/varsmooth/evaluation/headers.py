@@ -122,8 +122,8 @@ def different_options(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[
         return [f"{there['verb']} there, {now['verb']} now"]
     differences = _changed(_options(there), _options(now))
     if not differences:  # the options are the same; has what they name changed?
-        selectors = (header.get("selector", {}) for header in (there, now))
-        differences += _changed(*selectors, "the selector's ")
+        then = there.get("selector", {})
+        differences += _changed(then, now.get("selector", {}), "the selector's ")
     prints, present = (header.get("fingerprints", {}) for header in (there, now))
     same_f = prints.get("classifier") == present.get("classifier")
     if prints != present and not (differences and same_f):  # another selector has another one
