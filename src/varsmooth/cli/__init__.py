@@ -1,7 +1,8 @@
 """The command line: every verb is a small typed function, its docstring is its help.
 
 A verb imports what it needs when it runs, so that `--help` is quick. Exit codes: 0 done,
-1 failed with a sentence, 2 wrong usage, 130 interrupted, 141 output closed by its reader.
+1 failed with a sentence, 2 wrong usage, 3 `verify` could not check everything, 130 interrupted,
+141 output closed by its reader.
 """
 
 import os
