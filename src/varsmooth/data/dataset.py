@@ -225,7 +225,7 @@ def skipped_text(skipped: Sequence[str]) -> str:
     """A note on files that are not read as images."""
     shown = ", ".join(skipped[:5]) + (f" and {len(skipped) - 5} more" if len(skipped) > 5 else "")
     what = "file or folder" if len(skipped) == 1 else "files or folders"
-    return f"not read, beside the images: {len(skipped):,} {what}: {shown}"
+    return f"not images, so skipped: {len(skipped):,} {what}: {shown}"
 
 
 def split_off(data: ImageDataset, split: str) -> ImageDataset:

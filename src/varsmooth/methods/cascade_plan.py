@@ -128,7 +128,7 @@ def expected_quantiles(
     """The quantiles that n votes should give, from counts (..., classes) of n0 selection draws."""
     classes = selection.shape[-1]
     counts = n * (selection + 1 / classes) / (n0 + 1)
-    return vote_quantiles(counts, n, a, runner_up_pays(selection, n0, n, a, bound))
+    return vote_quantiles(counts, n, a, margin_is_larger(selection, n0, n, a, bound))
 
 
 def vote_quantiles(
@@ -143,7 +143,7 @@ def vote_quantiles(
     )
 
 
-def runner_up_pays(
+def margin_is_larger(
     selection: Integers, n0: int, n: int, a: float, bound: Bound = "best"
 ) -> NDArray[np.bool_]:
     """`bounds.margin_is_larger` for every class, from counts (..., classes) of n0 draws."""

@@ -23,7 +23,7 @@ from varsmooth.errors import check
 from varsmooth.methods.cascade_plan import (
     Quantiles,
     expected_quantiles,
-    runner_up_pays,
+    margin_is_larger,
     vote_quantiles,
 )
 from varsmooth.smoothing import RETURNED_NAN, SmoothedClassifier, evaluation_mode
@@ -55,7 +55,7 @@ class ConfidentVotes:
         """Of the radii to expect and of those that the votes give, for every confidence."""
         n0, n = self.n0, self.n
         pays = [
-            runner_up_pays(self.selection[..., c], n0, n, ALPHA)
+            margin_is_larger(self.selection[..., c], n0, n, ALPHA)
             for c in range(len(self.confidences))
         ]
         return [
