@@ -19,6 +19,7 @@ from tests.small_models import QUICK, edit_header, run, write_pair
 from varsmooth import ABSTAIN, bounds, load
 from varsmooth._util.fingerprints import fingerprint
 from varsmooth.evaluation.records import Row, Run
+from varsmooth.evaluation.report.document import command_of
 from varsmooth.evaluation.resample import REPEATS, pooled_p_value
 from varsmooth.evaluation.verify import FALSE_ALARM, verify_run
 from varsmooth.evidence import Ledger, LevelVotes
@@ -63,6 +64,8 @@ def test_a_run_is_verified_with_the_selector_it_had(
     assert run(command) == 0
     describe_anew(folder, replace(describe(folder), **later))  # as a second `tune` does
     assert run(f"verify {tmp_path}/run --replay all") == 0
+    shown = command_of(Run.open(tmp_path / "run").header)  # in the report
+    assert ("--cascade 1.0:0.5:0.5,0.707:0.5:0.4,0.5:0.5:0.3,0.354" in shown) == (not options)
     capsys.readouterr()
     assert run(command) == 1
     assert "the selector's" in capsys.readouterr().err

@@ -159,7 +159,7 @@ def options_for(about: Mapping[str, Any]) -> dict[str, Any]:
 
     Examples:
         >>> options_for({"selector": "cascade", "levels": [0.5, 0.25], "thresholds": [0.6, 0.5]})
-        {'cascade': '0.5:0.6:0.0,0.25:0.5:0.0'}
+        {'cascade': '0.5:0.6,0.25'}
     """
     kind = about["selector"]
     if kind == "fixed":
@@ -167,11 +167,20 @@ def options_for(about: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "cascade":
         gates = about.get("gates") or [0.0] * len(about["levels"])
         stages = zip(about["levels"], about["thresholds"], gates, strict=True)
-        return {"cascade": ",".join(f"{level}:{tau}:{gate}" for level, tau, gate in stages)}
+        return {"cascade": ",".join(map(_stage, stages))}
     if kind == "median":
         own = {"sigma_m": about["sigma_m"], "clip": about["clip"], "n_median": about["n"]}
         return {**options_for(about["inner"]), **own, "levels": about["levels"] or 0}
     return {"lam": about["lam"], "sigma_a": about["sigma_a"]}
+
+
+def _stage(stage: tuple[float, float, float]) -> str:
+    """LEVEL:THRESHOLD:GATE with every digit of a level, which is a float32 number."""
+    import numpy as np  # not before the command line's help
+
+    level, tau, gate = stage
+    parts = [str(np.float32(level)), str(float(tau)), str(float(gate))]
+    return ":".join(parts[: 3 if gate else 2 if tau != 0.5 else 1])
 
 
 def selector_text(about: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,8 @@ from varsmooth.evaluation.report.gallery import Gallery, gallery
 from varsmooth.evaluation.report.outcomes import Envelope, Outcomes
 from varsmooth.evaluation.report.pages import templates
 from varsmooth.evaluation.report.tables import Table
-from varsmooth.models.selection import selector_text
+from varsmooth.models.names import is_code
+from varsmooth.models.selection import options_for, selector_text
 
 PAGE = "report.html"
 OPTIONS = {
@@ -198,6 +200,10 @@ def command_of(header: dict[str, Any]) -> str:
     config = header["config"]
     if "imported" in config:
         return f"varsmooth report import-tsv {shlex.quote(config['imported'])}"
+    with suppress(KeyError, TypeError, ValueError):  # of a damaged header
+        about, named = header["selector"], config.get("cascade") or is_code(config["model"])
+        if about["selector"] == "cascade" and not named:  # the model may have been tuned since
+            config = {**config, **options_for(about), "lam": None}
     words = ["varsmooth", header["verb"]]
     for kind in (options.ModelOptions, options.DataOptions, OPTIONS[header["verb"]]):
         for field in fields(kind):

@@ -37,12 +37,13 @@ def why_one_level(best: Rule, table: ConfidentVotes) -> str:
     if most < RADIUS_GAIN * one:
         return (
             f"no cascade helps because the images agree on σ = {sigma:g}: with each at its own "
-            f"best level the average radius would be {rounded(most)} instead of {rounded(one)}"
+            f"best level the average radius would be {rounded(most)} instead of {rounded(one)} "
+            "(Cohen's bound)"
         )
     louder = [j for j, level in enumerate(table.levels) if level > sigma]
     where = f" ({right[louder].min():.0%} right at σ = {max(table.levels):g})" if louder else ""
     return (
         f"no cascade helps although each image at its own best level would have {rounded(most)} "
-        f"instead of {rounded(one)}: at larger σ f misclassifies too many images{where} to decide "
-        f"first; a more accurate f or more votes than --n {table.n} may change that"
+        f"instead of {rounded(one)} (Cohen's bound): at larger σ f misclassifies too many "
+        f"images{where} to decide first; a more accurate f or more votes than --n {table.n} may change that"
     )
