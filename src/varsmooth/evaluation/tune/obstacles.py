@@ -45,5 +45,6 @@ def why_one_level(best: Rule, table: ConfidentVotes) -> str:
     return (
         f"no cascade helps although each image at its own best level would have {rounded(most)} "
         f"instead of {rounded(one)} (Cohen's bound): at larger σ f misclassifies too many "
-        f"images{where} to decide first; a more accurate f or more votes than --n {table.n} may change that"
+        f"images{where} to decide first; a more accurate f or more votes than --n {table.n} may "
+        "change that"
     )
