@@ -141,8 +141,8 @@ def test_the_plan_says_what_chooses_the_level_and_why(cli: Terminal, tmp_path: P
     Image.new("RGB", (32, 32)).save(path)
     words = f"predict {path} --model cifar10-universal-1.00 --n 20 --alpha null"
     for more, text in (
-        ("", "σ by cascade 0.707,0.5,0.25,0.125 (tuned for λ = 1, the model's default),"),
-        ("--lam 0.1", "σ by cascade 0.25,0.125 (tuned for λ = 0.1, the model's default),"),
+        ("", "0.707:0.5:0.4,0.5,0.354 (tuned for λ = 1, the model's default),"),
+        ("--lam 0.1", "0.177:0.5:0.5,0.125 (tuned for λ = 0.1, the model's default),"),
         ("--n-median 3", "σ by selector at λ = 0.4, σ_a = 0.5, median at σ_m = 1,"),
         ("--selector median --n-median 3 --lam 0.2", "σ by selector at λ = 0.2,"),
         ("--selector fixed", "σ 0.5 (the middle of the levels that it was trained for),"),
