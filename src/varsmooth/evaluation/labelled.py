@@ -233,6 +233,7 @@ def save_run(
     header = {
         "verb": "certify",
         "name": folder.resolve().name,
+        "saved_from_python": True,
         "config": source_config(_model_options(g, model), where) | options,
         "started": now(),
         "environment": environment(g.device),

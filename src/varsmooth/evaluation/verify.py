@@ -99,7 +99,7 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
     repeats, missing = options.replay or options.resample, "; ".join(result.unchecked)
     sequential = run.header["config"].get("at") is not None or run.header["config"].get("until")
     check(
-        not (repeats and sequential and "noise_scope" not in run.header),
+        not (repeats and sequential and run.header.get("saved_from_python")),
         "this run was saved from Python after certify_at or certify_until, and does not know their "
         "radii, so its votes cannot be drawn again; use varsmooth certify --at or --until",
     )
