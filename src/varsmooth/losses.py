@@ -82,7 +82,7 @@ def radius_loss(
     return -(1 - lam) * log_p - lam * radius / scale
 
 
-def consistency_loss(logits: Tensor, weight: float, entropy: float = 0.5) -> Tensor:
+def consistency_loss(logits: Tensor, weight: Tensor | float, entropy: float = 0.5) -> Tensor:
     """Consistency of f over m noise copies of each image, per image (B,).
 
     η · mean_k KL(p̄ ‖ p_k) + entropy · H(p̄), with p_k = softmax of copy k and p̄ their mean:
@@ -90,7 +90,7 @@ def consistency_loss(logits: Tensor, weight: float, entropy: float = 0.5) -> Ten
 
     Args:
         logits: Logits (m, B, classes) of the copies, m ≥ 2.
-        weight: η.
+        weight: η, one number or (B,).
         entropy: Weight of the second term.
 
     References:

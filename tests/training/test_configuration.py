@@ -16,7 +16,9 @@ UNIVERSAL = ("universal-0.25", "universal-0.50", "universal-1.00")
 CONFIDENCE = ("cpu/h-0.25-confidence", "cpu/h-universal-1.00-confidence")
 """Selectors that are not the paper's."""
 
-STRONG = ("cpu/strong", "cpu/strong-consistency", "cpu/strong-long", "cpu/strong-long-consistency")
+STRONG = tuple(
+    f"cpu/strong{part}" for part in ("", "-consistency", "-long", "-long-consistency", "-radius")
+)
 """The parts of the classifier that is trained as well as two cores can."""
 
 WIDE = ("cpu/h-0.25-wide", "cpu/hv-0.25-wide")

@@ -20,6 +20,7 @@ from varsmooth._util.fingerprints import fingerprint
 from varsmooth._util.processes import Engine
 from varsmooth.data import load_dataset
 from varsmooth.errors import VarsmoothError
+from varsmooth.losses import consistency_loss
 from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import Description, Part, describe, recommend
 from varsmooth.models.names import NETWORKS, SELECTORS
@@ -161,6 +162,32 @@ def test_consistency_training_runs_over_copies(
     measured = "20 images (held_out_images), 16 votes each (n) at 7 noise levels"
     assert first == f"measured after training: {measured}"
     assert losses[0] > 0
+
+
+class Noisy(torch.nn.Module):
+    """Logits that noise moves; remembers them and the levels."""
+
+    conditional = True
+
+    def forward(self, x: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
+        self.logits, self.sigma = torch.outer(x.flatten(), torch.tensor([1.0, -1.0, 2.0])), sigma
+        return self.logits
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_weight_of_consistency_follows_the_level(tmp_path: Path, power: float) -> None:
+    """At level σ it is η · (σ / sigma)^power."""
+    module, labels = Noisy(), torch.zeros(50, dtype=torch.long)
+    config = classifier_config(
+        tmp_path, universal=True, sigma=2.0, copies=2, consistency=5.0, consistency_power=power
+    )
+    loss, _ = ClassifierTask(module, config).loss(torch.zeros(50, 1, 1, 1), labels, labels, (0, 0))
+    per_image = [
+        consistency_loss(module.logits.view(2, 50, 3)[:, i : i + 1], 5.0 * (level / 2.0) ** power)
+        for i, level in enumerate(module.sigma[:50].tolist())
+    ]
+    cross_entropy = nn.functional.cross_entropy(module.logits, labels.repeat(2))
+    torch.testing.assert_close(loss, cross_entropy + torch.cat(per_image).mean())
 
 
 def test_pass_is_an_output_of_training_alone(tmp_path: Path) -> None:

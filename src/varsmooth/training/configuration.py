@@ -126,6 +126,8 @@ class ClassifierConfig(TrainingConfig):
         initial: weights to start from: a model folder, a released name or a .safetensors file
         label_smoothing: share of the target that is spread evenly over the classes
         consistency: weight η of the consistency loss over noise copies; 0 turns it off
+        consistency_power: with `universal`, the weight at level σ is η · (σ / sigma)^power: 0 gives
+            every level the same one, 1 spares the accuracy at small levels
         copies: noise copies of each image in a step
         passing: share of the cross-entropy whose target may say "pass" where f cannot name an image
             under this noise, by one more output that the finished model has not; 0 turns it off
@@ -143,6 +145,7 @@ class ClassifierConfig(TrainingConfig):
     initial: str | None = None
     label_smoothing: Share = 0.0
     consistency: Weight = 0.0
+    consistency_power: Weight = 0.0
     copies: Count = 1
     passing: Share = 0.0
     compile: bool = False

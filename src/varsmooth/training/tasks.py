@@ -91,7 +91,8 @@ class ClassifierTask:
             passing = pass_loss(per_copy, labels, sigma[:batch]).mean()
             loss = torch.lerp(loss, passing, config.passing)
         if config.consistency > 0:
-            loss = loss + consistency_loss(per_copy, config.consistency).mean()
+            weight = config.consistency * (sigma[:batch] / config.sigma) ** config.consistency_power
+            loss = loss + consistency_loss(per_copy, weight).mean()
         return loss, {"accuracy": (classes.argmax(dim=1) == target).float().mean().item()}
 
     def _compiled(self, *inputs: Tensor) -> Any:
