@@ -12,12 +12,12 @@ from varsmooth import ABSTAIN, certify, certify_at, certify_until, predict
 from varsmooth.methods import METHODS
 
 
-@pytest.fixture(autouse=True)
-def listed() -> Iterator[None]:
-    """The row of the table, before the methods that take any selector."""
-    before = dict(METHODS)
+@pytest.fixture(autouse=True, params=["first", "last"])
+def listed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A row of the table, before or after the methods that take any selector."""
+    before, row = dict(METHODS), {WorseOfTwo.name: WorseOfTwo()}
     METHODS.clear()
-    METHODS.update({WorseOfTwo.name: WorseOfTwo()} | before)
+    METHODS.update(row | before if request.param == "first" else before | row)
     yield
     METHODS.clear()
     METHODS.update(before)
@@ -31,7 +31,8 @@ def test_certify_and_predict_use_the_method() -> None:
     assert one.radius == min(level.radius(one.ledger) for level in one.votes)
     assert 0.2 < one.radius < 0.3  # the margin of a linear classifier
     assert predict(g, x, seed=0)[0].prediction == 0
-    assert predict(g, point(0.5, 0.5), seed=0)[0].prediction == ABSTAIN
+    answer = predict(g, point(0.5, 0.5), seed=0)[0]
+    assert (answer.prediction, answer.samples) == (ABSTAIN, 2000)  # n votes at both levels
     assert certify_at(g, x, [0.1, 0.2], seed=0)[0].certified
     assert not certify_at(g, x, 0.35, seed=0)[0].certified
     assert 0.2 < certify_until(g, x, 0.1, seed=0)[0].radius < 0.3

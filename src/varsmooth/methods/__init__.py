@@ -16,18 +16,17 @@ __all__ = ["METHODS", "Method", "method_for", "predicting_method"]
 METHODS: dict[str, Method] = {
     method.name: method for method in (Fixed(), Cascade(), Median(), Conditional(), Paper())
 }
-"""By the name that records store. The first that accepts a selector makes its predictions."""
+"""By the name that records store."""
 
 
 def method_for(selector: Selector, kind: Kind = "sound") -> Method:
     """The method that certifies a selector; refuses what does not exist, and says why."""
-    for method in METHODS.values():
-        if kind in method.kinds and isinstance(selector, method.certifies):
-            method.check(selector)
-            return method
+    if (method := _most_specific(selector, kind)) is not None:
+        method.check(selector)
+        return method
     own = predicting_method(selector)
     check(
-        isinstance(own, Conditional),
+        "sound" not in own.kinds,
         f"{own.subject} has a sound certificate and no {kind} one; "
         "call certify, or leave out method='paper'",
     )
@@ -39,5 +38,16 @@ def method_for(selector: Selector, kind: Kind = "sound") -> Method:
 
 
 def predicting_method(selector: Selector) -> Method:
-    """The method whose deployed prediction belongs to a selector."""
-    return next(one for one in METHODS.values() if isinstance(selector, one.certifies))
+    """The method whose deployed prediction belongs to a selector: that of its best certificate."""
+    method = _most_specific(selector, "sound") or _most_specific(selector, "conditional")
+    assert method is not None  # any selector has a conditional certificate
+    return method
+
+
+def _most_specific(selector: Selector, kind: Kind) -> Method | None:
+    """Of the methods with this kind of certificate, that of the selector's closest base class."""
+    distance = type(selector).__mro__.index
+    accepting = (
+        one for one in METHODS.values() if kind in one.kinds and isinstance(selector, one.certifies)
+    )
+    return min(accepting, key=lambda one: distance(one.certifies), default=None)
