@@ -6,9 +6,9 @@ To add a method, write a subclass of `Method` in a file of its own and add it to
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.methods.base import Kind, Method
 from varsmooth.methods.cascade import Cascade
-from varsmooth.methods.fixed import Conditional, Fixed
+from varsmooth.methods.fixed import Fixed
 from varsmooth.methods.median import Median
-from varsmooth.methods.paper import Paper
+from varsmooth.methods.paper import Conditional, Paper
 from varsmooth.smoothing import Selector
 
 __all__ = ["METHODS", "Method", "method_for", "predicting_method"]

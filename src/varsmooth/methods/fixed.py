@@ -1,6 +1,5 @@
-"""Cohen, Rosenfeld, Kolter 2019: one σ for all images, or one that no attacker moves."""
+"""Cohen, Rosenfeld, Kolter 2019: one σ for all images."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ from varsmooth.defaults import Guarantee, Options
 from varsmooth.evidence import Evidence, Ledger
 from varsmooth.methods.base import Expected, Kind, Method, Selection, with_share
 from varsmooth.sampling import Sampler, VoteStream
-from varsmooth.selectors import FixedSelector, MedianSelector, NoiseSelector
+from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import Selector
 
 
@@ -56,26 +55,3 @@ class Fixed(Method):
         assert isinstance(selector, FixedSelector)
         a = ledger.alpha_class
         return float(bounds.class_radius(n, n, selector.sigma, a, anytime=ledger.anytime))
-
-
-class Conditional(Fixed):
-    """The radius of a fixed σ, with σ = h(x) (the paper's scenario ii).
-
-    True for every x' at which the selector chooses the same σ. An attacker who perturbs the image
-    also moves an unprotected selector, so this is the only certificate that one has.
-    """
-
-    name = "conditional"
-    guarantee = "conditional"
-    kinds = ("conditional",)
-    certifies = NoiseSelector
-    subject = "a selector"
-
-    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
-        return {"levels": ([one.sigma], [level.sigma for level in one.votes])}
-
-    def selector_draws(self, selector: Selector, evidence: Evidence, n0: int) -> int:
-        return selector.n if isinstance(selector, MedianSelector) else 1
-
-    def largest_radius(self, selector: Selector, ledger: Ledger, n: int) -> float:
-        return math.inf  # an image may get any level

@@ -1,4 +1,4 @@
-"""The paper's certificate of a median-smoothed selector: three levels, heuristic."""
+"""The paper's certificates: of an unattacked selector, and of a median-smoothed one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +11,34 @@ from varsmooth.defaults import ALPHA_SELECT, Options
 from varsmooth.errors import check_probability
 from varsmooth.evidence import Evidence, Ledger
 from varsmooth.methods.base import Expected, Method, Selection
+from varsmooth.methods.fixed import Fixed
 from varsmooth.methods.median import audit_selector, selector_evidence
 from varsmooth.sampling import Sampler, VoteStream
-from varsmooth.selectors import MedianSelector
+from varsmooth.selectors import MedianSelector, NoiseSelector
 from varsmooth.smoothing import Selector
+
+
+class Conditional(Fixed):
+    """The radius of a fixed σ, with σ = h(x) (the paper's scenario ii).
+
+    True for every x' at which the selector chooses the same σ. An attacker who perturbs the image
+    also moves an unprotected selector, so this is the only certificate that one has.
+    """
+
+    name = "conditional"
+    guarantee = "conditional"
+    kinds = ("conditional",)
+    certifies = NoiseSelector
+    subject = "a selector"
+
+    def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
+        return {"levels": ([one.sigma], [level.sigma for level in one.votes])}
+
+    def selector_draws(self, selector: Selector, evidence: Evidence, n0: int) -> int:
+        return selector.n if isinstance(selector, MedianSelector) else 1
+
+    def largest_radius(self, selector: Selector, ledger: Ledger, n: int) -> float:
+        return np.inf  # an image may get any level
 
 
 @dataclass(frozen=True)
