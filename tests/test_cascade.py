@@ -272,6 +272,7 @@ def test_the_first_stage_that_reaches_its_threshold_answers(
         assert prediction.samples == 2000 * (1 + list(shares).index(sigma))
     else:
         assert prediction.samples < 2500  # decided votes stop
+        assert prediction.ledger == Ledger(alpha, alpha / 3)  # L + 1 errors are possible
 
 
 @pytest.mark.parametrize(

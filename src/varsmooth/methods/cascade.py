@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -117,6 +118,10 @@ class Cascade(Method):
         )
         return float(best.max())
 
+    def query_ledger(self, selector: Selector, alpha: float, alpha_select: float) -> Ledger:
+        """a = α/(L + 1) for each error that a query can make (`predict`)."""
+        return replace(self.ledger(alpha), alpha_class=alpha / (len(_stages(selector)) + 1))
+
     def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Answer]:
         """Stage by stage, each with up to n votes and a = α/(L + 1): answer, pass on, or abstain.
 
@@ -131,7 +136,7 @@ class Cascade(Method):
         k + 1 errors, each ≤ a. If k leaves A open alone, later stages return A or nothing.
         """
         stages = _stages(sampler.g.selector)
-        a = None if ledger is None else ledger.alpha_class / (len(stages) + 1)
+        a = None if ledger is None else ledger.alpha_class
         answers: dict[int, Answer] = {}
         waiting = list(sampler.rows)
         open_classes: dict[int, set[int]] = {i: set() for i in waiting}
@@ -157,7 +162,8 @@ class Cascade(Method):
 
     def contradicts(self, sampler: Sampler, candidate: int, n: int, a: float) -> bool:
         """Whether the deployed rule returns another class at an error a."""
-        (answer,) = self.predict(sampler, n, self.ledger(a))
+        ledger = self.query_ledger(sampler.g.selector, a, alpha_select=0.0)
+        (answer,) = self.predict(sampler, n, ledger)
         return self.suspect(answer, candidate)
 
 
