@@ -225,8 +225,8 @@ def predict(
     """
     sampler = _sampler(g, x, seed, ids, options)
     check_counts(n=n)
-    method = predicting_method(g.selector)
-    ledger = None if alpha is None else method.query_ledger(g.selector, alpha, options.alpha_select)
+    method, about = predicting_method(g.selector), g.selector.describe()
+    ledger = None if alpha is None else method.query_ledger(about, alpha, options.alpha_select)
     return Predictions(
         tuple(
             Prediction(
@@ -282,7 +282,7 @@ def _parts(sampler: Sampler, label: str, progress: bool) -> Iterable[Sampler]:
 
 def _divide_alpha(method: Method, sampler: Sampler, alpha: float, options: Options) -> Ledger:
     """The ledger of a certificate: α divided among its bounds."""
-    deployed = method.deployed_draws(sampler.g.selector) if options.band else 0
+    deployed = method.deployed_draws(sampler.g.selector.describe()) if options.band else 0
     return method.ledger(alpha, options.alpha_select, deployed)
 
 

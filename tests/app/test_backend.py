@@ -494,7 +494,7 @@ def test_a_run_is_browsed(verb: str, backend: Backend, pair: Path, tmp_path: Pat
         evidence = backend.evidence({"folder": folder, "row": number}, Job())["evidence"]
         assert 'class="pixels"' in evidence
         charts = {
-            "certify": ("Entry distance", "Votes at σ", "Output of the selector h"),
+            "certify": ("entry distance", "Votes at σ", "Output of the selector h"),
             "predict": ("Votes of f on N noisy copies",),
             "attack": ("Votes before the attack", "Votes under attack"),
         }[verb]

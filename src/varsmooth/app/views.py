@@ -24,6 +24,7 @@ from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.report import figures, pages, summary_text
 from varsmooth.evaluation.report.outcomes import Outcomes, outcome
 from varsmooth.evaluation.report.statistics import reach
+from varsmooth.methods import METHODS
 from varsmooth.methods.cascade import stage_radii
 
 EVERYTHING = "all"
@@ -53,6 +54,7 @@ templates = pages.templates(
     ALPHA_SELECT=ALPHA_SELECT,
     infinity=float("inf"),
     meanings=summary_text.MEANINGS,
+    methods=METHODS,
     stage_radii=stage_radii,
     drawings=drawings,
     figures=figures,

@@ -74,7 +74,7 @@ def _ledger(
     method: Method, config: Mapping[str, Any], about: Mapping[str, Any], stored: Ledger
 ) -> Ledger:
     """How the run divides α; the form of the bound is the selection draws' choice, as stored."""
-    deployed = about.get("n", 0) if config["band"] else 0
+    deployed = method.deployed_draws(about) if config["band"] else 0
     ledger = method.ledger(config["alpha"], config["alpha_select"], deployed)
     anytime = config.get("n_max") is not None
     runner_up = stored.runner_up and config.get("bound") != "cohen"

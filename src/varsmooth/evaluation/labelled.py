@@ -296,7 +296,7 @@ def _options(g: SmoothedClassifier, certificates: Certificates) -> dict[str, Any
         every_index=method.kinds == ("paper",) and several,
         seed=first.seed,
         n0=_selection_draws(certificates),
-        band=ledger.n_deploy == method.deployed_draws(g.selector),
+        band=ledger.n_deploy == method.deployed_draws(g.selector.describe()),
         method=method.kinds[0],
         **values,
     )

@@ -76,6 +76,9 @@ class Method(ABC):
         kinds: The requested certificates for which this method is used.
         certifies: The selectors that it is for.
         subject: What it certifies, as the subject of an error message.
+        chosen_by: What chooses the level of an image, in a few words.
+        caption: How the radius follows from D_k and R_k of a drawing, the entry distance and the
+            class radius of each level.
     """
 
     name: ClassVar[str]
@@ -83,6 +86,8 @@ class Method(ABC):
     kinds: ClassVar[tuple[Kind, ...]]
     certifies: ClassVar[type[Selector]]
     subject: ClassVar[str]
+    chosen_by: ClassVar[str] = "the selector"
+    caption: ClassVar[str] = ""
 
     def check(self, selector: Selector) -> None:
         """Refuse a selector whose settings this method cannot certify; any is fine here."""
@@ -93,8 +98,8 @@ class Method(ABC):
         check_probability("alpha", alpha)
         return Ledger(alpha, alpha)
 
-    def deployed_draws(self, selector: Selector) -> int:
-        """N_p, the draws of the selector behind a deployed prediction that the radius covers."""
+    def deployed_draws(self, about: Mapping[str, Any]) -> int:
+        """N_p, the draws of the described selector behind a prediction that the radius covers."""
         return 0
 
     def certify(
@@ -155,8 +160,10 @@ class Method(ABC):
         """Noisy images that h was shown."""
         return 0
 
-    def query_ledger(self, selector: Selector, alpha: float, alpha_select: float) -> Ledger:
-        """How a deployed prediction divides its own α."""
+    def query_ledger(
+        self, about: Mapping[str, Any], alpha: float, alpha_select: float = ALPHA_SELECT
+    ) -> Ledger:
+        """How a deployed prediction with the described selector divides its own α."""
         return self.ledger(alpha)
 
     def covers(self, certified: Ledger, query: Ledger) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from varsmooth import bounds
 from varsmooth.cascade import CascadeSelector, Stages
 from varsmooth.certificates import Certificate
-from varsmooth.defaults import ABSTAIN, Options
+from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, Options
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods.base import (
     ABSTAIN_EARLY_Z,
@@ -54,6 +54,7 @@ class Cascade(Method):
     kinds = ("sound",)
     certifies = CascadeSelector
     subject = "a cascade"
+    chosen_by = "the stage that decides"
 
     def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
         stages = _stages(sampler.g.selector)
@@ -118,9 +119,11 @@ class Cascade(Method):
         )
         return float(best.max())
 
-    def query_ledger(self, selector: Selector, alpha: float, alpha_select: float) -> Ledger:
+    def query_ledger(
+        self, about: Mapping[str, Any], alpha: float, alpha_select: float = ALPHA_SELECT
+    ) -> Ledger:
         """a = α/(L + 1) for each error that a query can make (`predict`)."""
-        return replace(self.ledger(alpha), alpha_class=alpha / (len(_stages(selector)) + 1))
+        return replace(self.ledger(alpha), alpha_class=alpha / (len(about["levels"]) + 1))
 
     def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Answer]:
         """Stage by stage, each with up to n votes and a = α/(L + 1): answer, pass on, or abstain.
@@ -162,7 +165,7 @@ class Cascade(Method):
 
     def contradicts(self, sampler: Sampler, candidate: int, n: int, a: float) -> bool:
         """Whether the deployed rule returns another class at an error a."""
-        ledger = self.query_ledger(sampler.g.selector, a, alpha_select=0.0)
+        ledger = self.query_ledger(sampler.g.selector.describe(), a)
         (answer,) = self.predict(sampler, n, ledger)
         return self.suspect(answer, candidate)
 

@@ -33,6 +33,8 @@ class Fixed(Method):
     kinds: ClassVar[tuple[Kind, ...]] = ("sound", "conditional")
     certifies: ClassVar[type[Selector]] = FixedSelector
     subject = "a fixed noise level"
+    chosen_by = "the same for every image"
+    caption = "The certified radius is R_k = σ Φ⁻¹(p), p a lower bound on the share of votes."
 
     def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
         selections, levels = [], sampler.chosen_levels()

@@ -45,6 +45,12 @@ class Median(Method):
     kinds = ("sound",)
     certifies = MedianSelector
     subject = "a protected selector"
+    chosen_by = "h’s median, on the grid"
+    caption = (
+        "No image nearer than D_k gets level k, and any image nearer than R_k gets the same class "
+        "there; R_k is missing where no vote was needed. The certified radius is "
+        "min_k max(D_k, R_k)."
+    )
 
     def check(self, selector: Selector) -> None:
         check(
@@ -64,9 +70,8 @@ class Median(Method):
         deployed = alpha_select if n_deploy else 0.0
         return Ledger(alpha, alpha - alpha_select, alpha_select, deployed, n_deploy)
 
-    def deployed_draws(self, selector: Selector) -> int:
-        assert isinstance(selector, MedianSelector)
-        return selector.n
+    def deployed_draws(self, about: Mapping[str, Any]) -> int:
+        return int(about["n"])
 
     def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
         chosen = sampler.candidates(sampler.rows, _nominal_levels(sampler, options.n0), options.n0)
@@ -109,9 +114,11 @@ class Median(Method):
         assert evidence.selector is not None
         return n0 + len(evidence.selector.samples)
 
-    def query_ledger(self, selector: Selector, alpha: float, alpha_select: float) -> Ledger:
+    def query_ledger(
+        self, about: Mapping[str, Any], alpha: float, alpha_select: float = ALPHA_SELECT
+    ) -> Ledger:
         """A query spends on its median, not on bounds of h."""
-        ledger = self.ledger(alpha, alpha_select, self.deployed_draws(selector))
+        ledger = self.ledger(alpha, alpha_select, self.deployed_draws(about))
         return replace(ledger, alpha_select=0.0)
 
     def covers(self, certified: Ledger, query: Ledger) -> bool:

@@ -30,6 +30,7 @@ class Conditional(Fixed):
     kinds = ("conditional",)
     certifies = NoiseSelector
     subject = "a selector"
+    chosen_by = "the selector"
 
     def audit(self, header: Mapping[str, Any], one: Certificate) -> Expected:
         return {"levels": ([one.sigma], [level.sigma for level in one.votes])}
@@ -63,6 +64,7 @@ class Paper(Method):
     kinds = ("paper",)
     certifies = MedianSelector
     subject = "a protected selector"
+    caption = "The radius is the smallest R_k of the levels that are looked at, at most D."
 
     def covers(self, certified: Ledger, query: Ledger) -> bool:
         """A heuristic radius covers no query."""

@@ -18,6 +18,8 @@ from varsmooth.evaluation.report.outcomes import (
 from varsmooth.evaluation.report.statistics import ErrorProbability, Share, false_certificates
 from varsmooth.evaluation.report.summaries import baseline_of, radius_difference, round_radii
 from varsmooth.evaluation.report.tables import Cell
+from varsmooth.evidence import Ledger
+from varsmooth.methods import METHODS
 from varsmooth.models.selection import selector_text
 from varsmooth.rounding import percent, rounded
 
@@ -255,13 +257,15 @@ def _uncovered(certified: Outcomes, predicted: Outcomes) -> str:
     same = header["fingerprints"] == certified.header["fingerprints"] != {}
     if not (evidence and same and predicted.verb == "predict" and options.get("alpha")):
         return ""
-    n, share = (evidence["ledger"].get(name, 0) for name in ("n_deploy", "alpha_deploy"))
-    if header["selector"].get("n", 0) >= n and options.get("alpha_select", 0) >= share:
+    method, ledger = METHODS[evidence["method"]], Ledger(**evidence["ledger"])
+    spent = options.get("alpha_select", ALPHA_SELECT)
+    if method.covers(ledger, method.query_ledger(header["selector"], options["alpha"], spent)):
         return ""
+    enough = f"--alpha-select {ledger.alpha_deploy:g} and --n-median {ledger.n_deploy} or more"
     return (
         f"Inside the radii of {certified.name} the predictions of {predicted.name} may err more "
-        f"often than their α = {options['alpha']:g}: the radii cover queries with --alpha-select "
-        f"{share:g} and --n-median {n} or more."
+        f"often than their α = {options['alpha']:g}: the radii cover "
+        + (f"queries with {enough}." if ledger.n_deploy else "no query.")
     )
 
 
