@@ -4,11 +4,12 @@
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, overload
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
@@ -28,6 +29,8 @@ from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import ErrorProbability, Share
 from varsmooth.evaluation.runner import environment, identity, labels_or_none, now, source_config
 from varsmooth.methods import METHODS
+from varsmooth.models.options import SelectorKind
+from varsmooth.models.selection import options_for
 from varsmooth.smoothing import SmoothedClassifier
 
 if TYPE_CHECKING:
@@ -288,12 +291,12 @@ def _options(g: SmoothedClassifier, certificates: Certificates) -> dict[str, Any
         values["alpha_select"] = ledger.alpha_select
     if first.selector is not None:
         values["n_select"] = len(first.selector.samples)
-        values["distance"] = first.selector.distance
-    several = any(len(one.votes) > 3 for one in certificates)  # the paper's levels
+        values["distance"] = distance = first.selector.distance
+        several = any(len(one.votes) > 3 for one in certificates)  # the paper's levels
+        values["every_index"] = distance is not None and several
     options = CertifyOptions(
         alpha=ledger.alpha,
         bound="best" if any(one.ledger.runner_up for one in certificates) else "cohen",
-        every_index=method.kinds == ("paper",) and several,
         seed=first.seed,
         n0=_selection_draws(certificates),
         band=ledger.n_deploy == method.deployed_draws(g.selector.describe()),
@@ -321,19 +324,8 @@ def _selection_draws(certificates: Certificates) -> int:
 def _model_options(g: SmoothedClassifier, model: str | Path | None) -> ModelOptions:
     """The options that build g again from its model."""
     about = g.selector.describe()
-    kind = about["selector"]
     values: dict[str, Any] = {}
-    if kind == "fixed":
-        values = {"sigma": about["sigma"]}
-    elif kind == "cascade":
-        levels, gates = about["levels"], about["gates"]
-        thetas = gates if isinstance(gates, list) else [0.0] * len(levels)
-        stages = zip(levels, about["thresholds"], thetas, strict=True)
-        values = {"cascade": ",".join(f"{s!r}:{tau!r}:{theta!r}" for s, tau, theta in stages)}
-    elif kind == "learned":
-        values = {"selector": kind, "lam": about["lam"], "sigma_a": about["sigma_a"]}
-    elif kind == "median" and about["inner"]["selector"] == "learned":
-        values = {name: about["inner"][name] for name in ("lam", "sigma_a")}
-        values |= {"sigma_m": about["sigma_m"], "n_median": about["n"], "clip": about["clip"]}
-        values["levels"] = about["levels"] or 0
+    if (kind := about["selector"]) in get_args(SelectorKind):
+        with suppress(KeyError, ValueError):  # a function of the user's own has no options
+            values = {"selector": kind, **options_for(about)}
     return ModelOptions(model=None if model is None else str(model), lattice=g.lattice, **values)

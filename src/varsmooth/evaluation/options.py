@@ -160,7 +160,7 @@ class CertifyOptions(Typed):
         if paper and self.distance is None:
             raise OptionError("distance", "must be given with `method` paper: the attack budget D")
         for name in ("distance", "every_index"):
-            if getattr(self, name) and not paper:
+            if getattr(self, name) != getattr(CertifyOptions, name) and not paper:
                 raise OptionError(name, "belongs to `method` paper; leave it out")
 
     def _check_sequential(self) -> None:
