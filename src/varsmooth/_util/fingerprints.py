@@ -47,10 +47,14 @@ def fingerprint(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) 
     return digest.hexdigest()
 
 
-def fingerprints(g: SmoothedClassifier) -> dict[str, str]:
-    """Those of f and of the selector; also that of a class of the user's own, which may vote so."""
+def fingerprints(g: SmoothedClassifier, classifier: str = "") -> dict[str, str]:
+    """Those of f and of the selector; also that of a class of the user's own, which may vote so.
+
+    `classifier` is that of f where it was computed a moment ago, as loading a model does.
+    """
     own = {} if type(g).__module__.startswith("varsmooth.") else {"smoothing": _own(g)}
-    return {"classifier": fingerprint(g.classifier), "selector": fingerprint(g.selector)} | own
+    parts = {"classifier": classifier or fingerprint(g.classifier)}
+    return parts | {"selector": fingerprint(g.selector)} | own
 
 
 def _own(g: SmoothedClassifier) -> str:

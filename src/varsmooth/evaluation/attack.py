@@ -232,8 +232,8 @@ class Searching(Attacking):
                 f"image {image} is not the one that {self.against} certified",
             )
 
-    def wrap_model(self, g: SmoothedClassifier) -> SmoothedClassifier:
-        different = other_model(self.header, g)
+    def wrap_model(self, g: SmoothedClassifier, prints: Mapping[str, str]) -> SmoothedClassifier:
+        different = other_model(self.header, g, prints["classifier"])
         check(not different, f"this is not the model of {self.against}: {'; '.join(different)}")
         return g
 

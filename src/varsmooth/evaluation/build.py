@@ -39,13 +39,18 @@ FILES = "files-"
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """A smoothed classifier and what is known of its training: class names and image shape."""
+    """A smoothed classifier and what is known of its training: class names and image shape.
+
+    Attributes:
+        fingerprint: That of the classifier, as loading has just checked it.
+    """
 
     g: SmoothedClassifier
     class_names: tuple[str, ...] = ()
     image_shape: tuple[int, int, int] | None = None
     about: Description | None = None
     preprocessing: Preprocessing = AS_IS
+    fingerprint: str = ""
 
     @property
     def own(self) -> Source:
@@ -66,8 +71,10 @@ def build(options: ModelOptions, device: torch.device | str = "cpu") -> BuiltMod
         model = _own(options, options.model)
     else:
         checkpoint = load_checkpoint(options.model, options.trust or ())
-        about = checkpoint.description
-        model = BuiltModel(smoothed(checkpoint, options), *about.trained_on, about)
+        about, g = checkpoint.description, smoothed(checkpoint, options)
+        model = BuiltModel(g, *about.trained_on, about)
+        if about.classifier and g.classifier is checkpoint.classifier:  # float32
+            model = replace(model, fingerprint=about.classifier.fingerprint)
     model.g.to(device).eval()
     return model
 

@@ -1,7 +1,7 @@
 """Certificates for a data set."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -40,9 +40,9 @@ class Certifying(Evaluation):
     def block(self, batch_size: int) -> int:
         return super().block(batch_size) if self.options.n_max is None else BLOCK_SIZE
 
-    def wrap_model(self, g: SmoothedClassifier) -> SmoothedClassifier:
+    def wrap_model(self, g: SmoothedClassifier, prints: Mapping[str, str]) -> SmoothedClassifier:
         cache = self.options.vote_cache
-        return g if cache is None else CachedSmoothedClassifier(g, cache)
+        return g if cache is None else CachedSmoothedClassifier(g, cache, prints)
 
     def rows(self, setup: Setup, batch: Batch) -> list[Row]:
         certificates = self._certify(setup, batch)

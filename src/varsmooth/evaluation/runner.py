@@ -85,8 +85,8 @@ class Evaluation(ABC):
         """Refuse images that do not belong to this evaluation; by default none."""
         return None
 
-    def wrap_model(self, g: SmoothedClassifier) -> SmoothedClassifier:
-        """The smoothed classifier to work with."""
+    def wrap_model(self, g: SmoothedClassifier, prints: Mapping[str, str]) -> SmoothedClassifier:
+        """The smoothed classifier to work with; `prints` are the fingerprints of g."""
         return g
 
 
@@ -143,10 +143,11 @@ class Job:
             "class_names": list(built.class_names),
             **seen_before(images, data, built.about, self.model),
             "noise_scope": images.noise_scope,
-            **identity(built.g, images.shape),
+            **identity(built.g, images.shape, built.fingerprint),
         }
         record = Run.create(options.out, header, self.shard.writer(rank))
-        return Setup(evaluation.wrap_model(built.g), record, options.batch_size), images
+        g = evaluation.wrap_model(built.g, header["fingerprints"])
+        return Setup(g, record, options.batch_size), images
 
 
 def run(evaluation: Evaluation, model: ModelOptions, data: DataOptions, options: RunOptions) -> Run:
@@ -199,16 +200,20 @@ def labels_or_none(batch: Batch | ImageDataset) -> list[int | None]:
     return [None] * len(batch.ids) if batch.labels is None else batch.labels.tolist()
 
 
-def other_model(header: Mapping[str, Any], g: SmoothedClassifier) -> list[str]:
-    """Where g is not what a run's header says."""
+def other_model(
+    header: Mapping[str, Any], g: SmoothedClassifier, classifier: str = ""
+) -> list[str]:
+    """Where g is not what a run's header says; `classifier` as for `fingerprints`."""
     stored = stored_probe(header)
-    now = identity(g, None if stored is None else stored.shape)
+    now = identity(g, None if stored is None else stored.shape, classifier)
     return different_options(header, {**header, **now})
 
 
-def identity(g: SmoothedClassifier, shape: tuple[int, int, int] | None) -> dict[str, Any]:
+def identity(
+    g: SmoothedClassifier, shape: tuple[int, int, int] | None, classifier: str = ""
+) -> dict[str, Any]:
     """What distinguishes one smoothed classifier from another; without a shape, no probe."""
-    described = {"fingerprints": fingerprints(g), "selector": g.selector.describe()}
+    described = {"fingerprints": fingerprints(g, classifier), "selector": g.selector.describe()}
     if shape is None:
         return described
     return described | {"probe": asdict(probe(g, torch.zeros(1, *shape, device=g.device)))}

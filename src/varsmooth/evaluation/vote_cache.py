@@ -9,6 +9,7 @@ would have drawn: same classifier, pixels, level, number and noise.
 import hashlib
 import json
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from varsmooth._util.files import append_lines, make_folder
-from varsmooth._util.fingerprints import fingerprint
+from varsmooth._util.fingerprints import fingerprints
 from varsmooth._util.typed import parse
 from varsmooth._util.untrusted import read_object
 from varsmooth.errors import VarsmoothError, check
@@ -83,17 +84,19 @@ class VoteStore:
         append_lines(self.file, lines.encode())
 
 
-def store_of(folder: str | Path, g: SmoothedClassifier, like: Tensor) -> VoteStore:
+def store_of(
+    folder: str | Path, g: SmoothedClassifier, like: Tensor, prints: Mapping[str, str]
+) -> VoteStore:
     """The votes of g's classifier and gate: those under its fingerprints and its outputs.
 
     Each folder of votes has the outputs of the model that cast them, `probe.json`. Models of one
     fingerprint whose outputs differ have a folder each.
     """
     here = probe(g, like)
-    parts = [fingerprint(g.classifier)]
+    parts = [prints["classifier"]]
     if g.gate is not None:  # it turns votes into "pass", so that it decides the counts too
         settings = g.selector.describe() | {"thresholds": None}  # which decide nothing about votes
-        parts += [fingerprint(g.selector), json.dumps(settings)]
+        parts += [prints["selector"], json.dumps(settings)]
     name = hashlib.sha256(" ".join(parts).encode()).hexdigest()[:32]
     for place in sorted(Path(folder).glob(f"{name}-*")):
         with suppress(VarsmoothError, OSError):  # no probe, or a damaged one: not its votes
@@ -111,10 +114,12 @@ class CachedSmoothedClassifier(SmoothedClassifier):
     """A smoothed classifier that asks f only for votes that the store does not have.
 
     f and the gate are known by their fingerprints and by their outputs on fixed images; neither may
-    change while this object is in use.
+    change while this object is in use. `prints` are the fingerprints of g, where they are known.
     """
 
-    def __init__(self, g: SmoothedClassifier, folder: str | Path) -> None:
+    def __init__(
+        self, g: SmoothedClassifier, folder: str | Path, prints: Mapping[str, str] | None = None
+    ) -> None:
         check(
             type(g) is SmoothedClassifier,
             f"votes can be stored for a SmoothedClassifier, not for a {type(g).__name__} of "
@@ -127,7 +132,7 @@ class CachedSmoothedClassifier(SmoothedClassifier):
             temperature=g.temperature,
             lattice=g.lattice,
         )
-        self.folder = folder
+        self.folder, self.prints = folder, prints
         self.stores: dict[tuple[int, ...], VoteStore] = {}  # by the shape of the images
 
     def count_votes(
@@ -148,7 +153,8 @@ class CachedSmoothedClassifier(SmoothedClassifier):
         keys = self._keys(x, n - start, sigma, noise, drawn)
         store = self.stores.get(shape := tuple(x.shape[1:]))
         if store is None:
-            store = self.stores[shape] = store_of(self.folder, self, x)
+            prints = self.prints or fingerprints(self)
+            store = self.stores[shape] = store_of(self.folder, self, x, prints)
         missing = [row for row, key in enumerate(keys) if key not in store.counts]
         if missing:
             levels, streams = sigma[missing], noise.rows(missing)

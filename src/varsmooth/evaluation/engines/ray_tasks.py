@@ -110,12 +110,13 @@ def _worker_setup(job: Job, header: dict[str, Any]) -> Setup:
     key = f"{job.options.out} {header['started']} {header['fingerprints']}"
     if key not in _setups:
         _setups.clear()
-        g = build(job.model, choose_device(job.options.device)).g
-        different = other_model(header, g)
+        built = build(job.model, choose_device(job.options.device))
+        different = other_model(header, built.g, built.fingerprint)
         host = socket.gethostname()
         check(not different, f"on {host} {job.model.model} is another: {'; '.join(different)}")
         record = Run(job.options.out, header)
-        _setups[key] = Setup(job.evaluation.wrap_model(g), record, job.options.batch_size)
+        g = job.evaluation.wrap_model(built.g, header["fingerprints"])
+        _setups[key] = Setup(g, record, job.options.batch_size)
     return _setups[key]
 
 
