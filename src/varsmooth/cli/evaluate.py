@@ -20,8 +20,8 @@ from varsmooth.evaluation.options import (
     VerifyOptions,
     WorkerOptions,
 )
-from varsmooth.evaluation.records import Run, open_as_one
-from varsmooth.models.descriptions import describe
+from varsmooth.evaluation.records import Run
+from varsmooth.models.descriptions import Description, describe
 from varsmooth.models.names import is_external
 from varsmooth.models.selection import resolve_selector
 from varsmooth.types import Count, Device
@@ -58,9 +58,9 @@ def predict(
         raise WrongUsage(f"{' and '.join(for_run)} is for a run; give its folder with --out")
     if out is not None and len(images) > 1:
         raise WrongUsage("a run has one data set; put the images into one folder")
-    chosen = [replace(data, data=path) for path in images] or [data]
-    chosen = [_resolve(model, one) for one in chosen]
-    _announce("predict", model, chosen, device, out, n=options.n, alpha=options.alpha)
+    about, chosen = _describe(model), [replace(data, data=path) for path in images] or [data]
+    chosen = [resolve_images(model.model, one, about=about) for one in chosen]
+    _announce("predict", model, about, chosen, device, out, n=options.n, alpha=options.alpha)
     if out is None:
         _print_predictions(model, chosen, options, batch_size, device)
         return
@@ -119,10 +119,11 @@ def certify(
     Args:
         estimate: measure here what the run will cost, and compute nothing else
     """
-    data = _resolve(model, data)
+    about = _describe(model)
+    data = resolve_images(model.model, data, about=about)
     names = ("method", "at", "until", "n_max") if options.n_max else ("method", "n")
     shown = {name: getattr(options, name) for name in (*names, "alpha")}
-    _announce("certify", model, [data], run.device, run.out, **shown)
+    _announce("certify", model, about, [data], run.device, run.out, **shown)
     from varsmooth.evaluation.certify import Certifying, certify_dataset
 
     if estimate:
@@ -173,9 +174,10 @@ def attack(
         return
     if options.eps is None:
         raise WrongUsage("give the attack a budget with --eps, or a run to search with --against")
-    data = _resolve(model, data)
+    about = _describe(model)
+    data = resolve_images(model.model, data, about=about)
     shown = {name: getattr(options, name) for name in ("eps", "kind", "steps")}
-    _announce("attack", model, [data], run.device, run.out, **shown)
+    _announce("attack", model, about, [data], run.device, run.out, **shown)
     from varsmooth.evaluation.attack import attack_dataset
 
     _conclude(attack_dataset(model, data, options, run))
@@ -240,7 +242,8 @@ def verify(runs: list[str], /, *, options: VerifyOptions) -> None:
     if checked.problems:
         more = f"; and {len(checked.problems) - 5} more" if len(checked.problems) > 5 else ""
         raise VarsmoothError(f"{run} fails verification: {'; '.join(checked.problems[:5])}{more}")
-    lines = [f"{checked.rows} rows, one for each image, follow from their evidence and settings"]
+    count = len(checked.rows)
+    lines = [f"{count} rows, one for each image, follow from their evidence and settings"]
     if not checked.unchecked:
         lines.append("model and images are those of the run")
     if checked.replayed:
@@ -253,17 +256,16 @@ def verify(runs: list[str], /, *, options: VerifyOptions) -> None:
             f"alarm has probability ≤ {FALSE_ALARM:g})"
         )
     lines += [f"NOT CHECKED: {as_typed(what, VERBS)}" for what in checked.unchecked]
-    whole = open_as_one(runs)
-    conclude(lines, next_command(whole, whole.rows()))
+    conclude(lines, next_command(checked.run, checked.rows))
     if checked.unchecked:
         raise SystemExit(3)
 
 
-def _resolve(model: ModelOptions, data: DataOptions) -> DataOptions:
-    """The images to take, once they and the model are known to exist."""
+def _describe(model: ModelOptions) -> Description | None:
+    """What the model says of itself; None for code to run and models to fetch."""
     if model.model is None:
         raise WrongUsage("choose a model with --model; `varsmooth models` lists the released ones")
-    return resolve_images(model.model, data)
+    return None if is_external(model.model) else describe(model.model)
 
 
 def _changed(options: Any) -> list[str]:
@@ -274,6 +276,7 @@ def _changed(options: Any) -> list[str]:
 def _announce(
     verb: str,
     model: ModelOptions,
+    about: Description | None,
     chosen: list[DataOptions],
     device: Device,
     out: Path | None,
@@ -283,8 +286,7 @@ def _announce(
     data, *others = chosen
     images = f"{data.words(data.split)} {data.subset or ''}".rstrip()
     images += f" and {len(others)} more" if others else ""
-    level, note = "by the model", ""  # of code to run and models to fetch only what is typed
-    about = None if is_external(model.model) else describe(str(model.model))
+    level, note = "by the model", ""
     typed = model.sigma is not None or model.cascade is not None
     if about is not None or typed:
         plan = resolve_selector(about, model)

@@ -8,14 +8,16 @@ from typing import TextIO, TypeVar
 from varsmooth._util.typed import as_option
 from varsmooth.data.source import Source, sample
 from varsmooth.errors import printable
-from varsmooth.models.descriptions import describe
+from varsmooth.models.descriptions import Description, describe
 from varsmooth.models.names import check_code, is_code, is_external
 from varsmooth.types import Device
 
 S = TypeVar("S", bound=Source)
 
 
-def resolve_images(model: str | None, images: S, trained: bool = False) -> S:
+def resolve_images(
+    model: str | None, images: S, trained: bool = False, about: Description | None = None
+) -> S:
     """The images of a command, after checking that they and the model exist.
 
     This and `announce` come before torch is imported, which takes seconds.
@@ -24,6 +26,7 @@ def resolve_images(model: str | None, images: S, trained: bool = False) -> S:
         model: as the user named it; an address is not fetched yet
         images: as the user named them; without a name those of the model
         trained: the model's training images themselves, not a sample of them
+        about: the model's description, if it was read already
     """
     from varsmooth.data.catalog import check_source
 
@@ -31,7 +34,7 @@ def resolve_images(model: str | None, images: S, trained: bool = False) -> S:
         check_code(model)
         images = images.with_defaults(sample())
     elif model is not None and not is_external(model):
-        about = describe(model)
+        about = about or describe(model)
         images = images.with_defaults(about.source if trained else about.samples)
     check_source(images)
     return images

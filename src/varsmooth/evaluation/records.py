@@ -160,14 +160,15 @@ class Run:
         """The files of rows, one for each process that wrote some."""
         return [p for f in (self.folder, *self.parts) for p in sorted(f.glob("rows-*.jsonl"))]
 
-    def rows(self) -> list[Row]:
+    def rows(self, stored: Iterable[Row] | None = None) -> list[Row]:
         """Every complete row of every process, sorted by id (and budget), none twice.
 
         Two processes may have computed the same row if one was restarted elsewhere while it
-        still ran; both rows are the same, so the first is kept.
+        still ran; both rows are the same, so the first is kept. `stored` are those on the disk, if
+        they were read already.
         """
         unique: dict[Key, Row] = {}
-        for row in self.stored():
+        for row in self.stored() if stored is None else stored:
             unique.setdefault(key_of(row), row)
         return sorted(unique.values(), key=lambda row: (row["id"], row.get("eps", 0.0)))
 
@@ -195,9 +196,9 @@ class Run:
                             row["environment"] = elsewhere[path.parent]
                         yield row
 
-    def certified_rows(self, use: str) -> list[Row]:
-        """The rows of a run of `certify` with its evidence; a refusal says what they were for."""
-        verb, rows = self.header["verb"], self.rows()
+    def certified_rows(self, use: str, stored: Iterable[Row] | None = None) -> list[Row]:
+        """`rows` of a run of `certify` with its evidence; a refusal says what they were for."""
+        verb, rows = self.header["verb"], self.rows(stored)
         check(
             verb == "certify", f"{self.folder} is a run of {verb}; only certificates can be {use}"
         )

@@ -45,13 +45,15 @@ class Verification:
     """What was checked, what could not be, and everything that is wrong.
 
     Attributes:
+        run: The run, and its rows, none twice.
         replayed: Images whose votes were drawn again.
         resampled: Images with fresh noise.
         p_values: Of what was compared image by image.
         pooled: The p-value of all resampled radii together, see `pooled_p_value`.
     """
 
-    rows: int = 0
+    run: Run
+    rows: list[Row] = field(repr=False)
     problems: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     replayed: int = 0
@@ -85,8 +87,9 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
         settings: See `varsmooth.evaluation.options.VerifyOptions`.
     """
     options, run = VerifyOptions(**settings), open_as_one([folder, *more])
-    rows = run.certified_rows("verified")
-    result = Verification(len(rows))
+    stored = list(run.stored())
+    rows = run.certified_rows("verified", stored)
+    result = Verification(run, rows)
     try:
         as_sampled(run)
     except OptionError as error:
@@ -105,10 +108,10 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
     )
     if repeats and (built is None or images is None):  # said before images are decoded
         raise VarsmoothError(f"replay and resample need the model and the images: {missing}")
-    _check_complete(run, rows, result, images)
+    _check_complete(stored, result, images)
     labels = None
     if images is not None:
-        _check_pixels(run, rows, result, images)
+        _check_pixels(result, images)
         labels = dict(zip(images.ids.tolist(), labels_or_none(images), strict=True))
     classes = _classes(rows, built, images)
     with Progress(len(rows), "check rows", unit="rows") as progress:
@@ -117,19 +120,15 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
             result.problems += [f"image {row['id']}: {text}" for text in wrong]
             progress.add(1)
     if repeats and not result.problems and built is not None and images is not None:
-        _repeat(run, result, built, images, rows, options)
+        _repeat(result, built, images, options)
     return result
 
 
 def _repeat(
-    run: Run,
-    result: Verification,
-    built: BuiltModel,
-    images: ImageDataset,
-    rows: list[Row],
-    options: VerifyOptions,
+    result: Verification, built: BuiltModel, images: ImageDataset, options: VerifyOptions
 ) -> None:
     """Some rows once more: with the noise of the run, and with fresh noise."""
+    run, rows = result.run, result.rows
     g, seed = built.g, secrets.randbits(63) if options.seed is None else options.seed
     rng = np.random.default_rng(seed)
     if count := len(rows) if options.replay == "all" else options.replay:
@@ -168,7 +167,7 @@ def _model(run: Run, result: Verification, options: VerifyOptions) -> BuiltModel
         check(options.model is None, str(error))
         result.unchecked.append(f"the model ({error})")
         return None
-    result.problems += other_model(header, built.g)
+    result.problems += other_model(header, built.g, built.fingerprint)
     names = header.get("class_names")  # without a name of its own, a class has that of the data
     if names and names not in (list(built.class_names), header["dataset"]["class_names"]):
         result.problems.append("the class names are not those of the model")
@@ -207,11 +206,11 @@ def _images(run: Run, result: Verification, built: BuiltModel | None) -> ImageDa
     return images
 
 
-def _check_pixels(run: Run, rows: list[Row], result: Verification, images: ImageDataset) -> None:
+def _check_pixels(result: Verification, images: ImageDataset) -> None:
     """The images as their rows saw them: their pixels, if they are files."""
-    if not run.header["dataset"]["digest"].startswith(FILES):  # the digest covers the pixels
+    if not result.run.header["dataset"]["digest"].startswith(FILES):  # the digest covers the pixels
         return
-    stored = {row["id"]: row for row in rows}
+    stored = {row["id"]: row for row in result.rows}
     if bare := [i for i, row in stored.items() if not row.get("pixels")]:
         result.unchecked.append(f"the pixels of {len(bare)} images (their rows record none)")
     with Progress(len(images), "check images") as progress:
@@ -225,13 +224,12 @@ def _check_pixels(run: Run, rows: list[Row], result: Verification, images: Image
             progress.add(len(batch.ids))
 
 
-def _check_complete(
-    run: Run, rows: list[Row], result: Verification, images: ImageDataset | None
-) -> None:
+def _check_complete(stored: list[Row], result: Verification, images: ImageDataset | None) -> None:
     """One row for each image of the data set; what is missing or contradicts is a problem."""
+    run, rows = result.run, result.rows
     own = {"seconds": 0, "environment": None}  # which two processes need not share
     kept = {key_of(row): row | own for row in rows}
-    twice = {row["id"] for row in run.stored() if row | own != kept[key_of(row)]}
+    twice = {row["id"] for row in stored if row | own != kept[key_of(row)]}
     result.problems += [f"image {i}: two rows contradict each other" for i in sorted(twice)]
     ids = {row["id"] for row in rows}
     wanted = ids if images is None else set(images.ids.tolist())
