@@ -3,7 +3,7 @@
 import difflib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -137,53 +137,6 @@ def check_level(level: float) -> float:
     import numpy as np  # not before the command line's help
 
     return check_sigma("a level", float(np.float32(check_sigma("a level", level))))
-
-
-_USER_ERRORS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-
-
-def _needs_range(function: Callable[..., Any], x: "Tensor", *more: Any) -> bool:
-    """Whether a function that fails on x works on the same images with pixels in [0, 1]."""
-    clamped = x.detach().clamp(0, 1)
-    if bool((clamped == x).all()):
-        return False
-    with suppress(*_USER_ERRORS):
-        function(clamped, *more)
-        return True
-    return False
-
-
-def _in_half_precision(function: Callable[..., Any]) -> bool:
-    """Whether a network of the user's holds float16 or bfloat16 weights."""
-    weights: Any = getattr(function, "parameters", tuple)()
-    return any(str(w.dtype) in ("torch.float16", "torch.bfloat16") for w in weights)
-
-
-def call_user_model(name: str, function: Callable[..., Any], x: "Tensor", *more: Any) -> Any:
-    """What a function of the user's returns for images x; what it raises becomes one sentence."""
-    try:
-        return function(x, *more)
-    except VarsmoothError:
-        raise
-    except _USER_ERRORS as error:
-        if _needs_range(function, x, *more):
-            raise VarsmoothError(
-                f"the {name} refuses pixels outside [0, 1] ({reason(error)}), but noise takes them "
-                "below 0 and above 1; let it accept them, or clamp them inside its forward"
-            ) from error
-        channels, height, width = x.shape[1:]
-        why = reason(error)
-        raise VarsmoothError(
-            f"the {name} fails on {x.dtype} images of {width}×{height} pixels with "
-            f"{channels} channel{'s' * (channels > 1)}: "
-            + why
-            + "; BatchNorm trains on two or more images at a time: give a larger batch_size"
-            * ("more than 1 value per channel" in why)
-            + "; call .float() on the network, whose weights are in half precision"
-            * _in_half_precision(function)
-            + "; most need float32, which x.float() gives" * (str(x.dtype) == "torch.float64")
-            + "; channels come first: x.permute(0, 3, 1, 2)" * (channels > 4 > width)
-        ) from error
 
 
 def printable(text: str) -> str:

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from varsmooth.calling import call_user_model
 from varsmooth.defaults import N_SELECT
-from varsmooth.errors import call_user_model, check, check_level, check_sigma
+from varsmooth.errors import check, check_level, check_sigma
 from varsmooth.noise import NoiseStream
 
 Scores = Callable[[Tensor], Tensor]

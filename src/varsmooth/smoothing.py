@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from varsmooth.calling import call_user_model
 from varsmooth.cascade import SOFTNESS, CascadeSelector, Gate
-from varsmooth.errors import call_user_model, check, check_counts, check_ids, check_images
+from varsmooth.errors import check, check_counts, check_ids, check_images
 from varsmooth.noise import CHUNK, NoiseStream
 from varsmooth.selectors import NoiseSelector, check_levels
 

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from varsmooth._util.processes import Engine, launch, writing_to
+from varsmooth.calling import call_user_model
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.dataset import skipped_text
 from varsmooth.data.fitting import fitted
-from varsmooth.errors import VarsmoothError, call_user_model, check, reason, wrap_errors
+from varsmooth.errors import VarsmoothError, check, reason, wrap_errors
 from varsmooth.evaluation.measure import (
     LAMBDAS,
     measure_classifier,
