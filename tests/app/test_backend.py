@@ -241,9 +241,9 @@ def test_cancel_stops_the_work_and_leaves_the_networks_alone(
 def test_one_job_at_a_time() -> None:
     worker, order = Worker(), list[str]()
     go = threading.Event()
-    worker.begin(lambda job: go.wait(10))
-    _, unwanted = worker.begin(lambda job: order.append("cancelled while it waited"))
-    _, second = worker.begin(lambda job: order.append("second"))
+    worker.submit(lambda job: go.wait(10))
+    _, unwanted = worker.submit(lambda job: order.append("cancelled while it waited"))
+    _, second = worker.submit(lambda job: order.append("second"))
     assert not order
     assert unwanted.cancel()
     go.set()

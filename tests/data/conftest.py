@@ -15,6 +15,6 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> dict[str, Records]:
     digests = {
         name: hashlib.sha256(records.tobytes()).hexdigest() for name, records in made.items()
     }
-    monkeypatch.setattr(cifar10, "BATCH_SIZE", N)
+    monkeypatch.setattr(cifar10, "IMAGES_PER_FILE", N)
     monkeypatch.setattr(cifar10, "SHA256", digests)
     return made

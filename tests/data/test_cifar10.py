@@ -12,8 +12,8 @@ import pytest
 from tests.fake_cifar10 import N, python2_pickle, write_binary, write_python
 from varsmooth.data import data_root, load_dataset
 from varsmooth.data.cifar10 import (
-    BATCH_SIZE,
     BATCHES,
+    IMAGES_PER_FILE,
     Records,
     load_cifar10,
     load_plain_pickle,
@@ -45,7 +45,7 @@ def test_both_layouts_give_the_same_splits(
 
 
 def test_the_held_out_images_of_the_real_data_set_are_the_last_5000() -> None:
-    assert BATCH_SIZE // 2 == 5000
+    assert IMAGES_PER_FILE // 2 == 5000
 
 
 @pytest.mark.parametrize(

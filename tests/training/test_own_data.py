@@ -13,7 +13,7 @@ from varsmooth.cli.tune import after_selector
 from varsmooth.defaults import MODEL
 from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.options import HeldOut, TuneOptions
-from varsmooth.evaluation.tune.selector import Setting, Tuning
+from varsmooth.evaluation.tune.selector import Candidate, Tuning
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import (
     Description,
@@ -262,7 +262,7 @@ def test_a_description_of_a_released_model_cannot_be_written() -> None:
 
 @pytest.mark.parametrize(("fixed", "single"), [(0.4, True), (0.3, True), (0.2, False)])
 def test_tune_says_plainly_when_one_level_is_better(fixed: float, single: bool) -> None:
-    best = Setting(lam=0.2, sigma_m=0.25, levels=(0.1, 0.2), score=0.3)
+    best = Candidate(lam=0.2, sigma_m=0.25, levels=(0.1, 0.2), score=0.3)
     text = after_selector(
         Tuning(best, 0.125, fixed), MODEL, Path(MODEL), HeldOut(trust=["a:B"]), TuneOptions()
     )

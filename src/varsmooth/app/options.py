@@ -10,10 +10,10 @@ from varsmooth.models.checkpoints import Checkpoint, load_checkpoint
 from varsmooth.models.descriptions import Description
 from varsmooth.models.loading import smoothed
 from varsmooth.models.options import ModelOptions
-from varsmooth.models.selection import LAM, resolve_selector
+from varsmooth.models.selection import DEFAULT_LAM, resolve_selector
 from varsmooth.smoothing import SmoothedClassifier
 
-LEVELS = 12  # of the grid between the clip bounds, where a model recommends none
+GRID_SIZE = 12  # of the grid between the clip bounds, where a model recommends none
 
 
 NAMES = {"cascade": "cascade", "median": "g_v*", "learned": "g_v", "fixed": "g"}
@@ -93,7 +93,7 @@ class PageOptions:
         low, high = stored.get("clip") or ends or (usual / 2, 2 * usual)
         return cls(
             sigma=round(about.default_sigma, 4),
-            lam_cascade=LAM,
+            lam_cascade=DEFAULT_LAM,
             lam=float(stored.get("lam", 0.0)),
             sigma_a=sigma_a,
             sigma_m=float(stored.get("sigma_m", sigma_a)),
@@ -153,7 +153,7 @@ class Smoothers:
                 of_h,
                 sigma_m=options.sigma_m,
                 clip=(options.low, options.high),
-                levels=self.about.recommended.get("levels") or LEVELS,
+                levels=self.about.recommended.get("levels") or GRID_SIZE,
                 n_median=options.n_select,
             )
             classifiers["g_v"] = smoothed(self.checkpoint, replace(of_h, selector="learned"))

@@ -113,7 +113,7 @@ async def progress(backend: Backend, work: Callable[[Job], dict[str, Any]]) -> A
     A client that disconnects cancels its job, running or queued.
     """
     try:
-        job, future = backend.worker.begin(work)
+        job, future = backend.worker.submit(work)
     except VarsmoothError as error:
         yield f"{json.dumps({'error': sentence(error)})}\n"
         return

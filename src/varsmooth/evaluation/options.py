@@ -47,7 +47,7 @@ def _is_shard(text: str) -> bool:
 
 SHARD = Rule("I/N with 1 ≤ I ≤ N, as in 3/32", holds=_is_shard)
 
-Options = TypeVar("Options", bound=Typed)
+T = TypeVar("T", bound=Typed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +336,7 @@ class TuneOptions(Typed):
                     raise OptionError(name, "has no effect on a cascade; leave it out")
 
 
-def recorded(kind: type[Options], config: Mapping[str, Any]) -> Options:
+def recorded(kind: type[T], config: Mapping[str, Any]) -> T:
     """Options from the values of a stored run; one that it does not have is the default."""
     known = [field.name for field in fields(kind) if field.name in config]  # type: ignore[arg-type]
     return kind(**{name: config[name] for name in known})

@@ -20,7 +20,7 @@ from varsmooth.models.options import (
     stages_text,
 )
 
-LAM = 1.0
+DEFAULT_LAM = 1.0
 """The λ of a tuned cascade unless another is chosen: the largest average radius."""
 
 
@@ -118,7 +118,7 @@ def _cascade(description: Description | None, options: ModelOptions) -> Selector
     if options.cascade is not None or description is None:
         levels, thresholds, gates = zip(*read_stages(options.cascade or ""), strict=True)
     else:
-        lam = LAM if options.lam is None else options.lam
+        lam = DEFAULT_LAM if options.lam is None else options.lam
         stages = stages_for(description.cascades, lam)
         levels, thresholds, gates = stages.levels, stages.thresholds, stages.gates
         default = "" if options.selector else ", the model's default"

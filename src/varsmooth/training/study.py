@@ -27,7 +27,7 @@ from varsmooth.training.configuration import ClassifierConfig, SelectorConfig, S
 from varsmooth.training.state import ANEW
 from varsmooth.training.tasks import train_classifier, train_selector
 
-LEVELS = 5
+GRID_SIZE = 5
 """Noise levels of g_v*'s grid, geometric from σ/2 to 2σ."""
 
 
@@ -100,7 +100,7 @@ def _steps(options: StudyOptions) -> Iterator[tuple[str, ModelOptions, CertifyOp
     for lam in options.lams:
         yield f"g_v λ={lam:g}", ModelOptions(hv, selector="learned", lam=lam), conditional
         clip = sigma / 2, 2 * sigma
-        star = ModelOptions(h, selector="median", lam=lam, clip=clip, levels=LEVELS)
+        star = ModelOptions(h, selector="median", lam=lam, clip=clip, levels=GRID_SIZE)
         yield f"g_v* λ={lam:g}", star, sound
         yield f"g_v* λ={lam:g}, the paper's certificate", star, paper
 

@@ -21,7 +21,7 @@ from varsmooth.data import ImageDataset
 from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.defaults import N_SELECT
 from varsmooth.evaluation.options import TuneOptions
-from varsmooth.evaluation.tune.selector import sample_selector, score_setting, tabulate_votes, tune
+from varsmooth.evaluation.tune.selector import sample_selector, score_grid, tabulate_votes, tune
 from varsmooth.models.cards import card, write_card
 from varsmooth.models.checkpoints import save
 from varsmooth.models.descriptions import Description, Part, describe, recommend
@@ -85,9 +85,9 @@ def test_offline_scores_are_those_of_certify(g: SmoothedClassifier, data: ImageD
     certificates = certify(protected, x, n=200, seed=3, ids=ids, options=options)
     right = certificates.prediction == torch.tensor(data.known_labels)
     radii = torch.where(right, certificates.radius, 0)
-    offline = score_setting(table, raw, 0.25, (0, 1, 2), "radius", 0.0)
+    offline = score_grid(table, raw, 0.25, (0, 1, 2), "radius", 0.0)
     assert offline == pytest.approx(float(radii.mean()), rel=1e-9)
-    offline = score_setting(table, raw, 0.25, (0, 1, 2), "certified", 0.1)
+    offline = score_grid(table, raw, 0.25, (0, 1, 2), "certified", 0.1)
     assert offline == pytest.approx(float((radii >= 0.1).double().mean()))
     assert 0.2 < offline < 1
 
@@ -103,7 +103,7 @@ def test_the_best_setting_wins(g: SmoothedClassifier, data: ImageDataset) -> Non
     for lam in (0.0, 0.5):
         raw = sample_selector(g, data, lam, 0.25, 301, seed=0)
         for columns in [(0, 1), (0, 1, 2), (0, 1, 2, 3), (1, 2), (1, 2, 3), (2, 3), (0, 2), (1, 3)]:
-            assert score_setting(table, raw, 0.25, columns, "radius", 0) <= tuning.best.score + 1e-6
+            assert score_grid(table, raw, 0.25, columns, "radius", 0) <= tuning.best.score + 1e-6
     assert tuning.fixed_score > 0
 
 

@@ -48,7 +48,7 @@ class VoteTable:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Candidate:
     """Options of the protected selector, and their score on the held-out images."""
 
     lam: float
@@ -66,7 +66,7 @@ class Setting:
 class Tuning:
     """The best setting for a goal, beside the best single σ for the same goal and images."""
 
-    best: Setting
+    best: Candidate
     fixed_sigma: float
     fixed_score: float
 
@@ -100,7 +100,7 @@ def tune(
     check(len(lams) > 0 and options.levels >= 2, "tune needs at least one lam and two levels")
     ladder = Grid.make(options.levels, (sigma_a / 4, 2 * sigma_a)).levels
     table = tabulate_votes(g, data, ladder, options.n, seed, batch_size)
-    candidates: list[Setting] = []
+    candidates: list[Candidate] = []
     tried = list(itertools.product(options.sigma_ms or (sigma_a / 2, sigma_a, 2 * sigma_a), lams))
     with Progress(len(tried) * len(data), f"{len(tried)} settings of h") as bar:
         for sigma_m, lam in tried:
@@ -109,8 +109,8 @@ def tune(
             for columns in _runs(len(ladder)):
                 grid = tuple(ladder[j] for j in columns)
                 if ((grid[0] <= median) & (median <= grid[-1])).mean() >= options.unclipped:
-                    score = score_setting(table, raw, sigma_m, columns, goal, radius)
-                    candidates.append(Setting(lam, sigma_m, grid, score))
+                    score = score_grid(table, raw, sigma_m, columns, goal, radius)
+                    candidates.append(Candidate(lam, sigma_m, grid, score))
     check(
         bool(candidates),
         f"no grid between {ladder[0]:.3g} and {ladder[-1]:.3g} holds the levels of "
@@ -118,7 +118,7 @@ def tune(
     )
     best = max(candidates, key=lambda setting: setting.score)
     fixed = [  # with a single level h has no effect
-        score_setting(table, raw, sigma_a, [column], goal, radius) for column in range(len(ladder))
+        score_grid(table, raw, sigma_a, [column], goal, radius) for column in range(len(ladder))
     ]
     top = int(np.argmax(fixed))
     return Tuning(best, ladder[top], fixed[top])
@@ -188,7 +188,7 @@ def _learned(g: SmoothedClassifier) -> LearnedSelector:
     return g.selector
 
 
-def score_setting(
+def score_grid(
     table: VoteTable,
     raw: bounds.Floats,
     sigma_m: float,
