@@ -7,27 +7,13 @@ from varsmooth.cli.feedback import announce, command, conclude, held_out, resolv
 from varsmooth.data.source import AS_IS, Preprocessing, Source
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import check
+from varsmooth.evaluation.options import AdoptOptions
 from varsmooth.models.cards import accuracy_table, plain
 from varsmooth.models.descriptions import check_new_model
 from varsmooth.models.names import check_code
-from varsmooth.types import Count, Device, NonNegative, Positive
 
 
-def adopt(
-    factory: str,
-    /,
-    *,
-    data: str,
-    out: Path,
-    split: str = "val",
-    root: Path | None = None,
-    resize: Count | None = None,
-    levels: list[Positive] | None = None,
-    images: Count = 100,
-    n: Count = 100,
-    seed: NonNegative = 0,
-    device: Device = "auto",
-) -> None:
+def adopt(factory: str, /, *, options: AdoptOptions) -> None:
     """Check your own classifier on real images, show what smoothing achieves, and save it.
 
     The factory is a function or class package.module:name without arguments that returns an
@@ -42,28 +28,21 @@ def adopt(
 
     Args:
         factory: import path of the factory
-        data: a name from `varsmooth data list`, or the path of your own images, labelled
-        out: folder for the model; to load it, give the import path to --trust
-        split: images that the classifier was not trained on
-        resize: crop each image to its central square and scale it to this many pixels per side;
-            radii are then those of the scaled image
-        levels: noise levels to try (default: 0.06,0.12,0.25,0.5); to train for every level up to
-            the largest is what is proposed
-        images: how many images are used, spread over the split
-        n: votes per image and level
     """
-    levels = sorted(levels or (0.06, 0.12, 0.25, 0.5))
+    out, split, n, levels = options.out, options.split, options.n, sorted(options.levels)
     from varsmooth.bounds import fewest_votes_to_certify
 
     fewest = fewest_votes_to_certify(ALPHA - ALPHA_SELECT)
     check(n >= fewest, f"--n {n} votes certify nothing; at least {fewest} are needed")
     check_code(factory)
     check_new_model(out)
-    source = resolve_images(factory, Source(data=data, root=root, resize=resize))
+    source = resolve_images(
+        factory, Source(data=options.data, root=options.root, resize=options.resize)
+    )
     announce(
         f"adopt {factory}",
-        device,
-        images=f"at most {images} of {data} {split}",
+        options.device,
+        images=f"at most {options.images} of {options.data} {split}",
         val=held_out(source) if split == "val" else None,
         n=n,
         levels=",".join(f"{level:g}" for level in levels),
@@ -73,11 +52,11 @@ def adopt(
     from varsmooth.training.adoption import adopt as adopt_network
     from varsmooth.training.adoption import build_network, seen_in_training
 
-    network = build_network(factory).to(choose_device(device)).eval()
+    network = build_network(factory).to(choose_device(options.device)).eval()
     own: Preprocessing = getattr(network, "preprocessing", AS_IS)
     source = source.with_defaults(replace(source, **own._asdict()))
-    tuned = tuned_on(source, split, images)
-    trial = adopt_network(network, factory, source, tuned, out, levels, n, seed)
+    tuned = tuned_on(source, split, options.images)
+    trial = adopt_network(network, factory, source, tuned, out, levels, n, options.seed)
     lines = [
         f"{len(trial.images)} images of {trial.images.name} {split}, the classifier as it is",
         plain("\n".join(accuracy_table(trial.metrics))),
@@ -85,13 +64,13 @@ def adopt(
         f"saved in {out}",
         *seen_in_training(source, split),
     ]
-    where = {"data": data, "root": root, **source.preprocessing._asdict()}
+    where = {"data": options.data, "root": options.root, **source.preprocessing._asdict()}
     ready, first = out, []
     if trial.plan is not None and trial.needs_training:
         ready = Path(f"{out}-noise")
         start = {"network": factory, "initial": out}
-        options = {**start, **trial.plan.options, **where, "trust": factory, "out": ready}
-        train = command("train classifier", **options)
+        words = {**start, **trial.plan.options, **where, "trust": factory, "out": ready}
+        train = command("train classifier", **words)
         first = [f"{train}  # add --flip false if left and right tell classes apart"]
     if trial.at_chance:
         again = command("adopt", factory, **where, split=split, out=f"{out}-checked")

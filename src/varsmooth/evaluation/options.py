@@ -278,6 +278,34 @@ class ImportOptions(Typed):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdoptOptions(Typed):
+    """The images and levels of the trial.
+
+    Args:
+        data: a name from `varsmooth data list`, or the path of your own images, labelled
+        out: folder for the model; to load it, give the import path to --trust
+        split: images that the classifier was not trained on
+        resize: crop each image to its central square and scale it to this many pixels per side;
+            radii are then those of the scaled image
+        levels: noise levels to try (default: 0.06,0.12,0.25,0.5); to train for every level up to
+            the largest is what is proposed
+        images: how many images are used, spread over the split
+        n: votes per image and level
+    """
+
+    data: str
+    out: Path
+    split: str = "val"
+    root: Path | None = None
+    resize: Count | None = None
+    levels: list[Positive] = field(default_factory=lambda: [0.06, 0.12, 0.25, 0.5])
+    images: Count = 100
+    n: Count = 100
+    seed: NonNegative = 0
+    device: Device = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
 class HeldOut(Source):
     """Images that the model was not trained on.
 
