@@ -178,7 +178,7 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
             "no conditional",
         ),
         (lambda: cascade(SHARES, [0.5] * 3).votes(point(0.5), 10), "name sigma"),
-        (lambda: predict(cascade(SHARES, [0.5] * 3), point(0.5), n=8), "use n ≥ 15"),
+        (lambda: predict(cascade(SHARES, [0.5] * 3), point(0.5), n=8), "use `n ≥ 15`"),
         (lambda: CascadeSelector([0.5, 1e-50]), "a level must be positive"),  # 0 in float32
     ],
 )

@@ -50,7 +50,7 @@ MISUSES: list[tuple[Callable[[], Any], str]] = [
     (lambda: API.certify(G, X, alpha="0.05"), "between 0 and 1, not '0.05'"),
     (
         lambda: API.certify_as_paper(G, X, 0.1),
-        "no paper one; call certify, or leave out method='paper'",
+        "no paper one; call certify, or leave out `method='paper'`",
     ),
     (lambda: API.certify(G, X, seed="a"), "seed must be a whole number, not 'a'"),
     (lambda: API.predict(G, X, seed=1.5), "seed must be a whole number, not 1.5"),

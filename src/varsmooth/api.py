@@ -295,7 +295,8 @@ def _certify(
     fewest = bounds.fewest_votes_to_certify(ledger.alpha_class)
     check(
         n >= fewest,
-        f"at alpha={ledger.alpha:g} even n={n} unanimous votes certify nothing; use n ≥ {fewest}",
+        f"at `alpha={ledger.alpha:g}` even `n={n}` unanimous votes certify nothing; "
+        f"use `n ≥ {fewest}`",
     )
     certificates: list[Certificate] = []
     for part in _parts(sampler, "certify", options.progress):

@@ -46,7 +46,7 @@ def call_user_model(name: str, function: Callable[..., Any], x: Tensor, *more: A
             f"the {name} fails on {x.dtype} images of {width}×{height} pixels with "
             f"{channels} channel{'s' * (channels > 1)}: "
             + why
-            + "; BatchNorm trains on two or more images at a time: give a larger batch_size"
+            + "; BatchNorm trains on two or more images at a time: give a larger `batch_size`"
             * ("more than 1 value per channel" in why)
             + "; call .float() on the network, whose weights are in half precision"
             * _in_half_precision(function)

@@ -274,7 +274,7 @@ class Grid:
     @classmethod
     def make(cls, levels: int | Sequence[float], clip: tuple[float, float] | None) -> "Grid":
         if isinstance(levels, int):
-            check(clip is not None, "a number of levels needs clip=(low, high) to spread over")
+            check(clip is not None, "a number of levels needs `clip=(low, high)` to spread over")
             assert clip is not None
             check(levels >= 2, f"a grid over a clip range needs at least 2 levels, not {levels}")
             levels = [float(s) for s in np.geomspace(*clip, levels)]
@@ -312,7 +312,7 @@ def check_clip(clip: tuple[float, float] | None) -> tuple[float, float] | None:
         return None
     check(len(clip) == 2, f"clip must be a pair (low, high), not {clip}")
     low, high = (check_sigma("an end of clip", end) for end in clip)
-    check(low < high, f"clip must be (low, high) with low < high, not {clip}")
+    check(low < high, f"`clip` must be (low, high) with low < high, not {clip}")
     return low, high
 
 

@@ -50,16 +50,16 @@ class Voting:
         cls, method: Method, ledger: Ledger, sampler: Sampler, options: Options, smallest: float
     ) -> "Voting":
         """Selection draws, if n_max votes can reach the smallest of the radii."""
-        n_max, alpha = options.n_max, f"at alpha={ledger.alpha:g}"
+        n_max, alpha = options.n_max, f"at `alpha={ledger.alpha:g}`"
         check(
             bool(bounds.log_e_value(n_max, n_max, 0.5) >= -math.log(ledger.alpha_class)),
-            f"{alpha} even n_max={n_max} unanimous votes certify nothing; raise it",
+            f"{alpha} even `n_max={n_max}` unanimous votes certify nothing; raise it",
         )
         largest = method.largest_radius(sampler.g.selector, ledger, n_max)
         check(
             smallest <= largest,
-            f"{alpha} the largest radius that n_max={n_max} votes can certify is "
-            f"{rounded(largest)}, not {smallest:g}; raise n_max, or ask for a smaller radius",
+            f"{alpha} the largest radius that `n_max={n_max}` votes can certify is "
+            f"{rounded(largest)}, not {smallest:g}; raise `n_max`, or ask for a smaller radius",
         )
         return cls(method, ledger, sampler, method.select(sampler, ledger, options, n_max), n_max)
 

@@ -50,5 +50,5 @@ def test_no_apple_device() -> None:
 
 
 def test_one_device_cannot_serve_several_processes() -> None:
-    with pytest.raises(VarsmoothError, match="have a device each; choose device='cuda'"):
+    with pytest.raises(VarsmoothError, match="have a device each; choose `device='cuda'`"):
         launch(lambda engine: None, "cuda:1", 2)

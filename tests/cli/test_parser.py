@@ -218,16 +218,15 @@ def test_lists_are_separated_by_commas() -> None:
 @pytest.mark.parametrize(
     ("python", "typed"),
     [
-        ("at alpha=0.001 even n=5; use n ≥ 10", "at --alpha 0.001 even --n 5; use --n ≥ 10"),
-        ("load it with trust=['a.b:C']", "load it with --trust a.b:C"),
-        ("try a lower learning_rate", "try a lower --learning-rate"),
-        ("runs/batch_size.json holds no my_model", "runs/batch_size.json holds no my_model"),
-        ("σ=0.3, and p ≥ 1/2", "σ=0.3, and p ≥ 1/2"),
-        ("Given groups=1, weight of", "Given groups=1, weight of"),
-        ("start anew with resume=False", "start anew with --resume false"),
-        ("choose device='cpu'", "choose --device cpu"),
-        ("clip must be (low, high)", "--clip must be (low, high)"),
-        ("give clip=(0.12, 0.5) and levels=8", "give --clip 0.12,0.5 and --levels 8"),
+        ("at `alpha=0.001` even `n=5`; use `n ≥ 10`", "at --alpha 0.001 even --n 5; use --n ≥ 10"),
+        ("load it with `trust=['a.b:C']`", "load it with --trust a.b:C"),
+        ("try a lower `learning_rate`", "try a lower --learning-rate"),
+        ("seed=3 of batch_size holds no `other`", "seed=3 of batch_size holds no `other`"),
+        ("see `varsmooth models`", "see `varsmooth models`"),
+        ("start anew with `resume=False`", "start anew with --resume false"),
+        ("choose `device='cpu'`", "choose --device cpu"),
+        ("`clip` must be (low, high)", "--clip must be (low, high)"),
+        ("give `clip=(0.12, 0.5)` and `levels=8`", "give --clip 0.12,0.5 and --levels 8"),
     ],
 )
 def test_errors_name_options_as_they_are_typed(python: str, typed: str) -> None:

@@ -73,7 +73,7 @@ def test_train_val_and_test_archives_are_splits_too(tmp_path: Path) -> None:
     assert names == {tmp_path.name}
     (tmp_path / "test.npz").rename(tmp_path / "val.npz")
     assert len(load_dataset(tmp_path, "val")) == 3
-    with pytest.raises(VarsmoothError, match="no 'test' beside train, val; choose split='val'"):
+    with pytest.raises(VarsmoothError, match="no 'test' beside train, val; choose `split='val'`"):
         load_dataset(tmp_path)
 
 

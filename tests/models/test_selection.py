@@ -69,7 +69,7 @@ def test_a_tuned_cascade_is_the_default_at_lambda_1(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["lam", "sigma_m"])
 def test_an_option_without_a_selector_is_refused(name: str) -> None:
-    with pytest.raises(VarsmoothError, match=f"{name} has no effect|no tuned cascade"):
+    with pytest.raises(VarsmoothError, match=f"`{name}` has no effect|no tuned cascade"):
         resolve_selector(describe("cifar10-denoised"), ModelOptions(**{name: 0.5}))  # type: ignore[arg-type]
 
 

@@ -515,7 +515,7 @@ def test_a_single_class_is_refused_before_training(tmp_path: Path) -> None:
 def test_diverging_loss_and_small_batches_are_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(VarsmoothError, match="lower learning_rate"):
+    with pytest.raises(VarsmoothError, match="lower `learning_rate`"):
         train_classifier(
             classifier_config(
                 tmp_path, learning_rate=1e9, warmup=0.0, network_options={**TINY, "norm": "none"}

@@ -57,7 +57,7 @@ def launch(
     if devices == 1 and not under_torchrun:
         return function(Engine(choose_device(accelerator)))
     several = "several processes (devices above 1, or torchrun)"
-    check(":" not in accelerator, f"{several} have a device each; choose device='cuda'")
+    check(":" not in accelerator, f"{several} have a device each; choose `device='cuda'`")
     how = "install it with: pip install lightning-fabric"
     with wrap_errors(ImportError, f"{several} need Lightning Fabric; {how}"):
         from lightning_fabric import Fabric
@@ -111,12 +111,12 @@ def choose_device(name: str = "auto") -> torch.device:
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    with wrap_errors(RuntimeError, f"torch knows no device {name!r}; choose device='cpu'"):
+    with wrap_errors(RuntimeError, f"torch knows no device {name!r}; choose `device='cpu'`"):
         device = torch.device(name)
         module = torch.get_device_module(device)
     count = module.device_count() if device.type == "cpu" or module.is_available() else 0
     label = device.type if device.type != "cuda" else "CUDA"
     here = f"torch sees no {label} device here" if count == 0 else f"torch has no device {name}"
     last = f" or {device.type}:0 to {device.type}:{count - 1}" if count else ""
-    check((device.index or 0) < count, f"{here}; choose device='cpu'{last}")
+    check((device.index or 0) < count, f"{here}; choose `device='cpu'`{last}")
     return device

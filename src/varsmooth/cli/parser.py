@@ -241,10 +241,10 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
     try:
         return _bound(verb, entered)
     except OptionError as error:
-        problem = re.sub("`(\\w+)`", lambda name: spelled.get(name[1], name[1]), error.problem)
+        problem = as_typed(error.problem, {prog: verb})
         raise WrongUsage(f"{spelled.get(error.name, error.name)} {problem}") from error
     except VarsmoothError as error:
-        raise WrongUsage(str(error)) from error
+        raise WrongUsage(as_typed(str(error), {prog: verb})) from error
 
 
 def _check_verb(typed: Sequence[str], verbs: Mapping[str, Any]) -> None:
@@ -285,22 +285,20 @@ def _bound(verb: Verb, entered: Mapping[str, Any]) -> partial[None]:
 
 
 def as_typed(sentence: str, verbs: Verbs) -> str:
-    """Arguments of Python in an error as options of the command line: `use --n ≥ 8`."""
+    """Options that an error names in backticks as they are typed: `` `n=8` `` becomes --n 8."""
     groups = (v.verbs.values() if isinstance(v, Group) else [v] for v in verbs.values())
     each = (option for group in groups for verb in group for option in options_of(verb))
     spelled = {option.name: option.spelled for option in each}
 
     def option(match: re.Match[str]) -> str:
-        if match[1] not in spelled:  # of another library's sentence
+        name, equals, value = match.groups(default="")
+        if name not in spelled:
             return match[0]
-        return spelled[match[1]] + match[2].replace("=", " ") + (match[3] or "")
+        value = value.strip("()[]'").replace(", ", ",")
+        value = value.lower() if value in ("True", "False") else value
+        return f"{spelled[name]}{equals.replace('=', ' ')}{value}"
 
-    sentence = re.sub(r"=(True|False)\b", lambda match: match[0].lower(), sentence)
-    named = re.sub(r"(?<![\w.-])([a-z]\w*)(=| ≥ )(?:'([^']*)')?", option, sentence)
-    named = re.sub(r"^([a-z]\w*)( )(must be|has no effect)", option, named)
-    named = re.sub(r"(?<![\w./:-])([a-z]+_\w+)(?![\w./:])()()", option, named)
-    named = re.sub(r"\['([^',]*)'\]", r"\1", named)
-    return re.sub(r"(--[\w-]+) \(([\d.]+), ([\d.]+)\)", r"\1 \2,\3", named)
+    return re.sub(r"`(\w+)(?:(=| ≥ )([^`]+))?`", option, sentence)
 
 
 def _entry(text: str) -> tuple[str, Any]:

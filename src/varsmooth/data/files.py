@@ -56,7 +56,7 @@ class ImageFiles:
                     header[:2] == first[:2],
                     f"{path} is {header.width}×{header.height} pixels but {paths[0].name} is "
                     f"{first.width}×{first.height}; scale them all to one size, for example with "
-                    "resize=32",
+                    "`resize=32`",
                 )
         channels = 1 if all(header.grey for header in headers) else 3
         self.paths = np.array([str(path) for path in paths], dtype=object)

@@ -36,7 +36,7 @@ def fitted(
         check(
             (height, width) == image_shape[1:],
             f"the model was trained on images of {size} pixels, but {images.name} has "
-            f"{width}×{height}; scale to {size}" + f" with resize={image_shape[1]}" * square,
+            f"{width}×{height}; scale to {size}" + f" with `resize={image_shape[1]}`" * square,
         )
     images = renumbered(images, class_names)
     outputs = outputs_on(images, g)

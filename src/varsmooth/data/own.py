@@ -40,7 +40,7 @@ def load_folder(folder: Path, split: str, preprocessing: Preprocessing = AS_IS) 
     divided = split in ("train", "val") and "val" not in parts
     chosen = "train" if divided else split
     other = "val" if chosen == "test" else max(parts)
-    wanted = f"; choose split={other!r}" if chosen in SPLITS else nearest(chosen, sorted(parts))
+    wanted = f"; choose `split={other!r}`" if chosen in SPLITS else nearest(chosen, sorted(parts))
     check(
         chosen in parts,
         f"{folder} has no {chosen!r} beside {', '.join(sorted(parts))}{wanted}",

@@ -74,7 +74,7 @@ class Source(Typed):
             data, root = own.data, root or own.root
             check(
                 data is None or data in NAMES or Path(data).expanduser().exists(),
-                f"the model was trained on {data}, which is not here; name its images with data=…",
+                f"the model was trained on {data}, which is not here; name its images with `data`",
             )
         scaling = self.preprocessing if self.resize else own.preprocessing
         return replace(self, data=data, root=root, **scaling._asdict())

@@ -28,12 +28,12 @@ def method_for(selector: Selector, kind: Kind = "sound") -> Method:
     check(
         "sound" not in own.kinds,
         f"{own.subject} has a sound certificate and no {kind} one; "
-        "call certify, or leave out method='paper'",
+        "call certify, or leave out `method='paper'`",
     )
     raise VarsmoothError(
         "an attacker who perturbs the image also moves an unprotected selector's noise level, "
         f"so no {kind} certificate exists; wrap the selector in MedianSelector, or ask for "
-        "method='conditional', which assumes that the selector is not attacked"
+        "`method='conditional'`, which assumes that the selector is not attacked"
     )
 
 

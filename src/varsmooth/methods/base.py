@@ -217,9 +217,9 @@ class Method(ABC):
         """The ledger of the same evidence at another α."""
         check(
             alpha_select is None,
-            "alpha_select can be changed afterwards only for method='sound'; certify again",
+            "`alpha_select` can be changed afterwards only for `method='sound'`; certify again",
         )
-        check(0 < alpha < 1, f"alpha must lie between alpha_select=0 and 1, not {alpha}")
+        check(0 < alpha < 1, f"`alpha` must lie between `alpha_select=0` and 1, not {alpha}")
         return replace(ledger, alpha=alpha, alpha_class=alpha)
 
     def largest_radius(self, selector: Selector, ledger: Ledger, n: int) -> float:
@@ -284,7 +284,7 @@ def check_votes_suffice(votes: LevelVotes, n: int, p0: float, a: float) -> None:
     check(
         bool(bounds.log_e_value(n, n, p0) >= goal),
         f"even {n} unanimous votes of {len(votes.counts)} classes abstain at such a small alpha; "
-        f"use n ≥ {bounds.fewest_votes_to_decide(goal, p0)}",
+        f"use `n ≥ {bounds.fewest_votes_to_decide(goal, p0)}`",
     )
 
 

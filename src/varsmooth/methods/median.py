@@ -56,7 +56,8 @@ class Median(Method):
         check(
             isinstance(selector, MedianSelector) and selector.grid is not None,
             "the sound certificate looks at every level the selector can choose, so it needs a "
-            "grid: give clip=(0.12, 0.5) and levels=8, or what varsmooth tune finds for the model",
+            "grid: give `clip=(0.12, 0.5)` and `levels=8`, or what varsmooth tune finds for the "
+            "model",
         )
 
     def ledger(self, alpha: float, alpha_select: float = ALPHA_SELECT, n_deploy: int = 0) -> Ledger:
@@ -65,7 +66,7 @@ class Median(Method):
         check_probability("alpha_select", alpha_select)
         check(
             alpha_select < alpha,
-            f"alpha_select={alpha_select:g} is part of alpha={alpha:g} and must be smaller",
+            f"`alpha_select={alpha_select:g}` is part of `alpha={alpha:g}` and must be smaller",
         )
         deployed = alpha_select if n_deploy else 0.0
         return Ledger(alpha, alpha - alpha_select, alpha_select, deployed, n_deploy)
@@ -141,9 +142,10 @@ class Median(Method):
 
     def recomputed(self, ledger: Ledger, alpha: float, alpha_select: float | None) -> Ledger:
         select = ledger.alpha_select if alpha_select is None else alpha_select
-        check(0 <= select < 1, f"alpha_select must lie between 0 and 1, not {select}")
+        check(0 <= select < 1, f"`alpha_select` must lie between 0 and 1, not {select}")
         check(
-            select < alpha < 1, f"alpha must lie between alpha_select={select:g} and 1, not {alpha}"
+            select < alpha < 1,
+            f"`alpha` must lie between `alpha_select={select:g}` and 1, not {alpha}",
         )
         return replace(ledger, alpha=alpha, alpha_class=alpha - select, alpha_select=select)
 

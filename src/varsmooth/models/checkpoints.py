@@ -113,7 +113,7 @@ def _module(
     check(
         ":" not in part.network or part.network in trust,
         f"{folder} asks to import {part.network}; if you trust that code, "
-        f"load it with trust=[{part.network!r}]",
+        f"load it with `trust=[{part.network!r}]`",
     )
     mine = [key for key in tensors if key.startswith(f"{name}.")]
     stored = {key.removeprefix(f"{name}."): tensors[key] for key in mine}

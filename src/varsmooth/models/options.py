@@ -150,5 +150,5 @@ def stages_for(family: Sequence[TunedStages], lam: float) -> TunedStages:
     """The member of a tuned family for λ: the last whose own λ is not larger."""
     check(0 <= lam <= 1, f"lam must lie in [0, 1], not {lam}")
     members = [member for member in family if member.lam <= lam]
-    check(bool(members), f"no tuned stages are for lam={lam}; run varsmooth tune again")
+    check(bool(members), f"no tuned stages are for `lam={lam}`; run varsmooth tune again")
     return members[-1]

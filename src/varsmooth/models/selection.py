@@ -93,7 +93,7 @@ def _missing(
         tune = f"varsmooth tune {options.model or 'MODEL'} --goal cascade"
         return f"this model has no tuned cascade; choose one with: {tune}, or {stages}"
     name = next(iter(options.of_selector()), "selector")
-    return f"{name} has no effect: this model has no selector; leave it out"
+    return f"`{name}` has no effect: this model has no selector; leave it out"
 
 
 def _fixed(description: Description | None, options: ModelOptions) -> SelectorPlan:

@@ -195,7 +195,7 @@ class _Run:
         check(
             math.isfinite(loss.item()),
             f"the loss became {loss.item()} in epoch {key[0] + 1}, step {key[1] + 1}; "
-            "try a lower learning_rate",
+            "try a lower `learning_rate`",
         )
         check(
             loss.requires_grad,

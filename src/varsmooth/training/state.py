@@ -19,7 +19,7 @@ from varsmooth.training.configuration import AnyConfig, TrainingConfig
 
 STATE = "state.pt"
 
-ANEW = ", or start anew with resume=False"
+ANEW = ", or start anew with `resume=False`"
 
 
 @dataclass

@@ -205,7 +205,7 @@ def _train_classifier(
         end = fit(task, data, config, engine, loggers, before, short)
     if engine.rank != 0:
         return
-    again = "train it again with a lower learning_rate and resume=False"
+    again = "train it again with a lower `learning_rate` and `resume=False`"
     spoilt = f"the trained classifier returns NaN; {again}"
     with wrap_errors(VarsmoothError, lambda e: spoilt if str(e) == RETURNED_NAN else str(e)):
         metrics, _ = measure_classifier(module, images, levels, config.n, config.seed)
