@@ -75,6 +75,11 @@ MISUSES: list[tuple[Callable[[], Any], str]] = [
     ),
     (lambda: API.predict(smooth(LEARNED), X), "the network (x, sigma_a, lam) → σ fails on"),
     (lambda: API.FixedSelector(torch.tensor([0.1, 0.2])), "sigma must be one positive number"),
+    (lambda: API.certify(G, X, options=API.Options(n_max=5)), "`n_max` has no effect on certify;"),
+    (
+        lambda: API.certify_until(G, X, options=API.Options(every_index=True)),
+        "`every_index` has no effect on certify_until; leave it out of the options",
+    ),
     (lambda: API.certify_at(G, X, "0.5"), "radius must be ≥ 0 and finite, not '0.5'"),
     (lambda: API.certify_at(G, X, None), "radius must be ≥ 0 and finite, not None"),
     (lambda: API.predict(G, SAMPLE.batch([0])), "not Batch; give the .images of a batch, as in"),

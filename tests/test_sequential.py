@@ -149,7 +149,9 @@ def test_radii_that_no_vote_can_certify_are_refused_with_the_ceiling(kind: str) 
     for radius, enough in ((ceiling, True), (ceiling + 0.001, False)):
         p0 = norm.cdf(radius / sigma + norm.ppf(tau))
         assert (bounds.log_e_value(100, 100, p0) >= -np.log(0.001)) == enough
-    with pytest.raises(VarsmoothError, match=f"`n_max=100` votes can certify is {ceiling}, not 5; "):
+    with pytest.raises(
+        VarsmoothError, match=f"`n_max=100` votes can certify is {ceiling}, not 5; "
+    ):
         certify_at(g, x, [5, 9], options=Options(n_max=100))
     (decision,) = certify_at(g, x, [0.1, 5], seed=0, options=Options(n_max=100))
     assert decision.reached == 1

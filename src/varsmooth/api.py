@@ -35,6 +35,14 @@ Ids = Sequence[int] | Tensor | None
 
 DEFAULT = Options()
 
+NO_EFFECT = {
+    "certify": ("n_max", "every_index", "undecided"),
+    "certify_as_paper": ("method", "n_max", "undecided"),
+    "certify_at": ("every_index", "progress"),
+    "certify_until": ("every_index", "progress"),
+}
+"""Options that a call refuses; `predict` takes those of any certificate."""
+
 
 @over_batches
 def certify(
@@ -66,7 +74,7 @@ def certify(
     Returns:
         One `Certificate` per image.
     """
-    sampler = _sampler(g, x, seed, ids, options)
+    sampler = _sampler("certify", g, x, seed, ids, options)
     return _certify(method_for(g.selector, options.method), sampler, n, alpha, options)
 
 
@@ -96,7 +104,7 @@ def certify_as_paper(
         alpha: Failure probability at each level; `alpha_select` of the bounds on h is added to it.
     """
     check(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
-    sampler = _sampler(g, x, seed, ids, options)
+    sampler = _sampler("certify_as_paper", g, x, seed, ids, options)
     settings = {**vars(options), "band": False, "bound": "cohen", "distance": distance}
     return _certify(method_for(g.selector, "paper"), sampler, n, alpha, PaperOptions(**settings))
 
@@ -138,7 +146,7 @@ def certify_at(
         One `Decision` per image.
     """
     radii = _check_radii(radius)
-    sampler = _sampler(g, x, seed, ids, options)
+    sampler = _sampler("certify_at", g, x, seed, ids, options)
     voting = _prepare_voting(sampler, alpha, options, radii[0])
     with evaluation_mode(g):  # once for all the looks
         reached, reasons = reach_radii(voting, radii, options.undecided)
@@ -180,7 +188,7 @@ def certify_until(
     """
     check(0 < tolerance < 1, f"tolerance must lie between 0 and 1, not {tolerance}")
     radii = (0.0, *_check_radii(at))
-    sampler = _sampler(g, x, seed, ids, options)
+    sampler = _sampler("certify_until", g, x, seed, ids, options)
     voting = _prepare_voting(sampler, alpha, options)
     with evaluation_mode(g):
         vote_until_close(voting, tolerance, radii, options.undecided)
@@ -223,7 +231,7 @@ def predict(
     Returns:
         One `Prediction` per image.
     """
-    sampler = _sampler(g, x, seed, ids, options)
+    sampler = _sampler("predict", g, x, seed, ids, options)
     check_counts(n=n)
     method, about = predicting_method(g.selector), g.selector.describe()
     ledger = None if alpha is None else method.query_ledger(about, alpha, options.alpha_select)
@@ -245,10 +253,13 @@ def predict(
 
 
 def _sampler(
-    g: SmoothedClassifier, x: Any, seed: int | None, ids: Ids, options: Options
+    call: str, g: SmoothedClassifier, x: Any, seed: int | None, ids: Ids, options: Options
 ) -> Sampler:
     """The sampler of one call. g, x and the options are checked here, once."""
     check(isinstance(options, Options), f"options must be Options(…), not {options!r}")
+    for name in NO_EFFECT.get(call, ()):
+        unset = getattr(options, name) == getattr(DEFAULT, name)
+        check(unset, f"`{name}` has no effect on {call}; leave it out of the options")
     check_counts(n0=options.n0, n_select=options.n_select, n_max=options.n_max)
     method, bound = options.method, options.bound
     check(

@@ -42,8 +42,8 @@ MODEL = "cifar10-small"
 class Options:
     """What `certify`, `certify_at`, `certify_until`, `certify_as_paper` and `predict` share.
 
-    One object serves them all, so that `predict` is the prediction that a certificate covers; each
-    reads what it needs.
+    One object serves them all, so that `predict` is the prediction that a certificate covers. What
+    the selector does not need is not read; what a certificate can never use is refused.
 
     Attributes:
         method: "sound" holds whatever the attacker does; "conditional", Cohen's certificate at the

@@ -58,7 +58,7 @@ class Certifying(Evaluation):
             method="conditional" if own.method == "conditional" else "sound",
             n_max=own.n_max or N_MAX,
             batch_size=setup.batch_size,
-            undecided=setup.undecided,
+            undecided=setup.undecided if own.n_max else None,
             **{name: getattr(own, name) for name in names},
         )
         common: Any = {"alpha": own.alpha, "seed": own.seed, "ids": batch.ids}
