@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 HEADER = "run.json"
 
-PLACES = ("model", "data", "root", "vote_cache", "votes", "name", "out")  # votes: the cache before
+PLACES = ("model", "data", "root", "vote_cache", "name", "out")
 EXECUTION = (*PLACES, "batch_size", "device", "devices")
 """Options that change where and how fast, never what: a run may be resumed with others. Model and
 data are compared by their fingerprints instead of by their paths."""
