@@ -9,9 +9,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from tests.oracles import Linear
-from varsmooth import ABSTAIN, Certificate, Options, SmoothedClassifier
+from varsmooth import Certificate, Options, SmoothedClassifier
+from varsmooth.certificates import Prediction
 from varsmooth.evidence import Evidence, Ledger
-from varsmooth.methods.base import Answer, Expected, Method, Selection
+from varsmooth.methods.base import Expected, Method, Selection, as_prediction
 from varsmooth.sampling import Sampler, VoteStream
 from varsmooth.selectors import NoiseSelector
 
@@ -68,7 +69,7 @@ class WorseOfTwo(Method):
             "candidates": (1, len({level.candidate for level in one.votes})),
         }
 
-    def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Answer]:
+    def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Prediction]:
         """The class of both levels, each tested at α/2."""
         selector = sampler.g.selector
         assert isinstance(selector, TwoLevels)
@@ -82,8 +83,7 @@ class WorseOfTwo(Method):
             half = Ledger(0.5, 0.5 if ledger is None else ledger.alpha_class / 2)
             sure = min(small.radius(half), large.radius(half)) > 0
             agreed = sure and small.candidate == large.candidate
-            answer = small.candidate if agreed else ABSTAIN
-            answers.append(Answer(answer, selector.small, small.counts, 2 * n))
+            answers.append(as_prediction(sampler, row, ledger, small, agreed, 2 * n))
         return answers
 
 

@@ -17,7 +17,6 @@ from varsmooth.certificates import (
     Certificates,
     Decision,
     Decisions,
-    Prediction,
     Predictions,
 )
 from varsmooth.defaults import ABSTAIN, ALPHA, N, Options
@@ -235,21 +234,8 @@ def predict(
     check_counts(n=n)
     method, about = predicting_method(g.selector), g.selector.describe()
     ledger = None if alpha is None else method.query_ledger(about, alpha, options.alpha_select)
-    return Predictions(
-        tuple(
-            Prediction(
-                prediction=answer.prediction,
-                sigma=answer.sigma,
-                counts=tuple(answer.counts),
-                ledger=ledger,
-                id=part.noise.ids[row],
-                seed=part.noise.seed,
-                samples=answer.samples,
-            )
-            for part in _parts(sampler, "predict", options.progress)
-            for row, answer in enumerate(method.predict(part, n, ledger))
-        )
-    )
+    parts = _parts(sampler, "predict", options.progress)
+    return Predictions(tuple(one for part in parts for one in method.predict(part, n, ledger)))
 
 
 def _sampler(

@@ -5,11 +5,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from varsmooth import bounds
 from varsmooth.cascade import Stages
-from varsmooth.certificates import Certificate
+from varsmooth.certificates import Certificate, Prediction
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, Guarantee, Options
 from varsmooth.errors import check, check_probability
 from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
@@ -52,19 +52,6 @@ class Selection:
     selector: SelectorEvidence | None = None
     stages: Stages | None = None
     lazy: bool = False
-
-
-class Answer(NamedTuple):
-    """One image's prediction: a class or ABSTAIN, its level, the votes there, and all draws."""
-
-    prediction: int
-    sigma: float
-    counts: Sequence[int]
-    samples: int
-
-
-def _answer(votes: LevelVotes, sure: bool = True) -> Answer:
-    return Answer(votes.candidate if sure else ABSTAIN, votes.sigma, votes.counts, votes.n)
 
 
 class Method(ABC):
@@ -170,7 +157,7 @@ class Method(ABC):
         """Whether a query inside the radius errs with probability ≤ its own α."""
         return True
 
-    def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Answer]:
+    def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Prediction]:
         """The deployed prediction: the most likely class at the level of the selector.
 
         For a pair of classes look only at the votes for A or c: if p_A ≤ p_c, each of them names A
@@ -183,19 +170,20 @@ class Method(ABC):
         levels = dict(enumerate(sampler.chosen_levels()))
         if ledger is None:
             voted = sampler.majority(levels, n)
-            return [_answer(voted[row]) for row in sampler.rows]
+            return [as_prediction(sampler, row, ledger, voted[row]) for row in sampler.rows]
         a = ledger.alpha_class
         voted = sampler.vote_until(levels, looks_until(n), partial(lead_is_decided, n=n, a=a))
         check_votes_suffice(voted[0], n, 0.5, a)
-        return [_answer(voted[row], leads(voted[row], a)) for row in sampler.rows]
+        sure = {row: leads(votes, a) for row, votes in voted.items()}
+        return [as_prediction(sampler, row, ledger, voted[row], sure[row]) for row in sampler.rows]
 
     def levels_at(self, sampler: Sampler, n: int, a: float) -> list[float]:
         """A (1 − a) confidence set for the level of the sampler's only image."""
         return sampler.chosen_levels()
 
-    def suspect(self, answer: Answer | Any, candidate: int) -> bool:
+    def suspect(self, answer: Prediction, candidate: int) -> bool:
         """Whether a deployed prediction makes another class look more likely than this one."""
-        counts: list[int] = list(answer.counts)
+        counts = list(answer.counts)
         return counts.pop(candidate) < max(counts)
 
     def contradicts(self, sampler: Sampler, candidate: int, n: int, a: float) -> bool:
@@ -258,6 +246,26 @@ def with_share(ledger: Ledger, selection: LevelVotes, options: Options, n: int) 
     top, other, n0 = selection.top, selection.runner_up, selection.n
     larger = bounds.margin_is_larger(top, other, n0, n, ledger.alpha_class)
     return replace(ledger, runner_up=bool(larger))
+
+
+def as_prediction(
+    sampler: Sampler,
+    row: int,
+    ledger: Ledger | None,
+    votes: LevelVotes,
+    sure: bool = True,
+    samples: int | None = None,
+) -> Prediction:
+    """One image's prediction: the candidate of its votes, or ABSTAIN unless that is sure."""
+    return Prediction(
+        prediction=votes.candidate if sure else ABSTAIN,
+        sigma=votes.sigma,
+        counts=votes.counts,
+        ledger=ledger,
+        id=sampler.noise.ids[row],
+        seed=sampler.noise.seed,
+        samples=votes.n if samples is None else samples,
+    )
 
 
 def leads(votes: LevelVotes, a: float) -> bool:

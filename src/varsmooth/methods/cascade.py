@@ -11,15 +11,15 @@ from numpy.typing import ArrayLike
 
 from varsmooth import bounds
 from varsmooth.cascade import CascadeSelector, Stages
-from varsmooth.certificates import Certificate
+from varsmooth.certificates import Certificate, Prediction
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, Options
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods.base import (
     ABSTAIN_EARLY_Z,
-    Answer,
     Expected,
     Method,
     Selection,
+    as_prediction,
     check_votes_suffice,
     lead_is_decided,
     leads,
@@ -125,7 +125,7 @@ class Cascade(Method):
         """a = α/(L + 1) for each error that a query can make (`predict`)."""
         return replace(self.ledger(alpha), alpha_class=alpha / (len(about["levels"]) + 1))
 
-    def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Answer]:
+    def predict(self, sampler: Sampler, n: int, ledger: Ledger | None) -> list[Prediction]:
         """Stage by stage, each with up to n votes and a = α/(L + 1): answer, pass on, or abstain.
 
         The class that leads is the answer if the lower confidence sequence of its votes reaches
@@ -140,7 +140,7 @@ class Cascade(Method):
         """
         stages = _stages(sampler.g.selector)
         a = None if ledger is None else ledger.alpha_class
-        answers: dict[int, Answer] = {}
+        answers: dict[int, Prediction] = {}
         waiting = list(sampler.rows)
         open_classes: dict[int, set[int]] = {i: set() for i in waiting}
         samples = dict.fromkeys(waiting, 0)
@@ -150,17 +150,16 @@ class Cascade(Method):
             for i, votes in voted.items():
                 if a is not None:
                     check_votes_suffice(votes, n, max(stages.thresholds), a)
-                prediction, possible = _stage_answer(stages, j, votes, a)
+                answered, possible = _stage_answer(stages, j, votes, a)
                 open_classes[i] |= possible
                 samples[i] += votes.n
                 one = len(open_classes[i]) < 2
-                answer = prediction if one else ABSTAIN
-                answers[i] = Answer(answer, level, votes.counts, samples[i])
-                if prediction != ABSTAIN or not one:
+                answers[i] = as_prediction(sampler, i, ledger, votes, answered and one, samples[i])
+                if answered or not one:
                     waiting.remove(i)
         return [answers[i] for i in sampler.rows]
 
-    def suspect(self, answer: Answer | Any, candidate: int) -> bool:
+    def suspect(self, answer: Prediction, candidate: int) -> bool:
         return answer.prediction not in (candidate, ABSTAIN)
 
     def contradicts(self, sampler: Sampler, candidate: int, n: int, a: float) -> bool:
@@ -228,18 +227,18 @@ def _possible(counts: ArrayLike, n: int, tau: float, a: float) -> set[int]:
 
 def _stage_answer(
     stages: Stages, j: int, votes: LevelVotes, a: float | None
-) -> tuple[int, set[int]]:
-    """The class that stage j returns, or ABSTAIN, and the classes that it leaves open."""
+) -> tuple[bool, set[int]]:
+    """Whether stage j returns the class that leads, and the classes that it leaves open."""
     tau, argmax = stages.thresholds[j], stages.is_argmax(j)
     if a is None:
         answers = argmax or votes.top >= tau * votes.n
     else:
         answers = leads(votes, a) if argmax else _reaches(votes, tau, a)
     if answers:
-        return votes.candidate, {votes.candidate}
+        return True, {votes.candidate}
     if argmax or a is None:
-        return ABSTAIN, set()
-    return ABSTAIN, _possible(votes.counts, votes.n, tau, a)
+        return False, set()
+    return False, _possible(votes.counts, votes.n, tau, a)
 
 
 def _plans(
