@@ -66,7 +66,8 @@ def test_the_samples_shown_are_the_mean_of_the_whole_run(
 def test_verify_derives_the_rows_again(curve: Path) -> None:
     verification = verify_run(curve, replay="all", resample=2, seed=9)
     assert verification.problems == []
-    assert (verification.rows, verification.replayed, verification.resampled) == (9, 9, 2)
+    counted = len(verification.rows), verification.replayed, verification.resampled
+    assert counted == (9, 9, 2)
 
 
 @pytest.mark.parametrize("what", ["radius", "votes", "ledger", "n_max"])
