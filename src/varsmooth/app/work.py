@@ -15,7 +15,7 @@ from varsmooth.api import certify, certify_as_paper, predict
 from varsmooth.app.options import PageOptions, Smoothers, levels_of
 from varsmooth.certificates import Certificate, Certificates, Prediction
 from varsmooth.data import ImageDataset
-from varsmooth.defaults import ALPHA, N0, Options
+from varsmooth.defaults import ALPHA, N0, N_SELECT, Options
 from varsmooth.evaluation.attack import distances, find_adversarial
 from varsmooth.evaluation.options import AttackOptions
 from varsmooth.evidence import SelectorEvidence
@@ -87,8 +87,8 @@ def certify_as(
     way: str, model: Smoothers, images: ImageDataset, options: PageOptions, seed: int
 ) -> Certificates:
     """The sound certificates of g, g_v* or the cascade."""
-    n_select = options.n_select if way == "g_v*" else None
-    return certify(model.each(options)[way], **_settings(images, options.n, seed, n_select))
+    settings = _settings(images, options.n, seed, options.n_select)
+    return certify(model.each(options)[way], **settings)
 
 
 def certify_each_way(
@@ -108,10 +108,9 @@ def certify_each_way(
     return certificates
 
 
-def _settings(images: ImageDataset, n: int, seed: int, n_select: int | None = None) -> Any:
+def _settings(images: ImageDataset, n: int, seed: int, n_select: int = N_SELECT) -> Any:
     x, _, ids = images.batch(slice(None))
-    options = Options() if n_select is None else Options(n_select=n_select)
-    return {"x": x, "ids": ids, "n": n, "seed": seed, "options": options}
+    return {"x": x, "ids": ids, "n": n, "seed": seed, "options": Options(n_select=n_select)}
 
 
 def most_to_look(model: Smoothers, options: PageOptions) -> int:
