@@ -151,7 +151,7 @@ def test_a_level_far_from_training_is_noted(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = "certify --model cifar10-0.25 --data cifar10-sample --subset 0:1 --n 60 --n0 20"
-    note = "note: the classifier was trained at σ = 0.25; at 2 it may know little"
+    note = "note: the classifier was trained at σ = 0.25; expect low accuracy at σ = 2"
     assert run(f"{words} --sigma 2 --out far") == 0
     assert note in capsys.readouterr().err
     assert run(f"{words} --sigma 0.5 --out near") == 0

@@ -187,7 +187,7 @@ def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal)
         path.unlink()
     adopt = "adopt zoo_of_nets:bare --data photos --split test --n 20 --levels 0.1 --out mine"
     out, err = cli(adopt)
-    assert "note: a bare transformers model is not given the normalised images" in err
+    assert "note: a bare transformers model receives unnormalised images" in err
     assert "a fixed fifth" not in err
     assert "train classifier" not in out
     assert "of 1 image, too few to tell it from chance" in out

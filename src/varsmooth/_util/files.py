@@ -19,7 +19,7 @@ LOCK = ".lock"
 PARTS = f"*.{16 * '[0-9a-f]'}.part"
 """Names of files that are being written; after a kill, the next `only_writer` removes them."""
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
-"""What a disk without hard links says."""
+"""errno values of file systems without hard links."""
 
 
 def replace_file(path: Path, content: bytes) -> None:

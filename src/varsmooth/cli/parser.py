@@ -25,8 +25,8 @@ COMMON = {
     "root": "the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)",
     "resize": "crop each image to its central square and scale it to this many pixels per side; "
     "with --center-crop, scale its shorter side; radii are then those of the scaled image",
-    "center_crop": "then keep the central pixels, so many per side: --resize 256 --center-crop 224 "
-    "is usual for ImageNet",
+    "center_crop": "side in pixels of the central square to keep after --resize: "
+    "--resize 256 --center-crop 224 is usual for ImageNet",
     "interpolation": "how --resize computes pixels (default: lanczos)",
     "trust": "import paths of your own networks that the model may load: package.module:Class,...",
     "device": "where to compute: auto, cpu, cuda, cuda:1, mps or another device of torch",

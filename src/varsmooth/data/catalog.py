@@ -44,8 +44,8 @@ def load_dataset(
         root: The data directory (default: $VARSMOOTH_DATA, else the platform's usual place).
         resize: Crop each image to its central square and scale it to this many pixels per side;
             photographs of different sizes need it.
-        center_crop: Instead scale the shorter side to `resize` and keep the central pixels, so
-            many a side: resize=256, center_crop=224 is usual for ImageNet.
+        center_crop: Side in pixels of the central square to keep; `resize` then scales the shorter
+            side. resize=256, center_crop=224 is usual for ImageNet.
         interpolation: lanczos (default), bicubic or bilinear.
 
     Examples:

@@ -154,7 +154,7 @@ def _receive(url: str, part: Path) -> None:
         response = urlopen(request, timeout=60)
     except HTTPError as error:
         error.close()
-        if have and error.code == 416:  # nothing left to send: the checksum will judge
+        if have and error.code == 416:  # nothing left to send; the checksum is verified below
             return
         raise
     with response:

@@ -129,7 +129,7 @@ def different_options(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     if prints != present and not (differences and same_f):  # another selector has another one
         differences.append("the model is another network or has other weights")
     if not differences and (one := stored_probe(there)) and (other := stored_probe(now)):
-        differences += [f"the {part} answers differently" for part in one.differences(other)]
+        differences += [f"the {part}'s outputs differ" for part in one.differences(other)]
     if not differences and there.get("dataset") != now.get("dataset"):
         differences.append("--data holds other images or labels")
     return differences

@@ -181,8 +181,8 @@ class PredictOptions(Typed):
 
     Args:
         n: votes
-        alpha: maximum probability that the answer is neither g's most likely class nor an
-            abstention, which does not bound misclassification; null: plain majority
+        alpha: maximum probability of returning a class other than g's most likely one; this does
+            not bound misclassification; null: plain majority
         alpha_select: the part of alpha for the deployed median of a protected selector
         seed: seed of all noise (default: fresh entropy, which the guarantee needs in deployment)
     """

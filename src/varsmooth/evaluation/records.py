@@ -178,7 +178,7 @@ class Run:
     def stored(self, files: Iterable[Path] | None = None) -> Iterator[Row]:
         """Every complete row, duplicates included; of some files, or all.
 
-        A row of a part that another machine made says so, as it does where one folder has both.
+        A row computed on another machine records its environment, in merged runs too.
         """
         made = {part: read_header(part)["environment"] for part in self.parts}
         elsewhere = {part: e for part, e in made.items() if e != self.header["environment"]}

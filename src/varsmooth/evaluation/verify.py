@@ -178,7 +178,7 @@ def _model(run: Run, result: Verification, options: VerifyOptions) -> BuiltModel
 
 
 def _images(run: Run, result: Verification, built: BuiltModel | None) -> ImageDataset | None:
-    """The run's images, if they are here, and what the run says of them and their noise."""
+    """Load the run's images, if available, and check them against the header."""
     header = run.header
     try:
         data = recorded(DataOptions, header["config"])

@@ -90,8 +90,8 @@ class ModelOptions(Typed):
             0: no grid
         n_median: draws of the selector for one deployed median, odd
         lattice: noise on the lattice of 8-bit images, exact in floating point
-        precision: that of f's activations; bfloat16 takes about half the time where the
-            processor has it (AVX-512 BF16, AMX, GPUs); deploy what was certified
+        precision: precision of f's activations; bfloat16 takes about half the time where the
+            processor has it (AVX-512 BF16, AMX, GPUs); deploy the precision you certified
     """
 
     model: str | None = None

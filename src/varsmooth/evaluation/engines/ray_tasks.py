@@ -145,7 +145,7 @@ def _cluster(job: Job) -> Iterator[Any]:
     how = "install it with: pip install 'varsmooth[ray]'"
     with wrap_errors(ImportError, f"--engine ray needs Ray; {how}"):
         for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
-            os.environ.setdefault(name, "0")  # no telephone, no warning
+            os.environ.setdefault(name, "0")  # no telemetry, no warning
         import ray
     mine = not ray.is_initialized()
     if mine:
