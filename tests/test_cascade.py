@@ -342,7 +342,9 @@ def test_the_gate_turns_unsure_votes_into_passes() -> None:
     (same,) = certify(plain, x, seed=0)
     assert certificate.votes[0].passes > 0
     assert certificate.votes[0].top == same.votes[0].top  # P(f = 0 and stay) is P(f = 0) here
-    assert certificate.radius > 5 * same.radius > 0  # for the others pass, and nobody runs up
+    assert (
+        certificate.radius > 5 * same.radius > 0
+    )  # for the other votes pass: there is no runner-up
     levels = SmoothedClassifier(Sure(), CascadeSelector([0.5], gates=[0.95]))
     assert certify(levels, x, seed=0)[0].votes[0].passes == 1000
     first = CascadeSelector([0.5, 0.25], gates=[0, 0.95])

@@ -1,4 +1,4 @@
-"""Mistakes: one sentence that says what to do or type, without the user's network in it."""
+"""Errors: one sentence that states what to do or type, without printing the user's network."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Two models that answer differently never have one identity; one model always has one."""
+"""Models with different outputs never share an identity; one model always has the same."""
 
 import json
 import random
