@@ -292,7 +292,9 @@ def _announce(
         if about is not None and typed and (far := about.untrained_levels(chosen_levels)):
             trained = f"{'up to' if about.universal else 'at'} σ = {about.sigma_a:g}"
             levels = ", ".join(f"{sigma:g}" for sigma in far)
-            note = f"note: the classifier was trained {trained}; expect low accuracy at σ = {levels}"
+            note = (
+                f"note: the classifier was trained {trained}; expect low accuracy at σ = {levels}"
+            )
     precision = None if model.precision == "float32" else model.precision
     scaling = {"resize": data.resize, "center crop": data.center_crop}
     options = {**scaling, "σ": level, "precision": precision, **options}

@@ -60,7 +60,7 @@ class VoteStore:
     """Counts of one classifier's votes in a folder: one append-only file per process.
 
     Every process writes a file of its own, so that runs may share the folder at the same time,
-    and reads everybody's when it starts. A line that a crash tore, or whose counts do not sum to
+    and reads all files when it starts. A line that a crash tore, or whose counts do not sum to
     n, is skipped: a lost count is computed again, nothing else depends on it.
     """
 

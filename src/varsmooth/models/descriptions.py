@@ -205,8 +205,8 @@ def results_folder(name_or_path: str | Path, out: Path | None, suffix: str) -> P
 
 def check_new_model(out: Path) -> None:
     """A folder for a new model is empty, or a killed command wrote weights but no description."""
-    begun = (out / WEIGHTS).exists() and not (out / CONFIG).exists()
-    check_unused(out, *((WEIGHTS, CARD) if begun else ()))
+    unfinished = (out / WEIGHTS).exists() and not (out / CONFIG).exists()
+    check_unused(out, *((WEIGHTS, CARD) if unfinished else ()))
 
 
 def copy_model(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:
