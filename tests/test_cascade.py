@@ -163,8 +163,8 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
         (lambda: CascadeSelector([]), "at least one"),
         (lambda: CascadeSelector([1.0, 0.5], [0.5]), "2 levels"),
         (lambda: CascadeSelector([1.0], [0.4]), r"\[0.5, 1\)"),
-        (lambda: CascadeSelector([1.0, 1.0]), "must fall"),
-        (lambda: CascadeSelector([0.25, 0.5]), "must fall"),
+        (lambda: CascadeSelector([1.0, 1.0]), "must decrease"),
+        (lambda: CascadeSelector([0.25, 0.5]), "must decrease"),
         (lambda: CascadeSelector("0.5,0.25"), "levels must be a list"),  # type: ignore[arg-type]
         (lambda: CascadeSelector(0.5), "levels must be a list"),  # type: ignore[arg-type]
         (lambda: CascadeSelector([0.5], 0.6), "thresholds must be a list"),  # type: ignore[arg-type]

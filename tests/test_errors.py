@@ -71,7 +71,7 @@ MISUSES: list[tuple[Callable[[], Any], str]] = [
     (lambda: API.MedianSelector(0.25, 0.25), "the first argument of MedianSelector"),
     (
         lambda: API.predict(smooth(API.MedianSelector(API.CascadeSelector([1]), 0.25)), X),
-        "a cascade knows σ only after voting; give it to SmoothedClassifier",
+        "the σ of a cascade is known only after voting; pass the cascade to SmoothedClassifier",
     ),
     (lambda: API.predict(smooth(LEARNED), X), "the network (x, sigma_a, lam) → σ fails on"),
     (lambda: API.FixedSelector(torch.tensor([0.1, 0.2])), "sigma must be one positive number"),

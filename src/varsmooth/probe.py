@@ -121,7 +121,7 @@ def _refusal(name: str, same_again: bool) -> str:
             "nothing else look across the batch"
         )
     return (
-        f"the {name} gives the same images other outputs at each call, even in evaluation mode; "
+        f"the {name} returns different outputs for the same images, even in evaluation mode; "
         "switch off dropout and all other randomness in its forward"
     )
 

@@ -284,7 +284,7 @@ def test_a_false_certificate_is_found(in_tmp: Path, capsys: Output) -> None:
     Path("false/rows-00000.jsonl").unlink()
     Run.open("false").append(claims)
     assert run(f"{SEARCH} false --model planted:continuous --out again") == 1
-    assert "2 sound certificates are false, of the images 0, 1" in capsys.readouterr().err
+    assert "2 sound certificates are false (images 0, 1)" in capsys.readouterr().err
 
 
 def test_no_violation_of_sound_certificates(in_tmp: Path, certified: Path, capsys: Output) -> None:

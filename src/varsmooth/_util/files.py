@@ -202,5 +202,5 @@ def _sync(file: IO[bytes]) -> None:
 
 def writing_file(path: Path) -> AbstractContextManager[None]:
     """Turn an OSError inside into a message that names the file."""
-    how = "make room there or choose another folder, then rerun the command"
+    how = "free some space or choose another folder, then rerun the command"
     return wrap_errors(OSError, lambda e: f"{path} cannot be written ({e.strerror or e}); {how}")

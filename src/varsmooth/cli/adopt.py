@@ -47,8 +47,8 @@ def adopt(
         split: images that the classifier was not trained on
         resize: crop each image to its central square and scale it to this many pixels per side;
             radii are then those of the scaled image
-        levels: noise levels to try (default: 0.06,0.12,0.25,0.5); to train for every level up to
-            the largest is what is proposed
+        levels: noise levels to try (default: 0.06,0.12,0.25,0.5); the proposed training covers
+            every level up to the largest
         images: how many images are used, spread over the split
         n: votes per image and level
     """

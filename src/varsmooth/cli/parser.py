@@ -31,7 +31,7 @@ COMMON = {
     "trust": "import paths of your own networks that the model may load: package.module:Class,...",
     "device": "where to compute: auto, cpu, cuda, cuda:1, mps or another device of torch",
     "batch_size": "noisy images per forward pass; never changes the result",
-    "name": "what tables and legends call the run (default: the folder's name)",
+    "name": "the name of the run in tables and legends (default: the folder's name)",
     "seed": "seed of the noise",
 }
 """What options mean that are the same for every verb, unless its docstring says more."""

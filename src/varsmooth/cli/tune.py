@@ -134,7 +134,7 @@ def measure(
 
 
 def _announce(doing: str, model: str, images: HeldOut, n: int, suffix: str) -> None:
-    """Say what will be done, or what is missing."""
+    """Announce the plan, or raise an error that says what is missing."""
     source = resolve_images(model, images, trained=True)
     if images.out is not None and not (images.out / CONFIG).exists():
         check_new_model(images.out)

@@ -100,7 +100,7 @@ def tuned_images(tuned: Tuned, images: ImageDataset) -> ImageDataset:
 
 
 def check_source(source: Source) -> None:
-    """The images of a source, if it names any, must be there; they are not read."""
+    """Check that the images that a source names exist, without reading them."""
     if source.data == "cifar10":
         found_cifar10(data_root(source.root))
     elif source.data is not None and source.data not in NAMES:

@@ -110,7 +110,7 @@ def _checksum(header: Mapping[str, Any]) -> str:
 
 
 def different_options(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What two headers must share and do not, as the options that say so.
+    """The settings that two headers must share but do not, spelled as options.
 
     Examples:
         >>> run = {"config": {"n": 100, "clip": [0.1, 1.0]}, "verb": "certify"}
@@ -136,7 +136,7 @@ def different_options(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 
 def stored_probe(header: Mapping[str, Any]) -> "Probe | None":
-    """The outputs by which the run knows its model; a run saved without images has none."""
+    """The stored outputs that identify the run's model; None for a run saved without images."""
     if "probe" not in header:
         return None
     from varsmooth.probe import Probe

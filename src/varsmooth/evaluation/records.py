@@ -196,7 +196,7 @@ class Run:
                         yield row
 
     def certified_rows(self, use: str) -> list[Row]:
-        """The rows of a run of `certify` with its evidence; a refusal says what they were for."""
+        """The rows of a run of `certify` with its evidence; the error says for what."""
         verb, rows = self.header["verb"], self.rows()
         check(
             verb == "certify", f"{self.folder} is a run of {verb}; only certificates can be {use}"

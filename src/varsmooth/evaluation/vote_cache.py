@@ -118,7 +118,7 @@ class CachedSmoothedClassifier(SmoothedClassifier):
         check(
             type(g) is SmoothedClassifier,
             f"votes can be stored for a SmoothedClassifier, not for a {type(g).__name__} of "
-            "your own, whose votes may depend on more than the store knows",
+            "your own, whose votes may depend on more than the stored key",
         )
         super().__init__(
             g.classifier,

@@ -113,7 +113,7 @@ def _worker_setup(job: Job, header: dict[str, Any]) -> Setup:
         g = build(job.model, choose_device(job.options.device)).g
         different = other_model(header, g)
         host = socket.gethostname()
-        check(not different, f"on {host} {job.model.model} is another: {'; '.join(different)}")
+        check(not different, f"{job.model.model} on {host} differs: {'; '.join(different)}")
         record = Run(job.options.out, header)
         _setups[key] = Setup(job.evaluation.wrap_model(g), record, job.options.batch_size)
     return _setups[key]

@@ -176,7 +176,7 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
 
 
 def _write_new(out: Path, header: Mapping[str, Any], rows: Sequence[Row]) -> Run:
-    """A new run with all its rows; one that a killed command left begun is finished."""
+    """A new run with all its rows; a partial one that a killed command left is completed."""
     wanted = {row["id"]: as_stored(row) for row in rows}
     with only_writer(out):
         stored = {row["id"]: row for row in Run.open(out).rows()} if (out / HEADER).exists() else {}
