@@ -3,7 +3,7 @@
     python examples/certify_pretrained_model.py [FOLDER OR HUB NAME]
 
 The model must take 32×32 images here. Without an argument, a small ResNet is trained for half a
-minute under Gaussian noise on the embedded images and saved in a temporary folder, a stand-in for a
+minute under Gaussian noise on the embedded images and saved in a temporary folder, in place of a
 model that you downloaded and fine-tuned. The rest is the same for any `from_pretrained`.
 """
 

@@ -1,8 +1,8 @@
 """Train a selector for an existing classifier, tune it, and certify both together.
 
-The classifier never changes: here a released one, in your case any model folder that
+The classifier is frozen: here a released one, in your case any model folder that
 `varsmooth.models.checkpoints.save` wrote. The sizes are tiny, to be quick; on real data leave them
-out and let training take its half hour. The models go into a temporary folder unless you name one:
+out and train for about half an hour. The models go into a temporary folder unless you name one:
 
     python examples/selector_for_existing_model.py [FOLDER]
 """

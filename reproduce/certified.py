@@ -333,13 +333,13 @@ def selector_bounds(context: Context, scale: BoundsScale) -> Result:
     """How far an attacker of budget D can move the smoothed selector's output."""
     plots, rows = [], list[dict[str, Value]]()
     for sigma_a, lam in product(scale.sigmas, scale.lams):
-        found = mean_bounds(Certified(context, scale, sigma_a), scale, lam)
+        bounds = mean_bounds(Certified(context, scale, sigma_a), scale, lam)
         title = f"h for σ_a = {sigma_a:g}, λ = {lam:g}"
         distances = np.array(scale.distances)
         plots.append(
-            partial(plot_selector_bounds, distances=distances, means=found[:, :, 0], title=title)
+            partial(plot_selector_bounds, distances=distances, means=bounds[:, :, 0], title=title)
         )
-        for distance, means in zip(scale.distances, found, strict=True):
+        for distance, means in zip(scale.distances, bounds, strict=True):
             low, middle, high = map(_mean, means)
             row: dict[str, Value] = {"σ_a": number(sigma_a), "λ": number(lam)}
             row |= {"D": number(distance), "h_ql": low, "h_50%": middle, "h_qu": high}

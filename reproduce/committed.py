@@ -73,7 +73,7 @@ def run_experiment(
                 f"{experiment.name} is about g_v*, but h of {context.model(need)} was trained for "
                 "g_v, without the median; with it there are clean and weak-attack",
             )
-    for split, count in images_asked(scale).items():
+    for split, count in images_needed(scale).items():
         if split == "val":
             context.require_val(scale.data)
         context.images(scale.data, split, count)
@@ -118,7 +118,7 @@ def run_experiment(
 def keep_what_is_there(
     experiment: Experiment[Any], scale: Scale, models: Config, out: Path
 ) -> None:
-    """Refuse to replace anything but a part of what is asked: it may only grow."""
+    """Raise unless the result to replace is a part of the requested one."""
     files = [str(path) for path in (out, *out.parents) if path.is_file()]
     check(not files, f"{''.join(files)} is a file; name a folder with --out")
     inside = out.resolve() == Path.cwd() or any(out.glob(f"*/{CONFIG}"))
@@ -156,34 +156,34 @@ def _loses(name: str, now: Any, before: Any) -> bool:
     return bool(now < before if counts else now != before)
 
 
-def images_asked(scale: Scale) -> dict[str, int]:
-    """How many images of which split an experiment will ask for, to be checked before any work."""
+def images_needed(scale: Scale) -> dict[str, int]:
+    """How many images of each split an experiment needs, to be checked before any work."""
     used = {entry.name: getattr(scale, entry.name) for entry in sizes_in_use(scale)}
     more = 1 if "closer" in scale.idle else used.get("closer", 1)
-    asked = {"test": more * used.get("images", 0), "val": used.get("choice", 0)}
-    return {split: count for split, count in asked.items() if count}
+    counts = {"test": more * used.get("images", 0), "val": used.get("choice", 0)}
+    return {split: count for split, count in counts.items() if count}
 
 
 def resume(evidence: Evidence, out: Path, about: Config) -> Callable[[], None]:
-    """Keep in `out` all that is found from now on, beside what was found before.
+    """Keep in `out` all results from now on, beside the earlier ones.
 
-    A run has a key and stands for itself. Facts have none: they hold for the same sizes and models.
-    Returns what is to be called at the end: it forgets what is finished, and only that.
+    A run is identified by its key. Facts have none: they hold for the same sizes and models.
+    Returns a function to call at the end, which removes what is finished, and only that.
     """
-    begun = read_records(out / UNFINISHED) if (out / UNFINISHED).is_file() else {}
+    unfinished = read_records(out / UNFINISHED) if (out / UNFINISHED).is_file() else {}
     known = read_json(out / KNOWN) if (out / KNOWN).is_file() else {}
-    asked = json.loads(json.dumps(about))
-    if known.get("asked") == asked:
+    request = json.loads(json.dumps(about))
+    if known.get("asked") == request:
         evidence.facts |= known["facts"]
 
     def keep() -> None:
         out.mkdir(parents=True, exist_ok=True)
-        write_records(out / UNFINISHED, begun | evidence.runs)
-        replace_file(out / KNOWN, _json({"asked": asked, "facts": evidence.facts}))
+        write_records(out / UNFINISHED, unfinished | evidence.runs)
+        replace_file(out / KNOWN, _json({"asked": request, "facts": evidence.facts}))
 
     def close() -> None:
-        left = {name: run for name, run in begun.items() if name not in evidence.runs}
-        if left and known.get("asked") != asked:  # another experiment, or a larger one
+        left = {name: run for name, run in unfinished.items() if name not in evidence.runs}
+        if left and known.get("asked") != request:  # another experiment, or a larger one
             write_records(out / UNFINISHED, left)
             replace_file(out / KNOWN, _json(known))
             return

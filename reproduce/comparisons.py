@@ -66,7 +66,7 @@ P = ParamSpec("P")
 
 
 def comparison(pairs: Callable[Concatenate[Committed, P], Pairs]) -> Callable[P, Comparison]:
-    """The settings of a comparison are given first, the evidence when it is asked for its cases."""
+    """A comparison that takes its settings first and the evidence later."""
 
     def of(*settings: P.args, **more: P.kwargs) -> Comparison:
         return lambda evidence: dict(pairs(evidence, *settings, **more))
@@ -415,7 +415,8 @@ def sound_radius(evidence: Committed) -> Pairs:
     """Average radius in σ_a of sound g_v* at its best λ minus g at its best σ_s."""
     for runs in every_model(evidence):
         mine, rival = (
-            max(some, key=lambda run: run.average_radius) for some in (runs.sound, runs.swept)
+            max(outcomes, key=lambda run: run.average_radius)
+            for outcomes in (runs.sound, runs.swept)
         )
         yield f"σ_a = {runs.sigma_a:g}", radius_gap(mine, rival) / runs.sigma_a
 
@@ -536,8 +537,8 @@ def percentile_gaps(evidence: Committed) -> str:
 def bounds_width(evidence: Committed) -> str:
     """How far the mean bounds lie apart, where they exist, relative to the median."""
     widths = []
-    for found in evidence.facts.values():
-        low, middle, high = np.array(found, dtype=float)[:, :, 0].T  # (D,) each
+    for means in evidence.facts.values():
+        low, middle, high = np.array(means, dtype=float)[:, :, 0].T  # (D,) each
         widths.append(np.nanmax((high - low) / middle))
     return f"they are at most {100 * max(widths):.1f} % of the median apart"
 
@@ -587,11 +588,11 @@ def memorised(evidence: Committed) -> str:
 
 def summed_kl(evidence: Committed) -> str:
     """σ_s with the KL summed over 3072 dimensions, relative to σ_t = 2 σ_a = 0.5."""
-    found = [
+    means = [
         evidence.facts[f"σ_s on held-out images: KL summed over dimensions, λ = {lam}"][0] / 0.5
         for lam in ("0.2", "0.4")
     ]
-    return f"{100 * found[0]:.1f} % of σ_t at λ = 0.2, {100 * found[1]:.1f} % at 0.4"
+    return f"{100 * means[0]:.1f} % of σ_t at λ = 0.2, {100 * means[1]:.1f} % at 0.4"
 
 
 def cascade_violations(evidence: Committed) -> str:

@@ -53,8 +53,8 @@ def tex(text: str) -> str:
 
     def typeset(match: "re.Match[str]") -> str:
         for key, value in symbols.items():
-            if found := re.fullmatch(key, match[0]):
-                group = found[1] if found.groups() else ""
+            if symbol := re.fullmatch(key, match[0]):
+                group = symbol[1] if symbol.groups() else ""
                 return f"${value.replace('#', group)}$"
         return match[0]
 
@@ -110,8 +110,8 @@ def _label_outer_panels(grid: Any) -> None:
 def _add_legends(canvas: "Canvas", panels: Sequence["Axes"], columns: int) -> None:
     """One legend above all panels if it is that of one of them, else one above each panel."""
     free = [axes for axes in panels if axes.get_legend() is None]
-    found = [axes.get_legend_handles_labels() for axes in free]
-    own = [dict(zip(labels, handles, strict=True)) for handles, labels in found]
+    legends = [axes.get_legend_handles_labels() for axes in free]
+    own = [dict(zip(labels, handles, strict=True)) for handles, labels in legends]
     every = {label: handle for labels in own for label, handle in labels.items()}
     if not every:
         return

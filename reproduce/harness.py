@@ -52,7 +52,7 @@ committed records were made. A network that is trained again has none."""
 
 @dataclass(frozen=True)
 class Result:
-    """What an experiment found. notes: sentences that every caption needs besides the sizes."""
+    """Figures and tables of an experiment. notes: sentences for every caption besides the sizes."""
 
     figures: Sequence[Figure]
     tables: Sequence[Table]
@@ -105,11 +105,11 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Context:
-    """Where models are found and where runs are kept.
+    """Where models are looked up and where runs are kept.
 
     store: a folder for runs and votes, shared by all experiments. A run's folder is named by a
-    digest of all that its rows depend on: asked again it is continued, asked differently it is
-    another run.
+    digest of all that its rows depend on: the same request continues it, another makes another
+    run.
     models: a folder with trained models, named as released (`cifar10-0.25`) or as the presets
     name them (`f-0.25`, `h-0.25`); by default the released models.
     variant: which released selectors: `confidence` for `cifar10-0.25-confidence`, which read f; by
@@ -164,12 +164,12 @@ class Context:
 
     def model(self, need: Need) -> str:
         """Name or folder of a model; trains it first if this context does that."""
-        found = self.find(need)
-        if found is None and self.train is not None:
-            found = self._trained(need)
-        if found is None:
+        model = self.find(need)
+        if model is None and self.train is not None:
+            model = self._trained(need)
+        if model is None:
             raise VarsmoothError(self.lack([need]))
-        return found
+        return model
 
     def about(self, need: Need) -> Description:
         """The description of a model."""
@@ -178,8 +178,8 @@ class Context:
     def g_v_options(self, need: Need, lam: float) -> ModelOptions:
         """g_v: h evaluated once, on x + ε; its own h if there is one."""
         own = self._own(need) if self.has_own(need) else None
-        told = self.about(need).sigma_of_selector
-        return ModelOptions(own or self.model(need), lam=lam, sigma_a=told, selector="learned")
+        sigma = self.about(need).sigma_of_selector
+        return ModelOptions(own or self.model(need), lam=lam, sigma_a=sigma, selector="learned")
 
     def has_own(self, need: Need) -> bool:
         """Whether g_v has a selector of its own, trained for the same f."""
@@ -259,11 +259,11 @@ class Context:
 
     def contents(self, data: str) -> dict[str, dict[str, str]]:
         """The same for test and, if there is one, val."""
-        found: dict[str, dict[str, str]] = {}
+        contents: dict[str, dict[str, str]] = {}
         for split in ("test", "val"):
             with suppress(VarsmoothError):
-                found |= {split: each} if (each := self.content(data, split)) else {}
-        return found
+                contents |= {split: each} if (each := self.content(data, split)) else {}
+        return contents
 
     def require_val(self, data: str) -> None:
         """Refuse data without a val, which may be a part of train, but not of test."""
@@ -296,7 +296,7 @@ class Context:
     def execute(
         self, verb: Verb, name: str, model: ModelOptions, data: DataOptions, settings: Any
     ) -> Run:
-        """An ordinary run over a data set; certificates share their votes. Seeds are given."""
+        """An ordinary run over a data set; certificates share their votes. Seeds are fixed."""
         folder = self.store / "runs" / self.key(verb, model, data, settings)
         if verb == "certify":
             settings = replace(settings, vote_cache=self.store / "votes")
@@ -331,8 +331,8 @@ def variant_of(name: str) -> str:
     >>> variant_of("cifar10-0.25-wide-gv"), variant_of("cifar10-0.25-gv")
     ('wide', '')
     """
-    found = re.fullmatch(r"cifar10-(?:universal-)?[\d.]+-(\w+?)(?:-gv)?", name)
-    return found[1] if found and found[1] != "gv" else ""
+    match = re.fullmatch(r"cifar10-(?:universal-)?[\d.]+-(\w+?)(?:-gv)?", name)
+    return match[1] if match and match[1] != "gv" else ""
 
 
 def number(value: float, form: str = "g") -> Cell:

@@ -219,7 +219,7 @@ def train_head(
 
 @dataclass(frozen=True)
 class Reading:
-    """The three readings at one σ_a. Everything is computed where it is first asked for."""
+    """The three readings at one σ_a. Everything is computed on first use."""
 
     context: Context
     scale: ReadingsScale

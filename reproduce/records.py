@@ -67,15 +67,15 @@ def read_records(path: Path) -> dict[str, Outcomes]:
 def earlier_runs(results: Path) -> dict[str, Outcomes]:
     """The runs of every result in a folder, by key; runs without a key stand for none."""
     places = [f"{depth}{name}" for name in (RECORDS, UNFINISHED) for depth in ("*/", "*/*/")]
-    found: dict[str, Outcomes] = {}
+    earlier: dict[str, Outcomes] = {}
     for path in (path for place in places for path in sorted(results.glob(place))):
         try:
             runs = read_records(path)
         except VarsmoothError as error:
             print(f"warning: {error}; its runs are not used", file=sys.stderr)
             continue
-        found |= {key: run for run in runs.values() if (key := run.header["key"])}
-    return found
+        earlier |= {key: run for run in runs.values() if (key := run.header["key"])}
+    return earlier
 
 
 def _outcomes(name: str, lines: Sequence[dict[str, str]]) -> Outcomes:

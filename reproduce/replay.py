@@ -45,7 +45,7 @@ Derived = tuple[float, Certificate | None]
 
 @dataclass(frozen=True)
 class VotesOnDemand:
-    """The votes of f for an image at a level, drawn when they are asked for.
+    """The votes of f for an image at a level, drawn on first use.
 
     The noise of an image does not depend on what else is computed, so these are the votes of a run
     at that level; few of a grid's levels matter to an image. They are kept in the vote cache.
@@ -55,34 +55,34 @@ class VotesOnDemand:
     images: ImageDataset
     settings: CertifyOptions
     batch_size: int
-    _found: dict[tuple[float, int, float], LevelVotes | None] = field(default_factory=dict)
+    _known: dict[tuple[float, int, float], LevelVotes | None] = field(default_factory=dict)
 
     def at(self, level: float, image: int, class_at: float | None = None) -> LevelVotes | None:
         """The votes for the image with this id; None if its class is not its label.
 
         class_at: the level whose selection draws choose the class; by default the same.
         """
-        asked = (level, image, class_at or level)
-        if asked not in self._found:
+        key = (level, image, class_at or level)
+        if key not in self._known:
             (row,) = np.flatnonzero(self.images.ids == image)
             x, labels, _ = self.images.batch([int(row)])
             assert labels is not None
             noise = self.g.noise(1, self.settings.seed, [image])
             sampler = Sampler(self.g, x.to(self.g.device), noise, self.batch_size)
             (chosen,) = sampler.candidates([0], [class_at or level], self.settings.n0)
-            found = None
+            votes = None
             if chosen.candidate == int(labels[0]):
-                found = sampler.votes({0: (level, chosen.candidate)}, self.settings.n)[0]
-            self._found[asked] = found
-        return self._found[asked]
+                votes = sampler.votes({0: (level, chosen.candidate)}, self.settings.n)[0]
+            self._known[key] = votes
+        return self._known[key]
 
     def everywhere(self, levels: Sequence[float], image: int) -> list[LevelVotes] | None:
         """The votes at each level; None if the class of one is not the label."""
         votes = []
         for level in levels:
-            if (found := self.at(level, image)) is None:
+            if (one := self.at(level, image)) is None:
                 return None
-            votes.append(found)
+            votes.append(one)
         return votes
 
     def fixed(self, level: float) -> Outcomes:
@@ -100,12 +100,12 @@ class VotesOnDemand:
         assert images.labels is not None
         with Progress(len(images), what) as progress:
             for image, label in zip(images.ids.tolist(), images.labels.tolist(), strict=True):
-                level, found = derive(image)
+                level, certificate = derive(image)
                 row = {"id": image, "label": label, "sigma": level}
                 row |= {"prediction": ABSTAIN, "radius": 0.0}
                 row |= {"guarantee": METHODS[method].guarantee}
-                if found is not None:
-                    row |= {"prediction": found.prediction, "radius": found.radius}
+                if certificate is not None:
+                    row |= {"prediction": certificate.prediction, "radius": certificate.radius}
                 rows.append(row)
                 progress.add(1)
         return outcomes_of("certify", rows, what, images.name, images.split)
@@ -157,10 +157,10 @@ class Replay:
             for distance, s in seen.levels_by_distance(ledger):
                 if distance >= least:
                     break  # the rest cannot lower the minimum
-                if (found := self.table.at(s, image, class_at=level)) is None:
+                if (one := self.table.at(s, image, class_at=level)) is None:
                     return level, None
-                votes.append(found)
-                least = min(least, max(distance, found.radius(ledger)))
+                votes.append(one)
+                least = min(least, max(distance, one.radius(ledger)))
             return level, _derived("sound", ledger, votes, level, seen)
 
         return self.table.outcomes("sound", "every level", derive)
@@ -189,8 +189,8 @@ def _derived(
     """The certificate that follows from the votes, if there are any; of it class and radius."""
     if votes is None:
         return None
-    evidence, nobody = Evidence(ledger, tuple(votes), seen), dict[str, Any](id=0, seed=0)
-    return Certificate.derive(method, evidence, sigma=sigma, settings={}, **nobody)
+    evidence = Evidence(ledger, tuple(votes), seen)
+    return Certificate.derive(method, evidence, sigma=sigma, settings={}, id=0, seed=0)
 
 
 MULTIPLES = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
@@ -266,13 +266,13 @@ def selector_options(
     The bounds of the clip are wider than h's own range: they clip nothing.
     """
     about = context.about(need)
-    told = about.sigma_of_selector
+    trained = about.sigma_of_selector
     return ModelOptions(
         context.model(need),
         lam=lam,
-        sigma_a=told,
-        sigma_m=told,
-        clip=(told / 20, told * 20),
+        sigma_a=trained,
+        sigma_m=trained,
+        clip=(trained / 20, trained * 20),
         levels=list(levels),
         n_median=1001,
     )
@@ -287,8 +287,8 @@ def held_out_medians(context: Context, scale: CertifyScale, sigma_a: float, lam:
     model = selector_options(context, Need.pair(sigma_a), lam, [sigma_a])
     data = context.images(scale.data, "val", scale.held_out)
     few = CertifyOptions(n=FEW, n0=1, n_select=scale.held_out_draws, seed=scale.seed)
-    found = context.execute("certify", "h on held-out images", model, data, few)
-    medians: Floats = np.median(raw_samples(found), axis=1)
+    run = context.execute("certify", "h on held-out images", model, data, few)
+    medians: Floats = np.median(raw_samples(run), axis=1)
     return medians
 
 

@@ -82,12 +82,12 @@ LINK = re.compile(r"\[[^]]*\]\(([\w/.-]+)/README\.md#([\w-]+)\)")
 
 def rows_of(page: str) -> list[Row]:
     """The lines of a page that link to a measure."""
-    found = []
+    rows = []
     for line in page.splitlines():
         if match := LINK.search(line):
             cells = [cell.strip() for cell in line.strip("|- ").split("|")]
-            found.append(Row(cells, match[1], match[2]))
-    return found
+            rows.append(Row(cells, match[1], match[2]))
+    return rows
 
 
 def radii(experiment: str, cases: Comparison, unit: str = "σ_a", digits: int = 3) -> Measure:

@@ -1,4 +1,4 @@
-"""What tests of every room share: the tally of the fault campaign (`make campaign`)."""
+"""Shared by all tests: the tally of the fault campaign (`make campaign`)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""A CIFAR-10 of 120 random images, in every form in which the real one is found."""
+"""A CIFAR-10 of 120 random images, in every layout of the real one."""
 
 import hashlib
 import io

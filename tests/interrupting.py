@@ -49,7 +49,7 @@ def killed_after(child: int, seconds: float) -> int:
 
 
 def attempt(words: list[str], folder: Path, ending: str, growth: int) -> int:
-    """The exit code of the command, ended as told."""
+    """The exit code of the command, ended at the given point."""
     before = size_of(folder)
     child = os.fork()
     if child == 0:

@@ -1,6 +1,6 @@
 """Classifiers and selectors whose smoothed behaviour is known in closed form.
 
-All of them read images (B,1,1,d); pixel 0.5 is the origin unless said otherwise.
+All of them read images (B,1,1,d); pixel 0.5 is the origin by default.
 """
 
 from collections.abc import Sequence

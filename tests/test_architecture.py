@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent.parent
 def test_layers_import_downward_only() -> None:
     """The contracts stand in pyproject.toml."""
     lint = Path(sys.executable).with_name("lint-imports")
-    found = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 def test_bounds_know_no_torch() -> None:

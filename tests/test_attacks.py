@@ -116,11 +116,11 @@ def test_the_worst_point_is_kept() -> None:
 
 
 def test_under_noise_luck_does_not_decide() -> None:
-    """One draw says little of a small step's gain; the last point is the worst all the same."""
+    """One draw barely shows a small step's gain; the last point is the worst all the same."""
     x, y = torch.full((64, *SHAPE), 0.5), zeros(64)
     g = SmoothedClassifier(Hyperplane(), FixedSelector(0.5), samples=1)
-    found = pgd(g, x, y, 0.05, steps=5, seed=1)
-    lengths = (found - x).flatten(1).norm(dim=1)
+    attacked = pgd(g, x, y, 0.05, steps=5, seed=1)
+    lengths = (attacked - x).flatten(1).norm(dim=1)
     torch.testing.assert_close(lengths, torch.full((64,), 0.05), atol=1e-5, rtol=0)
 
 
@@ -131,8 +131,8 @@ def test_a_worse_restart_does_not_replace_a_better_one() -> None:
 
     x, y = point(0.5, 0.5), zeros(1)
     options = PGDOptions(step_size=1e-6, restarts=4)
-    found = pgd(peak, x, y, 0.3, steps=1, seed=1, options=options)
-    torch.testing.assert_close(found, x, atol=1e-5, rtol=0)
+    attacked = pgd(peak, x, y, 0.3, steps=1, seed=1, options=options)
+    torch.testing.assert_close(attacked, x, atol=1e-5, rtol=0)
 
 
 def test_the_loss_is_that_of_the_mean_probability() -> None:

@@ -1,4 +1,4 @@
-"""The benchmarks run, on tiny sizes, and say what they found; no time is judged here."""
+"""The benchmarks run at tiny sizes and report their results; timings are not checked here."""
 
 import importlib.util
 import json
@@ -70,9 +70,9 @@ def test_every_part_runs_and_fills_its_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preset", ["cpu/strong", "cpu/strong-consistency"])
 def test_training_steps_are_compared_with_f_alone(preset: str) -> None:
-    found = steps.run(steps.QUICK, preset, widths=[8, 8, 8])
-    assert found["images_per_second"].keys() == {"whole", "bare"}
-    assert 0 < found["share"]["low"] <= found["share"]["high"]
+    result = steps.run(steps.QUICK, preset, widths=[8, 8, 8])
+    assert result["images_per_second"].keys() == {"whole", "bare"}
+    assert 0 < result["share"]["low"] <= result["share"]["high"]
 
 
 @pytest.mark.slow

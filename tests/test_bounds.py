@@ -116,8 +116,8 @@ def test_a_single_level_is_entered_at_once() -> None:
 def test_both_forms_of_the_radius(top: int, runner_up: int, cohen: float, margin: float) -> None:
     """σ = 1, N = 1000, α = 10⁻³; the selection draws choose the larger one."""
     assert bounds.class_radius(top, 1000, 1.0, 1e-3) == pytest.approx(cohen, abs=1e-9)
-    found = bounds.margin_radius(top, runner_up, 1000, 1.0, 1e-3)
-    assert found == pytest.approx(margin, abs=1e-9)
+    radius = bounds.margin_radius(top, runner_up, 1000, 1.0, 1e-3)
+    assert radius == pytest.approx(margin, abs=1e-9)
     anytime = bounds.margin_radius(top, runner_up, 1000, 1.0, 1e-3, anytime=True)
     assert margin - 0.2 < anytime < margin
     assert bounds.margin_is_larger(top / 10, runner_up / 10, 100, 1000, 1e-3) == (margin > cohen)

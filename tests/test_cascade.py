@@ -163,8 +163,8 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
         (lambda: CascadeSelector([]), "at least one"),
         (lambda: CascadeSelector([1.0, 0.5], [0.5]), "2 levels"),
         (lambda: CascadeSelector([1.0], [0.4]), r"\[0.5, 1\)"),
-        (lambda: CascadeSelector([1.0, 1.0]), "must fall"),
-        (lambda: CascadeSelector([0.25, 0.5]), "must fall"),
+        (lambda: CascadeSelector([1.0, 1.0]), "must decrease"),
+        (lambda: CascadeSelector([0.25, 0.5]), "must decrease"),
         (lambda: CascadeSelector("0.5,0.25"), "levels must be a list"),  # type: ignore[arg-type]
         (lambda: CascadeSelector(0.5), "levels must be a list"),  # type: ignore[arg-type]
         (lambda: CascadeSelector([0.5], 0.6), "thresholds must be a list"),  # type: ignore[arg-type]
@@ -343,7 +343,9 @@ def test_the_gate_turns_unsure_votes_into_passes() -> None:
     (same,) = certify(plain, x, seed=0)
     assert certificate.votes[0].passes > 0
     assert certificate.votes[0].top == same.votes[0].top  # P(f = 0 and stay) is P(f = 0) here
-    assert certificate.radius > 5 * same.radius > 0  # for the others pass, and nobody runs up
+    assert (
+        certificate.radius > 5 * same.radius > 0
+    )  # for the other votes pass: there is no runner-up
     levels = SmoothedClassifier(Sure(), CascadeSelector([0.5], gates=[0.95]))
     assert certify(levels, x, seed=0)[0].votes[0].passes == 1000
     first = CascadeSelector([0.5, 0.25], gates=[0, 0.95])

@@ -651,7 +651,7 @@ SIGMAS: list[Any] = [0.0, -1.0, float("nan"), float("inf"), "wide"]
         (lambda: certify(fixed(F), X.half()), r"x\.float\(\)"),
         *((partial(FixedSelector, sigma), "sigma") for sigma in SIGMAS),
         (lambda: MedianSelector(H, 0.25, n=1000), "odd"),
-        (lambda: MedianSelector(MedianSelector(H, 0.25), 0.25), "inside a MedianSelector"),
+        (lambda: MedianSelector(MedianSelector(H, 0.25), 0.25), "cannot wrap a MedianSelector"),
         (lambda: MedianSelector(H, 0.25, clip=(0.5, 0.5)), "low < high"),
         (lambda: MedianSelector(H, 0.25, levels=8), "clip"),
         (lambda: MedianSelector(H, 0.25, levels=[0.5, 0.25]), "ascend"),

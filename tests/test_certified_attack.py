@@ -105,7 +105,7 @@ class Scene:
         return SmoothedClassifier(f, selector, samples=8)
 
     def attack(self, factor: float) -> Tensor:
-        """The worst images within factor × radius, found through f, the noise and the selector."""
+        """The worst images within factor × radius, by PGD through f, the noise and the selector."""
         eps = factor * self.certificates.radius
         adversarial = pgd(
             self.attacked, self.x, self.y, eps.float(), steps=20, seed=3,

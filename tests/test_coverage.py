@@ -68,8 +68,8 @@ MOSTLY_H: dict[str, Any] = {"alpha": 0.2, "alpha_select": 0.19}
 MOSTLY_F: dict[str, Any] = {"alpha": 0.1, "alpha_select": 1e-3}
 
 
-def above(found: Certificates, truth: float) -> int:
-    return int((found.radius > truth).sum())
+def above(certificates: Certificates, truth: float) -> int:
+    return int((certificates.radius > truth).sum())
 
 
 class Case(NamedTuple):
@@ -102,9 +102,9 @@ def smoothed(shares: Sequence[float]) -> tuple[SmoothedClassifier, float]:
     return fixed(Shares(shares)), float(0.125 * (norm.ppf(first) - norm.ppf(second)))
 
 
-def false_margins(found: Certificates, truth: float) -> int:
+def false_margins(certificates: Certificates, truth: float) -> int:
     """The radius of A too large, or another class than A certified."""
-    return int(((found.radius > truth) | (found.prediction > 0)).sum())
+    return int(((certificates.radius > truth) | (certificates.prediction > 0)).sum())
 
 
 def by_the_margin(shares: Sequence[float], copies: int) -> int:

@@ -1,4 +1,4 @@
-"""The service of the guide "Deploy", started as the guide says and asked over HTTP."""
+"""The service of the guide "Deploy", started as the guide says and queried over HTTP."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The documentation stays true: its code runs and prints what it says, its commands exist."""
+"""The documentation stays true: its code runs and prints the output shown, its commands exist."""
 
 import ast
 import contextlib
@@ -41,7 +41,7 @@ class Block(NamedTuple):
 
 def blocks(page: Path, language: str) -> list[Block]:
     text = page.read_text()
-    found = [m for m in FENCE.finditer(text) if m["language"] == language]
+    matches = [m for m in FENCE.finditer(text) if m["language"] == language]
     indented = len(re.findall(rf"^[ \t]+```{language}", text, re.MULTILINE))
     assert indented == 0, f"{page} hides {language} blocks by indenting them"
     return [
@@ -51,7 +51,7 @@ def blocks(page: Path, language: str) -> list[Block]:
             output=m["output"] and re.sub(r"^```(?:text)?\n", "", m["output"], flags=re.M),
             run=m["skip"] is None,
         )
-        for m in found
+        for m in matches
     ]
 
 
@@ -102,7 +102,7 @@ def test_command_can_be_typed(page: str, words: list[str]) -> None:
 
 def sentences() -> set[str]:
     """Every string of the package, … where a value is put in, and its beginnings up to a “;”."""
-    found = set()
+    strings = set()
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             text = ""
@@ -111,18 +111,18 @@ def sentences() -> set[str]:
                 text = "".join(str(part) for part in parts)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 text = node.value
-            found |= {text, *(text[: end.start()] for end in re.finditer("; ", text))}
-    return found
+            strings |= {text, *(text[: end.start()] for end in re.finditer("; ", text))}
+    return strings
 
 
 def test_errors_that_are_explained_exist() -> None:
     """Whole sentences: a heading is not a part that another text happens to contain."""
     known = sentences()
     faq = (DOCS / "faq.md").read_text()
-    explained = re.findall(r"^### `+ ?(.+?) ?`+$", faq, re.MULTILINE)
-    assert len(explained) > 20
-    missing = [sentence for sentence in explained if sentence not in known]
-    assert not missing, f"no error says this any more: {missing}"
+    headings = re.findall(r"^### `+ ?(.+?) ?`+$", faq, re.MULTILINE)
+    assert len(headings) > 20
+    missing = [sentence for sentence in headings if sentence not in known]
+    assert not missing, f"no error has this text any more: {missing}"
 
 
 def test_files_that_are_named_exist() -> None:
@@ -130,12 +130,14 @@ def test_files_that_are_named_exist() -> None:
     folders = "benchmarks|docs|examples|reproduce|results|src|tests|tools"
     named = re.compile(rf"`((?:{folders})/[\w./-]*)`")
     pages = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
-    found = {(name_of(page), path) for page in pages for path in named.findall(page.read_text())}
-    assert len(found) > 20
-    assert not [one for one in found if "NAME" not in one[1] and not (ROOT / one[1]).exists()]
+    named_files = {
+        (name_of(page), path) for page in pages for path in named.findall(page.read_text())
+    }
+    assert len(named_files) > 20
+    assert not [one for one in named_files if "NAME" not in one[1] and not (ROOT / one[1]).exists()]
 
 
-def test_site_builds_without_warnings_and_asks_nobody(tmp_path: Path) -> None:
+def test_site_builds_without_warnings_and_loads_nothing_external(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", tmp_path / "site"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Mistakes: one sentence that says what to do or type, without the user's network in it."""
+"""Errors: one sentence that states what to do or type, without printing the user's network."""
 
 import os
 from collections.abc import Callable
@@ -71,7 +71,7 @@ MISUSES: list[tuple[Callable[[], Any], str]] = [
     (lambda: API.MedianSelector(0.25, 0.25), "the first argument of MedianSelector"),
     (
         lambda: API.predict(smooth(API.MedianSelector(API.CascadeSelector([1]), 0.25)), X),
-        "a cascade knows σ only after voting; give it to SmoothedClassifier",
+        "the σ of a cascade is known only after voting; pass the cascade to SmoothedClassifier",
     ),
     (lambda: API.predict(smooth(LEARNED), X), "the network (x, sigma_a, lam) → σ fails on"),
     (lambda: API.FixedSelector(torch.tensor([0.1, 0.2])), "sigma must be one positive number"),
@@ -156,7 +156,7 @@ def test_a_level_far_from_training_is_noted(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = "certify --model cifar10-0.25 --data cifar10-sample --subset 0:1 --n 60 --n0 20"
-    note = "note: the classifier was trained at σ = 0.25; at 2 it may know little"
+    note = "note: the classifier was trained at σ = 0.25; expect low accuracy at σ = 2"
     assert run(f"{words} --sigma 2 --out far") == 0
     assert note in capsys.readouterr().err
     assert run(f"{words} --sigma 0.5 --out near") == 0

@@ -64,7 +64,7 @@ def as_script(notebook: Path) -> str:
         assert not cell["outputs"], "commit notebooks without outputs"
         source = re.sub(
             "^!(.*)$",
-            lambda found: f"subprocess.run({found[1]!r}, shell=True, check=True)",
+            lambda match: f"subprocess.run({match[1]!r}, shell=True, check=True)",
             "".join(cell["source"]),
             flags=re.MULTILINE,
         )

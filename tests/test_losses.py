@@ -22,8 +22,8 @@ VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
 
 @pytest.mark.parametrize(("sigma_s", "sigma_t", "d", "expected"), VECTORS["kl"])
 def test_kl_vectors(sigma_s: float, sigma_t: float, d: int, expected: float) -> None:
-    found = gaussian_kl(torch.tensor(sigma_s, dtype=torch.float64), sigma_t, d)
-    assert found.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    divergence = gaussian_kl(torch.tensor(sigma_s, dtype=torch.float64), sigma_t, d)
+    assert divergence.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
 def test_kl_agrees_with_torch_distributions() -> None:
@@ -91,8 +91,8 @@ def test_pass_takes_what_the_label_does_not_keep() -> None:
     """q = .6 and .2 among the classes, of copies that say .8 and .4, .1 and .3; "pass" has half."""
     first, second = [[0.8, 0.2, 1.0], [0.1, 0.9, 1.0]], [[0.4, 0.6, 1.0], [0.3, 0.7, 1.0]]
     logits = torch.tensor([first, second]).log()  # (m, B, classes + 1)
-    found = pass_loss(logits, torch.tensor([0, 0]), torch.tensor([0.5, 0.5]))
-    for loss, q, (p, other) in zip(found, (0.6, 0.2), ((0.8, 0.4), (0.1, 0.3)), strict=True):
+    losses = pass_loss(logits, torch.tensor([0, 0]), torch.tensor([0.5, 0.5]))
+    for loss, q, (p, other) in zip(losses, (0.6, 0.2), ((0.8, 0.4), (0.1, 0.3)), strict=True):
         keep = 1 / (1 + math.exp(-(q - 0.5) / 0.1))
         named = -(math.log(p / 2) + math.log(other / 2)) / 2
         assert loss.item() == pytest.approx(keep * named + (1 - keep) * math.log(2), rel=1e-5)

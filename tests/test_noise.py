@@ -142,8 +142,8 @@ class ReadsBits(nn.Module):
     """Class 1 if a negative value is not a multiple of 2⁻²⁴, which rounding gives away."""
 
     def forward(self, z: Tensor) -> Tensor:
-        found = ((z < 0) & (z.double() * 2**24 % 1 != 0)).flatten(1).any(dim=1)
-        return torch.stack([~found, found], dim=1).float()
+        off_lattice = ((z < 0) & (z.double() * 2**24 % 1 != 0)).flatten(1).any(dim=1)
+        return torch.stack([~off_lattice, off_lattice], dim=1).float()
 
 
 def test_float32_has_a_false_certificate_and_the_lattice_shows_only_the_sum() -> None:

@@ -90,18 +90,18 @@ class Bright(torch.nn.Module):
 @pytest.mark.slow
 @pytest.mark.parametrize("complete", [False, True], ids=["borrowed", "complete"])
 def test_the_first_contact_from_the_wheel(complete: bool, wheel: Path, tmp_path: Path) -> None:
-    """Demo, a model and a photograph of one's own, and the first view of the page."""
+    """The demo, the user's own model and photograph, and the first view of the page."""
     varsmooth = install(wheel, tmp_path, complete, "[app,report]") / "varsmooth"
-    said = run(varsmooth, "demo", "--images", "2", "--out", "demo", cwd=tmp_path)
-    assert "fixed σ" in said
+    output = run(varsmooth, "demo", "--images", "2", "--out", "demo", cwd=tmp_path)
+    assert "fixed σ" in output
     assert (tmp_path / "demo" / "report").is_dir()
     (tmp_path / "own_net.py").write_text(OWN_MODEL)
     Image.new("RGB", (8, 8), (230, 230, 230)).save(tmp_path / "photo.png")
     options = "--model own_net:Bright --sigma 0.25 --data photo.png --n 100 --out runs/own"
-    said = run(varsmooth, "certify", *options.split(), cwd=tmp_path)
-    assert "1 of 1 images in runs/own" in said
-    assert "photo.png  bright" in said
-    assert "next: varsmooth report export runs/own" in said
+    output = run(varsmooth, "certify", *options.split(), cwd=tmp_path)
+    assert "1 of 1 images in runs/own" in output
+    assert "photo.png  bright" in output
+    assert "next: varsmooth report export runs/own" in output
     command = [str(varsmooth), "app", "--port", "0"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as page:
         try:

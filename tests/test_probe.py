@@ -49,7 +49,7 @@ class MasksAClass(nn.Module):
     [
         (nn.BatchNorm2d(8, track_running_stats=False), "other images of its batch"),
         (Centred(), "other images of its batch"),
-        (AlwaysDropout(), "other outputs at each call"),
+        (AlwaysDropout(), "different outputs for the same images"),
         (Awake(8), r"of its batch.*its layer [.01]+ \(Awake\) stays in training mode: call .eval"),
     ],
     ids=["BatchNorm", "centred", "dropout", "awake"],

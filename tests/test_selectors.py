@@ -1,4 +1,4 @@
-"""The contract of who chooses σ: one table, and every selector passes through all of it."""
+"""The contract of a noise-level selector: one table, and every selector passes all of it."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -132,11 +132,11 @@ def test_results_do_not_depend_on_batching_or_order(
     ids = [10, 11, 12, 13, 14, 15]
     votes, whole = predict(g, x, n=64, seed=2, ids=ids), certified(g, x, ids=ids)
     order = [5, 0, 2]
-    some: dict[str, Any] = {"ids": [ids[i] for i in order], "batch_size": batch_size}
-    assert list(predict(g, x[order], n=64, seed=2, **arguments(**some))) == [
+    options: dict[str, Any] = {"ids": [ids[i] for i in order], "batch_size": batch_size}
+    assert list(predict(g, x[order], n=64, seed=2, **arguments(**options))) == [
         votes[i] for i in order
     ]
-    assert certified(g, x[order], **some) == [whole[i] for i in order]
+    assert certified(g, x[order], **options) == [whole[i] for i in order]
 
 
 def test_evidence_survives_json_and_gives_the_radius_again(

@@ -100,7 +100,7 @@ KINDS = {"fixed": lambda: fixed(Linear()), "grid": grid, "cascade": cascade}
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_several_radii_on_the_votes_of_one(kind: str) -> None:
-    """Each radius is certified at the same look as alone; the last one asked costs the most.
+    """Each radius is certified at the same look as alone; the last one tried costs the most.
 
     Alone, a radius may be given up where the votes for a smaller one would have saved it.
     """
@@ -109,10 +109,10 @@ def test_several_radii_on_the_votes_of_one(kind: str) -> None:
     every = certify_at(g, x, RADII, seed=1, options=options)
     alone = [certify_at(g, x, r, seed=1, options=options) for r in RADII]
     for i, decision in enumerate(every):
-        singles = [found[i].certified for found in alone]
+        singles = [decisions[i].certified for decisions in alone]
         saved = decision.reached - [*singles, False].index(False)
         assert saved == 0 or (saved > 0 and alone[decision.reached - saved][i].reason == "futile")
-        samples = [found[i].samples for found in alone[: decision.reached + 1]]
+        samples = [decisions[i].samples for decisions in alone[: decision.reached + 1]]
         assert max(samples) <= decision.samples
         assert saved or decision.samples <= sum(samples)
         assert saved or decision.samples == max(samples) or kind != "fixed"
@@ -199,7 +199,7 @@ def test_a_radius_also_stops_where_the_next_listed_one_is_out_of_reach() -> None
     alone, listed, above = (
         certify_until(g, x, 0.02, at=at, **how) for at in (0.0, [0.5, 0.05], 0.01)
     )
-    samples = [[one.samples for one in found] for found in (alone, listed)]
+    samples = [[one.samples for one in certificates] for certificates in (alone, listed)]
     assert all(few < many / 4 for many, few in zip(*samples, strict=True))
     assert (listed.radius > 0.05).all()
     assert list(above) == list(alone)  # past the last of them the tolerance decides
@@ -319,14 +319,14 @@ def test_stopped_radii_are_too_large_at_most_as_often_as_alpha(
     _count_false(certificates, truth, at_least=0.002)
 
 
-def _count_false(found: Certificates, truth: float, at_least: float) -> None:
-    false = sum(one.radius > (truth if one.prediction == 0 else 0) for one in found)
-    error_rate_is(false, len(found), 0.1, at_least)
+def _count_false(certificates: Certificates, truth: float, at_least: float) -> None:
+    false = sum(one.radius > (truth if one.prediction == 0 else 0) for one in certificates)
+    error_rate_is(false, len(certificates), 0.1, at_least)
 
 
 @pytest.mark.parametrize("selector", [FixedSelector(0.5), CascadeSelector([0.5, 0.25])])
 def test_nothing_is_certified_for_no_class(selector: Selector) -> None:
-    """At α > 1/e the test of a radius says yes before the bound on p does."""
+    """At α > 1/e the test of a radius accepts before the bound on p does."""
     x = torch.full((40, 1, 1, 16), 0.5)
     x[:, 0, 0, 0] = torch.linspace(0.5, 0.9, 40)
     g = SmoothedClassifier(Linear(), selector)

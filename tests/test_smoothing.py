@@ -84,10 +84,10 @@ def test_gradient_of_the_median_is_that_of_the_middle_sample() -> None:
     selector = MedianSelector(lambda z: 0.5 + 0.1 * network(z)[:, 0], sigma_m=0.3, n=37)
     noise = NoiseStream.make(5, seed=3)
     weights = [x, *network.parameters()]
-    found = torch.autograd.grad(selector(x, noise, batch_size=48).square().sum(), weights)
+    gradients = torch.autograd.grad(selector(x, noise, batch_size=48).square().sum(), weights)
     whole = selector.samples(x, 0.3, 37, noise).median(dim=1).values
     expected = torch.autograd.grad(whole.square().sum(), weights)
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(gradients, expected, strict=True):
         torch.testing.assert_close(a, b)
 
 

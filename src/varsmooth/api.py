@@ -220,9 +220,9 @@ def predict(
         n: The most votes, at each stage of a cascade.
         alpha: Maximum probability that the answer is neither g's most likely class nor ABSTAIN; it
             does not bound misclassification. None is the plain rule on the frequencies of the
-            votes, without a guarantee. A majority vote then never abstains, and ends as soon as
-            its answer is that of all n votes, but for a probability of 10⁻⁶: `counts` are the
-            votes that were cast.
+            votes, without a guarantee. A majority vote then never abstains, and stops once its
+            winner is that of all n votes, except with probability 10⁻⁶: `counts` are the votes
+            that were cast.
         seed: None takes fresh entropy. A seed that an attacker can know voids the guarantee.
         ids: Image ids, which key the noise (default 0, 1, …).
         options: Those of the certificates; `alpha_select`, `batch_size` and `progress` are read.

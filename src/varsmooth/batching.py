@@ -98,7 +98,7 @@ def _in_order(source: Dataset[Any] | DataLoader[Any]) -> DataLoader[Any]:
     )
     check(
         in_order,
-        "the DataLoader shuffles or has a sampler of its own, so nobody could tell which result "
-        "belongs to which image; make it with shuffle=False and without sampler",
+        "the DataLoader shuffles or has a sampler of its own, so results cannot be matched to "
+        "images; make it with shuffle=False and without sampler",
     )
     return loader

@@ -37,7 +37,7 @@ def call_user_model(name: str, function: Callable[..., Any], x: Tensor, *more: A
     except _USER_ERRORS as error:
         if _needs_range(function, x, *more):
             raise VarsmoothError(
-                f"the {name} refuses pixels outside [0, 1] ({reason(error)}), but noise takes them "
+                f"the {name} rejects pixels outside [0, 1] ({reason(error)}), but noise takes them "
                 "below 0 and above 1; let it accept them, or clamp them inside its forward"
             ) from error
         channels, height, width = x.shape[1:]

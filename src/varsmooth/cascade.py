@@ -70,7 +70,7 @@ class CascadeSelector(nn.Module):
         check(len(rounded) > 0, "a cascade needs at least one level")
         check(
             all(high > low for high, low in pairwise(rounded)),
-            f"levels must fall, the largest noise first, not {list(levels)}",
+            f"levels must decrease, the largest noise first, not {list(levels)}",
         )
         taus = _one_each("thresholds", thresholds, 0.5, len(rounded))
         gate: Gate | None = None
@@ -83,8 +83,8 @@ class CascadeSelector(nn.Module):
 
     def forward(self, *arguments: Any) -> Tensor:
         raise VarsmoothError(
-            "a cascade knows σ only after voting; give it to SmoothedClassifier as it is, and "
-            "name sigma to vote at one level"
+            "the σ of a cascade is known only after voting; pass the cascade to "
+            "SmoothedClassifier, and pass sigma to vote at one level"
         )
 
     def soft_scores(self, x: Tensor, noise: NoiseStream, scores: Scores) -> Tensor:
@@ -163,7 +163,7 @@ def _one_each(name: str, values: Any, least: float, stages: int) -> tuple[float,
     numbers = tuple(float(value) for value in values)
     check(
         len(numbers) == stages,
-        f"a cascade of {stages} levels needs as many {name}, not {len(numbers)}",
+        f"a cascade of {stages} levels needs {stages} {name}, not {len(numbers)}",
     )
     inside = all(least <= number < 1 for number in numbers)
     check(inside, f"{name} must lie in [{least:g}, 1), not {list(numbers)}")

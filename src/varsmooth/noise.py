@@ -58,7 +58,7 @@ def _blank_state() -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     expected = np.random.RandomState(0).get_state(legacy=False)["state"]["key"]  # the same twister
     if not np.array_equal(words, expected):
         raise RuntimeError(
-            "this torch stores its CPU generator in a layout varsmooth does not know"
+            "varsmooth does not know how this torch stores the state of its CPU generator"
         )
     return state
 

@@ -1,8 +1,8 @@
 """The outputs of f, h and the gate on fixed images: they identify a model and test its assumptions.
 
 A theorem about votes needs an f whose output is a function of the one image it sees (and of σ), in
-the same way at every call. A hash of weights knows neither that nor what else the code reads:
-buffers, attributes, closures. So the model is run once on a few fixed images.
+the same way at every call. A hash of the weights captures neither this nor other state the code
+reads: buffers, attributes, closures. So the model is run once on a few fixed images.
 """
 
 from collections.abc import Callable, Sequence
@@ -121,7 +121,7 @@ def _refusal(name: str, same_again: bool) -> str:
             "nothing else look across the batch"
         )
     return (
-        f"the {name} gives the same images other outputs at each call, even in evaluation mode; "
+        f"the {name} returns different outputs for the same images, even in evaluation mode; "
         "switch off dropout and all other randomness in its forward"
     )
 

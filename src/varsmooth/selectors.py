@@ -187,7 +187,7 @@ class MedianSelector(NoiseSelector):
         super().__init__()
         check(
             not isinstance(selector, MedianSelector),
-            "a MedianSelector inside a MedianSelector loses its settings; wrap what it wraps",
+            "MedianSelector cannot wrap a MedianSelector; pass the inner selector",
         )
         check(
             callable(selector) and not isinstance(selector, type),

@@ -1,4 +1,4 @@
-"""Devices are named as torch names them; where there is none, a sentence says so."""
+"""Devices are named as torch names them; a missing device is an error."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Options are what their types say, from text, YAML or Python, or one sentence says why not."""
+"""Options have the types they declare, from text, YAML or Python, or an error says why not."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -89,7 +89,7 @@ def write_classifier(
 
 
 def body(backend: Backend, **changes: Any) -> dict[str, Any]:
-    """A request about the first sample, with few samples unless said otherwise."""
+    """A request about the first sample, with few samples by default."""
     options = asdict(PageOptions.recommended(backend.about(backend.first_model)))
     options |= {"n": 100, "n_select": 51, "steps": 2}
     named = {name: changes.pop(name) for name in list(changes) if name in options}

@@ -560,7 +560,7 @@ def test_what_is_not_a_run_gets_a_sentence(
     with pytest.raises(VarsmoothError, match="only the run"):
         closed.browse({"folder": str(tmp_path)}, Job())
     with pytest.raises(VarsmoothError, match="run"):
-        Backend(str(pair), run=tmp_path)  # said when the page starts, not when the tab is opened
+        Backend(str(pair), run=tmp_path)  # raised when the page starts, not when the tab is opened
     (tmp_path / "run.json").symlink_to("/dev/zero")
     with pytest.raises(VarsmoothError, match="regular file"):
         backend.browse({"folder": str(tmp_path)}, Job())

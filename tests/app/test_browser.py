@@ -22,7 +22,7 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
     "--disable-background-networking --disable-component-update --disable-sync"
 )
-PATIENCE = 120_000  # milliseconds; the machine may be busy with other things
+TIMEOUT = 120_000  # milliseconds; the machine may be busy with other things
 DESKTOP, PHONE = {"width": 1360, "height": 1000}, {"width": 400, "height": 800}
 FRESH = ":not(.stale)"
 
@@ -72,9 +72,9 @@ def browser() -> Iterator[Any]:
 
 @contextmanager
 def visited(browser: Any, address: str, viewport: dict[str, int]) -> Iterator[Any]:
-    """A tab that shows the page; it asked this machine only and broke no rule of its policy."""
+    """A tab that shows the page; it loads from this machine only and violates no CSP rule."""
     tab = browser.new_page(viewport=viewport)
-    tab.set_default_timeout(PATIENCE)
+    tab.set_default_timeout(TIMEOUT)
     requested: list[str] = []
     complaints: list[str] = []
     tab.on("request", lambda request: requested.append(request.url))
@@ -151,7 +151,7 @@ def test_first_paint_does_not_jump(browser: Any, address: str) -> None:
     """
     for viewport in (DESKTOP, PHONE):
         tab = browser.new_page(viewport=viewport)
-        tab.set_default_timeout(PATIENCE)
+        tab.set_default_timeout(TIMEOUT)
         tab.add_init_script(watch)
         tab.goto(address)
         tab.wait_for_selector("[data-slot=curve] img")
@@ -277,7 +277,7 @@ def test_certify_can_be_cancelled_where_it_was_started(browser: Any, address: st
         page.wait_for_selector("#certify:not(.busy)")
         assert shown(page, "#certify") == "Certify with fresh noise"
         assert page.locator(".card").count() == 0
-        turn(page, "n", 100)  # there is room for other work
+        turn(page, "n", 100)  # the server accepts other work again
         fresh(page, "answer")
 
 

@@ -1,4 +1,4 @@
-"""Who may ask the page, how much, and what becomes of those who leave."""
+"""Which requests the page accepts, how many, and what happens when a client disconnects."""
 
 import base64
 import io
@@ -194,7 +194,7 @@ def test_ipv6_works(served: int) -> None:
 
 
 def knock(port: int, backend: Backend, **changes: Any) -> socket.socket:
-    """A question whose answer takes long; nobody has to wait for it."""
+    """A request that takes long; others do not wait for it."""
     content = json.dumps(body(backend, **changes)).encode()
     head = (
         f"POST /certify HTTP/1.1\r\nHost: [::1]:{port}\r\nContent-Type: application/json\r\n"
@@ -283,7 +283,7 @@ def test_a_body_that_does_not_arrive_gets_a_sentence(
 def test_memory_is_flat_over_100_sessions(
     client: TestClient, backend: Backend, pair: Path, tmp_path: Path
 ) -> None:
-    """One copy of an opened run serves everybody."""
+    """All requests share one copy of an opened run."""
     folder = tmp_path / "run"
     assert run(f"certify {QUICK} --model {pair} --subset :3 --seed 0 --out {folder}") == 0
     views._open.cache_clear()

@@ -81,7 +81,7 @@ def test_what_is_not_a_path_gets_a_sentence(name: str) -> None:
         open_run(name)
 
 
-@pytest.mark.parametrize("kind", [*map(NO_FILES.get, ("pipe", "nobody", "enormous")), Path.touch])
+@pytest.mark.parametrize("kind", [*map(NO_FILES.get, ("pipe", "loop", "enormous")), Path.touch])
 @pytest.mark.parametrize("name", ["run.json", "rows-00000.jsonl"])
 def test_the_page_does_not_start_with_an_odd_run(
     kind: object, name: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -187,7 +187,7 @@ def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal)
         path.unlink()
     adopt = "adopt zoo_of_nets:bare --data photos --split test --n 20 --levels 0.1 --out mine"
     out, err = cli(adopt)
-    assert "note: a bare transformers model is not given the normalised images" in err
+    assert "note: a bare transformers model receives unnormalised images" in err
     assert "a fixed fifth" not in err
     assert "train classifier" not in out
     assert "of 1 image, too few to tell it from chance" in out
@@ -211,8 +211,8 @@ def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal)
         ("zoo_of_nets --data photos", "package.module:name; name a function of the module too"),
         ("zoo_of_nets.make --data photos", "package.module:name; did you mean zoo_of_nets:make?"),
         ("zoo_of_nets:Together --data photos", "depends on the other images of its batch"),
-        ("zoo_of_nets:Chance --data photos", "gives the same images other outputs at each call"),
-        ("zoo_of_nets:Strict --data photos", "refuses pixels outside [0, 1] (not an image)"),
+        ("zoo_of_nets:Chance --data photos", "returns different outputs for the same images"),
+        ("zoo_of_nets:Strict --data photos", "rejects pixels outside [0, 1] (not an image)"),
         ("zoo_of_nets:make --data photos --n 9", "certify nothing; at least 10 are needed"),
         ("zoo_of_nets:make --data cifar10-sample", "labels from 0 to 9, but the model knows 2"),
     ],

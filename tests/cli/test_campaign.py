@@ -33,7 +33,7 @@ TRAIN = (
     "--images-per-epoch 10 --held-out-images 2 --n 8 --out OUT"
 )
 COMMANDS = {
-    "data fetch": "no-such-data",  # what is wrong is said before anything is fetched
+    "data fetch": "no-such-data",  # the error comes before anything is fetched
     "data info": "cifar10-sample",
     "models show": "model",
     "models export": "model --out OUT",
@@ -82,7 +82,7 @@ def child(words: list[str], write: int) -> NoReturn:
 
 
 def ended(words: list[str], seconds: float = 200) -> Ended:
-    """How a command ends, and what it says; whoever does not end at an interruption hangs."""
+    """The exit code and output of a command; one that ignores an interruption hangs."""
     try:
         parse(VERBS, words)
     except WrongUsage:  # nothing will be started

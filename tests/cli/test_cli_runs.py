@@ -157,16 +157,16 @@ def test_the_plan_names_the_device_that_is_used(here: Path, cli: Terminal) -> No
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--sigma 0.1 --lam 1", "--lam does not go with --sigma; leave one of them out"),
-        ("--sigma 0.1 --selector learned", "--selector does not go with --sigma"),
-        ("--cascade 1:0.6 --n-median 11", "--n-median does not go with --cascade"),
-        ("--cascade 1:0.6 --sigma 0.1", "--cascade does not go with --sigma"),
+        ("--sigma 0.1 --lam 1", "--lam cannot be combined with --sigma; leave one out"),
+        ("--sigma 0.1 --selector learned", "--selector cannot be combined with --sigma"),
+        ("--cascade 1:0.6 --n-median 11", "--n-median cannot be combined with --cascade"),
+        ("--cascade 1:0.6 --sigma 0.1", "--cascade cannot be combined with --sigma"),
         ("--cascade 1:0.6 --lam 0.5", "--lam chooses among tuned stages; leave it or --cascade"),
         ("--cascade 1;0.5", "--cascade must be LEVEL:THRESHOLD"),
         ("--cascade 1:1.5", "--cascade must be LEVEL:THRESHOLD"),
         ("--cascade 1:,0.5", "--cascade must be LEVEL:THRESHOLD"),
         ("--cascade 0.5,1", "levels falling"),
-        ("--cascade 1,0.5 --selector median", "--selector does not go with --cascade"),
+        ("--cascade 1,0.5 --selector median", "--selector cannot be combined with --cascade"),
         ("--cascade 1:0.5:2,0.5", "gates in [0, 1)"),
         ("--subset 1-5", "--subset must be START:STOP"),
         ("--n-max 100", "--n-max belongs to --at or --until; give one of them, or --n"),
@@ -248,7 +248,7 @@ def test_photographs_and_a_model_of_ones_own(here: Path, cli: Terminal) -> None:
     cli(f"predict photos {own} --out runs/again --n 50")
     rows = "its rows with: varsmooth report export runs/again\n"
     cli.refuses("report runs/again", rows)
-    twice = "are photos/day.png or those of --data; give one of"
+    twice = "photos/day.png and --data both name images; give one of"
     cli.refuses(f"predict photos/day.png --data photos {own}", twice, code=2)
     cli.refuses("verify runs/again", "only certificates can be verified")
 

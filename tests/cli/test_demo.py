@@ -1,4 +1,4 @@
-"""The quickstart runs on any model that has a grid, and says what is missing otherwise."""
+"""The quickstart runs on any model with a grid; otherwise an error names what is missing."""
 
 import re
 import sys
@@ -60,5 +60,5 @@ def test_demo_suggests_released_models_alone(pair: Path, cli: Terminal) -> None:
 
 
 def test_demo_needs_a_grid(pair: Path, cli: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)  # which is said first
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # which is reported first
     cli.refuses("demo --model pair --out demo", "has no figures", "varsmooth tune")

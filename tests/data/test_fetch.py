@@ -25,7 +25,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 @dataclass
 class Site:
-    """What the server sends, how it misbehaves, and what it was asked."""
+    """What the server sends, how it misbehaves, and which requests it received."""
 
     url: str
     content: bytes = CONTENT

@@ -26,7 +26,7 @@ LOSSES, ROWS = 240, 12
 
 
 def work(root: Path, reported: set[str]) -> None:
-    """A run with its votes and a state that is replaced; says what it believes to be safe."""
+    """A run with its votes and a state that is replaced; prints what it takes to be on disk."""
     with only_writer(root / "runs" / "one"):
         record = Run.create(root / "runs" / "one", HEAD)
         reported.add("run")
@@ -101,7 +101,7 @@ KILLS = 120
 def interrupted(
     words: str, endings: Sequence[tuple[str, int]], timeout: float = 550
 ) -> tuple[list[int], str]:
-    """Exit codes of a command that is ended as told and started again, and what it said."""
+    """Exit codes of a command that is ended at given points and restarted, and its error output."""
     command = [sys.executable, "-m", "tests.interrupting", json.dumps(endings), *words.split()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr
@@ -114,10 +114,10 @@ def test_every_way_to_end(tmp_path: Path) -> None:
     words = f"certify {QUICK} --subset 0:36 --batch-size 16 --model {model} --out {tmp_path}"
     assert run(f"{words}/whole") == 0
     endings = [("kill", 1), ("disk", 9000), ("int", 3000), ("term", 1), ("kill", 12000)]
-    codes, said = interrupted(f"{words}/parts", endings)
+    codes, errors = interrupted(f"{words}/parts", endings)
     assert codes == [-9, 1, 130, -15, -9, 0]
-    assert "File too large" in said
-    assert "interrupted; " in said
+    assert "File too large" in errors
+    assert "interrupted; " in errors
     assert table(tmp_path / "parts") == table(tmp_path / "whole")
     lines = (tmp_path / "parts" / "rows-00000.jsonl").read_bytes()
     assert lines.count(b"\n") == 36, "a row was written twice"
@@ -135,8 +135,8 @@ def killed(words: str, kills: int, growth: int = 0) -> int:
         else ("late", choice.randrange(900))
         for i in range(kills)
     ]
-    codes, said = interrupted(words, endings, timeout=3000)
-    assert codes[-1] == 0, said
+    codes, errors = interrupted(words, endings, timeout=3000)
+    assert codes[-1] == 0, errors
     return codes.count(-9)
 
 

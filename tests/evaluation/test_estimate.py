@@ -1,4 +1,4 @@
-"""`certify --estimate`: what it says before is what it takes afterwards."""
+"""`certify --estimate`: the predicted time and votes are those the run then takes."""
 
 import re
 import time

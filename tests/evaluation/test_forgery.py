@@ -247,8 +247,8 @@ def forged(one: Certificate, dice: random.Random) -> Certificate:
     place = dice.randrange(len(levels))
     counts = list(levels[place].counts)
     taken = dice.choice([c for c, n in enumerate(counts) if n > 0])
-    given = dice.choice([c for c in range(len(counts)) if c != taken])
+    other = dice.choice([c for c in range(len(counts)) if c != taken])
     moved = dice.randint(1, counts[taken])
-    counts[taken], counts[given] = counts[taken] - moved, counts[given] + moved
+    counts[taken], counts[other] = counts[taken] - moved, counts[other] + moved
     levels[place] = replace(levels[place], counts=tuple(counts))
     return replace(one, votes=tuple(levels))

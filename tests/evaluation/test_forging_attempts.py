@@ -224,7 +224,7 @@ ATTEMPTS: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
     "another model, with its outputs": (
         "replay", lambda here, out: other_model(here, out, True)),
     "a cache with made-up votes": ("replay", poisoned),
-    "radii that were not asked for": ("verify", of("fixed", same, config={"at": 0.1})),
+    "radii that were not requested": ("verify", of("fixed", same, config={"at": 0.1})),
     "a band that is neither there nor not": ("verify", of("fixed", same, config={"band": ""})),
     "a stopping rule that was not used": ("replay", of("at", same, config={"until": 0.1})),
     "fewer draws of the selector": ("replay", cheaper),

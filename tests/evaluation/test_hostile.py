@@ -1,4 +1,4 @@
-"""Hostile folders as runs: every reader ends soon, with an answer or one sentence."""
+"""Hostile folders as runs: every reader ends soon, with a result or a one-line error."""
 
 import contextlib
 import json
@@ -112,18 +112,18 @@ FREE = (
     "row ('evidence', 'stages') Ellipsis",
     "row ('evidence', 'stages') None",
 )
-"""Entries of a row that may be otherwise: nothing follows from them."""
+"""Entries of a row that may have any value: no result depends on them."""
 
 
 def read(reader: str, folder: Path, out: Path, capsys: Output) -> int:
-    """The exit code of one reader; anything but an answer or a sentence fails."""
+    """The exit code of one reader; anything but a result or a one-line error fails."""
     code = READERS[reader](folder, out)
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert code in (0, 1, 2)
-    text = (said.out + said.err).replace("\n", "").replace("\t", "")
+    text = (printed.out + printed.err).replace("\n", "").replace("\t", "")
     assert text.isprintable()
     if code:
-        assert said.err.splitlines()[-1].startswith("varsmooth: ")
+        assert printed.err.splitlines()[-1].startswith("varsmooth: ")
     return code
 
 
@@ -197,7 +197,7 @@ def test_a_cascade_with_a_level_twice(tmp_path: Path, capsys: Output) -> None:
 
 def enormous(path: Path) -> None:
     with path.open("wb") as file:
-        file.truncate(2**40)  # without taking room on the disk
+        file.truncate(2**40)  # sparse: takes no space on disk
 
 
 NO_FILES: dict[str, Callable[[Path], None]] = {
@@ -205,7 +205,7 @@ NO_FILES: dict[str, Callable[[Path], None]] = {
     "endless": lambda path: path.symlink_to("/dev/zero"),
     "folder": Path.mkdir,
     "enormous": enormous,
-    "nobody": lambda path: path.symlink_to(path.name),
+    "loop": lambda path: path.symlink_to(path.name),
 }
 
 

@@ -1,4 +1,4 @@
-"""Two models that answer differently never have one identity; one model always has one."""
+"""Models with different outputs never share an identity; one model always has the same."""
 
 import json
 import random
@@ -243,7 +243,7 @@ def test_models_that_differ_have_two_identities(name: str) -> None:
     one, other = map(header, PAIRS[name])
     assert different_options(one, one) == []
     (sentence,) = different_options(one, other)
-    words = ("another network", "answers differently", "the selector's")
+    words = ("another network", "outputs differ", "the selector's")
     assert any(word in sentence for word in words), sentence
 
 
@@ -362,7 +362,7 @@ def test_a_run_is_neither_resumed_nor_verified_with_another_model(
     assert run(f"{certify}{other} {images} {out}") == 1
     assert run(f"verify {out} --model two_models:{other}") == 1
     errors = capsys.readouterr().err
-    assert errors.count("another network") + errors.count("answers differently") == 2
+    assert errors.count("another network") + errors.count("outputs differ") == 2
 
 
 def test_a_run_without_a_probe_is_readable_and_says_so(

@@ -76,7 +76,7 @@ def test_what_python_saves_the_command_line_verifies_and_reports(
         text = capsys.readouterr().out
         if name in ("until", "at"):
             assert run("verify", folder, "--replay", "all") == 1
-            assert "does not know their radii" in capsys.readouterr().err
+            assert "does not record their radii" in capsys.readouterr().err
         assert "model and images are those of the run" in text
         assert ("4 images replayed" in text) is replay
         assert run("report", folder, "--out", tmp_path / f"{name}-report") == 0

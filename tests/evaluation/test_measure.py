@@ -1,4 +1,4 @@
-"""What a model card says is what was measured, and it follows the images."""
+"""A model card states what was measured, on the images it names."""
 
 from pathlib import Path
 
@@ -147,11 +147,11 @@ def test_certified_accuracy_is_that_of_the_closed_form() -> None:
     """At level σ image i is certified at r if Φ(margin √d / σ) is bounded below by Φ(r / σ)."""
     metrics, _ = measure_classifier(Bright(), images(), LEVELS, votes=2000)
     margin = np.abs(images().images.mean(axis=(1, 2, 3)) / 255 - 0.5) * 4  # true radius: √d = 4
-    for level, found in metrics["certified"].items():
+    for level, certified in metrics["certified"].items():
         most = float(level) * norm.ppf((1e-3) ** (1 / 2000))
         expected = np.minimum(margin, most).mean()
-        assert 0.6 * expected < found["average_radius"] <= expected
-        assert found["0.25"] <= 100 * ((margin >= 0.25) & (most >= 0.25)).mean() + 1e-9
+        assert 0.6 * expected < certified["average_radius"] <= expected
+        assert certified["0.25"] <= 100 * ((margin >= 0.25) & (most >= 0.25)).mean() + 1e-9
 
 
 def test_tables_are_aligned() -> None:
@@ -177,8 +177,8 @@ def test_one_level_more_keeps_the_rest_of_the_card() -> None:
     )
     measured = measure(Checkpoint(about, Bright(), None), images(), votes=50, levels=(0.1,))
     assert measured.classifier is not None
-    told = measured.classifier.metrics["val"]
-    assert told["smoothed_accuracy"] == OTHER["smoothed_accuracy"]
-    assert told["certified"]["0.5"] == {"0": 3.0}
-    assert (told["certified"]["0.1"]["images"], told["certified"]["0.1"]["votes"]) == (40, 50)
+    metrics = measured.classifier.metrics["val"]
+    assert metrics["smoothed_accuracy"] == OTHER["smoothed_accuracy"]
+    assert metrics["certified"]["0.5"] == {"0": 3.0}
+    assert (metrics["certified"]["0.1"]["images"], metrics["certified"]["0.1"]["votes"]) == (40, 50)
     assert "| σ | 0.1 | 0.25 | 0.5 |" in card("toy", measured)

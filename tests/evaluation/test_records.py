@@ -191,7 +191,7 @@ def test_other_settings_are_refused_and_the_difference_named(tmp_path: Path) -> 
     assert "--alpha 0.001 there, 0.01 now" in str(refusal.value)
     assert "the model is another network or has other weights" in str(refusal.value)
     assert "batch-size" not in str(refusal.value)
-    assert "2-xyz" not in str(refusal.value), "a hash tells nobody anything"
+    assert "2-xyz" not in str(refusal.value), "a hash does not help the reader"
 
 
 def test_where_and_how_fast_may_change(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.small_models import QUICK, run, table, write_pair
 pytest.importorskip("lightning_fabric")
 
 MORTAL = '''
-"""The model of the test, whose second process dies after some work if it is told to."""
+"""The model of the test, whose second process may be made to die after some work."""
 import os, signal
 import torch
 from varsmooth import load

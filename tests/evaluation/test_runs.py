@@ -147,10 +147,10 @@ def test_predictions(model: Path, tmp_path: Path, capsys: Output) -> None:
 
 
 def test_predictions_never_take_the_seed_of_another_verb(model: Path, tmp_path: Path) -> None:
-    """A seed that everybody knows voids the guarantee of a prediction."""
+    """A published seed voids the guarantee of a prediction."""
     certify_words = f"certify {QUICK} --subset 0:1 --model {model} --out {tmp_path}"
     assert run(certify_words) == 0
-    (tmp_path / "rows-00000.jsonl").unlink()  # now it is only an intention
+    (tmp_path / "rows-00000.jsonl").unlink()  # no rows yet: safe to overwrite
     assert run(f"predict --n 50 --sigma 0.25 --subset 0:1 --model {model} --out {tmp_path}") == 0
     assert Run.open(tmp_path).header["config"]["seed"] > 2**20
 
@@ -190,19 +190,19 @@ def test_attacks(model: Path, tmp_path: Path) -> None:
     }
     g, seed = deployed(model), scoped_seed(0, "x test")
     for row in rows:
-        x, found = batch.images[row["id"]], kept[row["id"], row["eps"]]
-        distance = float((found.double() - x.double()).norm())
+        x, attacked = batch.images[row["id"]], kept[row["id"], row["eps"]]
+        distance = float((attacked.double() - x.double()).norm())
         assert distance < row["eps"] * 1.00001
         assert row["norm"] == pytest.approx(distance, rel=1e-9)
-        (answer,) = predict(g, found[None], n=40, alpha=None, seed=seed, ids=[row["id"]])
+        (answer,) = predict(g, attacked[None], n=40, alpha=None, seed=seed, ids=[row["id"]])
         assert (list(answer.counts), answer.sigma) == (row["counts"], row["sigma"])
         assert 20 < sum(row["clean_counts"]) <= 40  # until the majority is decided
         assert row["label"] is None
-        # Unlabelled images are driven away from what the classifier says of them.
-        said = row["clean_prediction"]
+        # Without labels, the attack drives images away from the clean prediction.
+        predicted = row["clean_prediction"]
         if row["eps"] == 2:
             assert distance > 0.6
-            assert row["counts"][said] < row["clean_counts"][said] - 10
+            assert row["counts"][predicted] < row["clean_counts"][predicted] - 10
     (tmp_path / "strong" / "rows-00000.jsonl").unlink()  # again, and one block at a time
     assert run(command, model, "--out", tmp_path / "strong") == 0
     again = table(tmp_path / "strong")
@@ -215,15 +215,15 @@ def test_attacks(model: Path, tmp_path: Path) -> None:
 
 
 def test_only_what_is_right_is_attacked(model: Path, tmp_path: Path) -> None:
-    """The others count as wrong whatever the attack finds, and theirs would not change it."""
+    """The others count as wrong whatever the attack does."""
     images = load_dataset("cifar10-sample").images[:3]
     command = "attack --eps 1 --steps 3 --samples 4 --n 40 --sigma 0.25 --model"
     np.savez(tmp_path / "x.npz", images=images)
     assert run(command, model, "--data", tmp_path / "x.npz", "--out", tmp_path / "own") == 0
     own = table(tmp_path / "own")  # without labels: all are right
-    said = np.array([row["clean_prediction"] for row in own])
-    assert (said >= 0).all()
-    np.savez(tmp_path / "x.npz", images=images, labels=(said + np.array([0, 1, 0])) % 10)
+    predicted = np.array([row["clean_prediction"] for row in own])
+    assert (predicted >= 0).all()
+    np.savez(tmp_path / "x.npz", images=images, labels=(predicted + np.array([0, 1, 0])) % 10)
     assert run(command, model, "--data", tmp_path / "x.npz", "--out", tmp_path / "labelled") == 0
     rows = table(tmp_path / "labelled")
     assert [row["norm"] > 0 for row in rows] == [True, False, True]
@@ -270,9 +270,9 @@ def test_a_false_certificate_is_found(in_tmp: Path, capsys: Output) -> None:
     radii = [row["radius"] for row in table(Path("false"))]
     assert min(radii) > 0.25
     assert (
-        run(f"{SEARCH} false --model planted:continuous --out found") == 0
+        run(f"{SEARCH} false --model planted:continuous --out counterexamples") == 0
     )  # heuristic certificates may be false
-    rows = table(Path("found"))
+    rows = table(Path("counterexamples"))
     assert [row["violated"] for row in rows] == [True, True]
     for row, radius in zip(rows, radii, strict=True):
         assert row["norm"] < row["radius"] == radius
@@ -284,7 +284,7 @@ def test_a_false_certificate_is_found(in_tmp: Path, capsys: Output) -> None:
     Path("false/rows-00000.jsonl").unlink()
     Run.open("false").append(claims)
     assert run(f"{SEARCH} false --model planted:continuous --out again") == 1
-    assert "2 sound certificates are false, of the images 0, 1" in capsys.readouterr().err
+    assert "2 sound certificates are false (images 0, 1)" in capsys.readouterr().err
 
 
 def test_no_violation_of_sound_certificates(in_tmp: Path, certified: Path, capsys: Output) -> None:

@@ -1,4 +1,4 @@
-"""verify: what a run must be to be believed."""
+"""verify: what a run must satisfy to pass."""
 
 import json
 import shutil
@@ -209,12 +209,12 @@ def moved_vote(row: dict[str, Any]) -> None:
 
 def test_replay_catches_a_moved_vote(certified: Path, tmp_path: Path, capsys: Output) -> None:
     assert run(f"verify {certified} --replay all") == 0
-    said = capsys.readouterr()
-    assert "9 images replayed from the recorded seed" in said.out
-    assert "replay all" in said.err.splitlines()[0]
-    assert "\r" not in said.err  # a log gets lines
-    assert "check rows: 9/9 rows" in said.err
-    assert "replay: 9/9 images" in said.err
+    printed = capsys.readouterr()
+    assert "9 images replayed from the recorded seed" in printed.out
+    assert "replay all" in printed.err.splitlines()[0]
+    assert "\r" not in printed.err  # a log gets lines
+    assert "check rows: 9/9 rows" in printed.err
+    assert "replay: 9/9 images" in printed.err
     copy = edit(certified, tmp_path, moved_vote, lambda row: bool(_spread(row)))
     assert verify_run(copy, resample=9, seed=2).problems == [], "no test can see one vote"
     assert run(f"verify {copy} --replay all") == 1
@@ -294,7 +294,7 @@ def constant_samples(folder: Path, copy: Path) -> Path:
 
 
 def elsewhere(folder: Path) -> Path:
-    """The same run, which now says that it was made on another machine."""
+    """The same run, with the environment of another machine."""
     return edit_header(folder, environment={"platform": "elsewhere"})
 
 

@@ -67,7 +67,7 @@ def test_the_same_certificates_with_less_work(tmp_path: Path) -> None:
     first = f.seen.images
     again = CachedSmoothedClassifier(dual(f), tmp_path)  # another process would start like this
     assert certified(again).items == plain.items
-    assert f.seen.images == first + 2 * PROBE, "f was asked again"
+    assert f.seen.images == first + 2 * PROBE, "f was called again"
     assert certified(CachedSmoothedClassifier(dual(f, center=0.5), tmp_path)).items == other.items
     assert f.seen.images < without, "levels in common were paid twice"
 
@@ -129,10 +129,10 @@ def test_a_batch_that_is_stored_in_part(tmp_path: Path) -> None:
     noise, sigma = g.noise(4, 5, [3, 1, 7, 9]), torch.full((4,), 0.25)
     g.votes(IMAGES[1:3], 50, sigma=sigma[1:3], noise=noise.rows([1, 2]))
     f.seen.images = 0
-    found = g.votes(IMAGES, 50, sigma=sigma, noise=noise)
+    counts = g.votes(IMAGES, 50, sigma=sigma, noise=noise)
     assert f.seen.images == 100
     plain = SmoothedClassifier(f, FixedSelector(0.25))
-    assert torch.equal(found, plain.votes(IMAGES, 50, sigma=sigma, noise=noise))
+    assert torch.equal(counts, plain.votes(IMAGES, 50, sigma=sigma, noise=noise))
 
 
 def test_gated_votes_are_kept_apart(tmp_path: Path) -> None:

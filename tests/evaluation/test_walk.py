@@ -1,4 +1,4 @@
-"""How far an image walks: the files of the package between its pixels and its row."""
+"""The files of the package whose functions run between an image's pixels and its row."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ PACKAGE = Path(varsmooth.__file__).parent
 
 def files_of_an_image(words: str) -> set[str]:
     """The files whose functions run from reading the pixels of a block to writing its rows."""
-    found: set[str] = set()
+    files: set[str] = set()
     walking = False
 
     def hook(frame: FrameType, event: str, _: Any) -> None:
@@ -27,20 +27,20 @@ def files_of_an_image(words: str) -> set[str]:
         if event == "return" and code is Run.append.__code__:
             walking = False
         if walking and event == "call" and path.is_relative_to(PACKAGE):
-            found.add(str(path.relative_to(PACKAGE)))
+            files.add(str(path.relative_to(PACKAGE)))
 
     sys.setprofile(hook)
     try:
         assert run(words) == 0
     finally:
         sys.setprofile(None)
-    return found
+    return files
 
 
 @pytest.mark.parametrize(("votes", "most"), [("--n 100", 28), ("--at 0 --n-max 200", 31)])
 def test_an_image_passes_through_few_files(votes: str, most: int, tmp_path: Path) -> None:
     """With a selector that has a network of its own; votes that stop early add three files."""
     words = f"certify --model cifar10-0.25 {votes} --n-select 61 --n-median 21 --subset 0:1"
-    found = files_of_an_image(f"{words} --out {tmp_path}")
-    assert {"smoothing.py", "api.py", "evaluation/records.py"} <= found
-    assert len(found) <= most, sorted(found)
+    files = files_of_an_image(f"{words} --out {tmp_path}")
+    assert {"smoothing.py", "api.py", "evaluation/records.py"} <= files
+    assert len(files) <= most, sorted(files)

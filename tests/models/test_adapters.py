@@ -1,4 +1,4 @@
-"""Other people's classifiers give the same logits through our door as through their own."""
+"""Classifiers of other libraries give the same logits through our adapters as by themselves."""
 
 from pathlib import Path
 from types import SimpleNamespace

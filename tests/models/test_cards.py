@@ -1,4 +1,4 @@
-"""The cards of the released models say what the committed records say."""
+"""The cards of the released models agree with the committed records."""
 
 import csv
 import gzip

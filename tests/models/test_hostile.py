@@ -1,4 +1,4 @@
-"""Models from strangers: whatever their files hold, they load or the answer is one sentence."""
+"""Untrusted models: whatever their files hold, they load or raise a one-line error."""
 
 import contextlib
 import json

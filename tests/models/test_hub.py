@@ -64,7 +64,7 @@ def test_a_verb_takes_the_address_but_a_run_does_not_make_us_fetch_it(
     words = "certify --model hf://lab/cat --sigma 0.25 --subset :1 --n 20 --n0 10 --out"
     assert f"verify {folder} --model hf://lab/cat" in cli(words, folder).out
     assert "NOT CHECKED" not in cli(f"verify {folder} --model hf://lab/cat").out
-    assert "only you may start or fetch" in cli(f"verify {folder}", code=3).out
+    assert "never run or fetched unasked" in cli(f"verify {folder}", code=3).out
 
 
 @pytest.mark.parametrize("address", ["hf://nobody/nothing", "hf://lab", "hf://a/b/c"])

@@ -62,7 +62,7 @@ def make(name: str, options: dict[str, Any] | None = None) -> nn.Module:
 
 
 def answer(network: nn.Module, x: Tensor) -> Tensor:
-    """What a network says of images, whichever arguments it takes."""
+    """The logits of a network, whichever arguments it takes."""
     sigma = torch.linspace(0.1, 0.9, 4)[: len(x)]
     if isinstance(network, AttentionSelector | ConfidenceSelector):
         output = network(x, sigma, sigma)

@@ -137,12 +137,12 @@ def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
         path.name for path in tmp_path.iterdir()
     }
     caption = (tmp_path / "certified-accuracy.md").read_text()
-    for said in (
+    for text in (
         "test images: 6 (full scale: 10000)",
         "votes N: 60 (paper: 1000)",
         "σ_a: 0.25, 0.5",
     ):
-        assert said in caption
+        assert text in caption
     assert str(tmp_path.parent) not in json.dumps(config)
     right = {
         sigma: [
@@ -162,8 +162,8 @@ def test_tradeoff(tmp_path: Path, models: Path, store: Path) -> None:
 
     for one, other in (("0.25", "0.5"), ("0.5", "0.75")):
         runs = [Committed(tmp_path).runs[f"σ_a = 0.5, σ_s = {level}"] for level in (one, other)]
-        found = pooled([radius_gap(*runs) / 0.5]).value
-        assert found == pytest.approx((average(one) - average(other)) / 0.5)
+        measured = pooled([radius_gap(*runs) / 0.5]).value
+        assert measured == pytest.approx((average(one) - average(other)) / 0.5)
 
 
 @pytest.mark.parametrize(
@@ -255,25 +255,25 @@ def test_replays_are_what_certify_gives(
         settings = replace(tiny.settings, **changes)
         return Outcomes.open(context.execute("certify", name, model, data, settings).folder)
 
-    some = 0
+    compared = 0
     for distance in (0.0, 0.05, 0.2):
-        found = replay.paper(distance, clip)
+        replayed = replay.paper(distance, clip)
         expected = direct("paper", method="paper", distance=distance)
-        some += same_where_right(found, expected)
-        assert np.array_equal(found.sigmas, expected.sigmas)
-    found = replay.sound(clip)
-    some += same_where_right(found, direct("sound"))
-    assert some > 0
-    assert found.radii.sum() > 0
-    assert (replay.conditional(clip).radii >= found.radii - 1e-3).all()
+        compared += same_where_right(replayed, expected)
+        assert np.array_equal(replayed.sigmas, expected.sigmas)
+    replayed = replay.sound(clip)
+    compared += same_where_right(replayed, direct("sound"))
+    assert compared > 0
+    assert replayed.radii.sum() > 0
+    assert (replay.conditional(clip).radii >= replayed.radii - 1e-3).all()
 
 
-def same_where_right(found: Outcomes, expected: Outcomes) -> int:
+def same_where_right(replayed: Outcomes, expected: Outcomes) -> int:
     """The same class and radius for each image that is right, whose number this returns."""
     right = expected.correct
-    assert np.array_equal(found.correct, right)
-    assert np.array_equal(found.radii[right], expected.radii[right])
-    assert (found.predictions[~right] == ABSTAIN).all()
+    assert np.array_equal(replayed.correct, right)
+    assert np.array_equal(replayed.radii[right], expected.radii[right])
+    assert (replayed.predictions[~right] == ABSTAIN).all()
     return int(right.sum())
 
 
@@ -639,27 +639,27 @@ def test_unfinished_work_of_others_stays(tmp_path: Path) -> None:
     """A smaller run into the same folder ends without what a larger one has begun."""
     evidence = Evidence()
     close = resume(evidence, tmp_path, {"sizes": "large"})
-    begun = outcomes_of("predict", ROWS, "a")
-    evidence.runs["a"] = begun
+    partial = outcomes_of("predict", ROWS, "a")
+    evidence.runs["a"] = partial
     evidence.facts["clip"] = 1
     evidence.kept()
     other = Evidence()
     close = resume(other, tmp_path, {"sizes": "small"})
-    other.runs["b"] = begun
+    other.runs["b"] = partial
     other.kept()
     close()
     assert set(read_records(tmp_path / "unfinished.csv.gz")) == {"a"}
     again = Evidence()
     close = resume(again, tmp_path, {"sizes": "large"})
     assert again.facts == {"clip": 1}
-    again.runs["a"] = begun
+    again.runs["a"] = partial
     close()
     assert not list(tmp_path.iterdir())
 
 
 def test_lambdas_that_are_asked_for_are_used_at_every_level() -> None:
     scale = EXPERIMENTS["weak-attack"].scales["cpu"]
-    asked = resized(scale, {"lams": "0.1", "sigmas": "0.5"})
-    assert asked.lams_of(0.5) == (0.1,)
+    chosen = resized(scale, {"lams": "0.1", "sigmas": "0.5"})
+    assert chosen.lams_of(0.5) == (0.1,)
     assert resized(scale, {"lams": "0.1", "few_lams": "0.3"}).lams_of(0.5) == (0.3,)
     assert scale.lams_of(0.5) == (0.0, 0.2, 0.4)

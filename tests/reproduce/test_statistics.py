@@ -12,10 +12,10 @@ from varsmooth.evaluation.report.statistics import mean_interval
 
 def test_settings_with_the_same_images_have_the_interval_of_the_image_means() -> None:
     values = np.random.default_rng(0).normal(0.1, 1.0, (5, 300))
-    found = pooled([Differences(range(300), row) for row in values])
+    mean = pooled([Differences(range(300), row) for row in values])
     low, high = mean_interval(values.mean(axis=0))
-    assert found.value == pytest.approx(values.mean())
-    assert found.interval() == pytest.approx((low, high))
+    assert mean.value == pytest.approx(values.mean())
+    assert mean.interval() == pytest.approx((low, high))
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.9])
@@ -55,6 +55,6 @@ def test_runs_are_paired_by_image() -> None:
         ]
         return outcomes_of("predict", rows)
 
-    found = paired(run([3, 1, 2], [1, 1, 0]), run([1, 2, 4, 3], [0, 1, 1, 1]))
-    assert found.ids == [3, 1, 2]
-    assert found.values.tolist() == [0, 1, -1]
+    gaps = paired(run([3, 1, 2], [1, 1, 0]), run([1, 2, 4, 3], [0, 1, 1, 1]))
+    assert gaps.ids == [3, 1, 2]
+    assert gaps.values.tolist() == [0, 1, -1]

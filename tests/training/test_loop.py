@@ -1,4 +1,4 @@
-"""Training on the embedded sample: it learns, it is reproducible, and it says what is wrong."""
+"""Training on the embedded sample: it learns, is reproducible, and reports errors."""
 
 import json
 import signal

@@ -180,9 +180,9 @@ class Normed(Three):
         ("Pair", "must return one tensor of scores (1, classes)"),
         ("Pair", "not tuple; let its forward return the logits alone"),
         ("Together", "depends on the other images of its batch"),
-        ("Chance", "gives the same images other outputs at each call"),
+        ("Chance", "returns different outputs for the same images"),
         ("Awake", "Awake stays in training mode: call .eval() on it, or let train(mode)"),
-        ("Strict", "refuses pixels outside [0, 1] (not an image)"),
+        ("Strict", "rejects pixels outside [0, 1] (not an image)"),
         ("Half", "call .float() on the network"),
     ],
 )

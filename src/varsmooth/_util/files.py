@@ -19,7 +19,7 @@ LOCK = ".lock"
 PARTS = f"*.{16 * '[0-9a-f]'}.part"
 """Names of files that are being written; after a kill, the next `only_writer` removes them."""
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
-"""What a disk without hard links says."""
+"""errno values of file systems without hard links."""
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -202,5 +202,5 @@ def _sync(file: IO[bytes]) -> None:
 
 def writing_file(path: Path) -> AbstractContextManager[None]:
     """Turn an OSError inside into a message that names the file."""
-    how = "make room there or choose another folder, then rerun the command"
+    how = "free some space or choose another folder, then rerun the command"
     return wrap_errors(OSError, lambda e: f"{path} cannot be written ({e.strerror or e}); {how}")

@@ -38,7 +38,7 @@ def check_regular(path: Path, limit: str = "BYTES") -> None:
 
 
 def parse_json(text: bytes) -> Any:
-    """What untrusted text says; ValueError if it is not JSON, or nested too deeply."""
+    """Parse untrusted text as JSON; ValueError if it is not JSON, or nested too deeply."""
     with suppress(RecursionError):
         value: Any = json.loads(text)
         depth = LIMITS["DEPTH"]

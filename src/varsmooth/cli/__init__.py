@@ -1,8 +1,8 @@
 """The command line: every verb is a small typed function, its docstring is its help.
 
-A verb imports what it needs when it runs, so that `--help` is quick. Exit codes: 0 done,
-1 failed with a sentence, 2 wrong usage, 3 `verify` could not check everything, 130 interrupted,
-141 output closed by its reader.
+A verb imports what it needs when it runs, so that `--help` is quick. Exit codes: 0 done, 1 failed
+with an error message, 2 wrong usage, 3 `verify` could not check everything, 130 interrupted, 141
+output closed by its reader.
 """
 
 import os
@@ -63,7 +63,7 @@ RERUN = "rerun the same command: training, tune and runs resume, other work star
 
 
 def exit_code(command: Callable[[], None]) -> int:
-    """Run a command; what goes wrong becomes one sentence and an exit code."""
+    """Run a command; an error becomes a one-line message and an exit code."""
     try:
         command()
         sys.stdout.flush()

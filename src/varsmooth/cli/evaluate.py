@@ -53,9 +53,9 @@ def predict(
         out: the folder of a run; without it the predictions are printed and not kept
     """
     if images and data.data is not None:
-        raise WrongUsage(f"the images are {images[0]} or those of --data; give one of them")
+        raise WrongUsage(f"{images[0]} and --data both name images; give one of them")
     if out is None and (for_run := _changed(workers) + ["--name"] * (name is not None)):
-        raise WrongUsage(f"{' and '.join(for_run)} is for a run; give its folder with --out")
+        raise WrongUsage(f"{' and '.join(for_run)} applies to a run; give its folder with --out")
     if out is not None and len(images) > 1:
         raise WrongUsage("a run has one data set; put the images into one folder")
     about, chosen = _describe(model), [replace(data, data=path) for path in images] or [data]
@@ -201,7 +201,7 @@ def _search(
     false = [row["id"] for row in rows if row["violated"] and row["guarantee"] == "sound"]
     if false:
         ids = ", ".join(map(str, false[:10])) + (" and more" if len(false) > 10 else "")
-        raise VarsmoothError(f"{len(false)} sound certificates are false, of the images {ids}")
+        raise VarsmoothError(f"{len(false)} sound certificates are false (images {ids})")
 
 
 def verify(runs: list[str], /, *, options: VerifyOptions) -> None:
@@ -282,7 +282,7 @@ def _announce(
     out: Path | None,
     **options: object,
 ) -> None:
-    """Say what will be done, and where the caller names noise levels far from those of training."""
+    """Announce the plan, with a note on noise levels far from those of training."""
     data, *others = chosen
     images = f"{data.words(data.split)} {data.subset or ''}".rstrip()
     images += f" and {len(others)} more" if others else ""
@@ -294,7 +294,9 @@ def _announce(
         if about is not None and typed and (far := about.untrained_levels(chosen_levels)):
             trained = f"{'up to' if about.universal else 'at'} σ = {about.sigma_a:g}"
             levels = ", ".join(f"{sigma:g}" for sigma in far)
-            note = f"note: the classifier was trained {trained}; at {levels} it may know little"
+            note = (
+                f"note: the classifier was trained {trained}; expect low accuracy at σ = {levels}"
+            )
     precision = None if model.precision == "float32" else model.precision
     scaling = {"resize": data.resize, "center crop": data.center_crop}
     options = {**scaling, "σ": level, "precision": precision, **options}

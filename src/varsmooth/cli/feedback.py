@@ -90,7 +90,7 @@ def conclude(result: list[str], *commands: str) -> None:
 
 
 def say(text: str, file: TextIO | None = None, end: str = "\n") -> None:
-    """Print; control characters in names that others chose do not reach the terminal."""
+    """Print without control characters, which untrusted names may contain."""
     print(printable(text), file=file, end=end, flush=True)
 
 

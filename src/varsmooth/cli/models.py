@@ -42,7 +42,7 @@ def show(names: list[str], /, log: bool = False) -> None:
 
     Args:
         names: released names or folders of models
-        log: also show what each epoch of the training reported
+        log: also show the training log, one line per epoch
     """
     for name in names:
         say(plain(card(name, describe(name), is_released(find(name)), log)))

@@ -25,13 +25,13 @@ COMMON = {
     "root": "the data directory (default: $VARSMOOTH_DATA, else the platform's usual place)",
     "resize": "crop each image to its central square and scale it to this many pixels per side; "
     "with --center-crop, scale its shorter side; radii are then those of the scaled image",
-    "center_crop": "then keep the central pixels, so many per side: --resize 256 --center-crop 224 "
-    "is usual for ImageNet",
+    "center_crop": "side in pixels of the central square to keep after --resize: "
+    "--resize 256 --center-crop 224 is usual for ImageNet",
     "interpolation": "how --resize computes pixels (default: lanczos)",
     "trust": "import paths of your own networks that the model may load: package.module:Class,...",
     "device": "where to compute: auto, cpu, cuda, cuda:1, mps or another device of torch",
     "batch_size": "noisy images per forward pass; never changes the result",
-    "name": "what tables and legends call the run (default: the folder's name)",
+    "name": "the name of the run in tables and legends (default: the folder's name)",
     "seed": "seed of the noise",
 }
 """What options mean that are the same for every verb, unless its docstring says more."""

@@ -37,7 +37,7 @@ def make(
         runs: folders of runs
         out: the folder of the report (default: report/NAME, named after the runs); its files are
             replaced
-        radii: where headline and tables show certified accuracy (default: round numbers)
+        radii: radii at which headline and tables show certified accuracy (default: round numbers)
         envelope: "label=run1,run2,...": the best of a sweep at each radius as one curve, chosen
             with hindsight; a run may be a pattern; separate several envelopes by ;
         common: keep only the images that all certify runs share
@@ -74,9 +74,9 @@ def make(
 
 
 def _report_name(run: str) -> str:
-    """The part of a report's name that stands for a run: its path from here, without `runs`.
+    """The part of a report's name that names a run: its path from here, without `runs`.
 
-    So runs of the same last name have reports of their own.
+    Runs of the same name in different folders get reports of their own.
     """
     path, here = Path(run).resolve(), Path.cwd()
     parts = path.relative_to(here).parts if path.is_relative_to(here) else path.parts[-2:]

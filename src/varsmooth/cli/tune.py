@@ -134,12 +134,14 @@ def measure(
 
 
 def _announce(doing: str, model: str, images: HeldOut, n: int, suffix: str) -> None:
-    """Say what will be done, or what is missing."""
+    """Announce the plan, or raise an error that says what is missing."""
     source = resolve_images(model, images, trained=True)
     if images.out is not None and not (images.out / CONFIG).exists():
         check_new_model(images.out)
-    some = f"at most {images.images} of {source.words(images.split)}"
-    announce(doing, images.device, images=some, n=n, out=results_folder(model, images.out, suffix))
+    chosen = f"at most {images.images} of {source.words(images.split)}"
+    announce(
+        doing, images.device, images=chosen, n=n, out=results_folder(model, images.out, suffix)
+    )
 
 
 def _certify(model: str | Path, images: HeldOut, options: TuneOptions, **chosen: str | None) -> str:

@@ -44,8 +44,8 @@ def load_dataset(
         root: The data directory (default: $VARSMOOTH_DATA, else the platform's usual place).
         resize: Crop each image to its central square and scale it to this many pixels per side;
             photographs of different sizes need it.
-        center_crop: Instead scale the shorter side to `resize` and keep the central pixels, so
-            many a side: resize=256, center_crop=224 is usual for ImageNet.
+        center_crop: Side in pixels of the central square to keep; `resize` then scales the shorter
+            side. resize=256, center_crop=224 is usual for ImageNet.
         interpolation: lanczos (default), bicubic or bilinear.
 
     Examples:
@@ -100,7 +100,7 @@ def tuned_images(tuned: Tuned, images: ImageDataset) -> ImageDataset:
 
 
 def check_source(source: Source) -> None:
-    """The images of a source, if it names any, must be there; they are not read."""
+    """Check that the images that a source names exist, without reading them."""
     if source.data == "cifar10":
         cifar10_folder(data_root(source.root))
     elif source.data is not None and source.data not in NAMES:

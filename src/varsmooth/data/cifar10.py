@@ -156,7 +156,7 @@ _NDARRAY = object()  # stands for the class numpy.ndarray, which itself is not h
 def _reconstruct(subtype: object, shape: tuple[int, ...], kind: object) -> NDArray[Any]:
     """An empty array, which the pickle then fills with its own bytes."""
     if subtype is not _NDARRAY or shape != (0,):
-        raise pickle.UnpicklingError("an array that is not a plain one")
+        raise pickle.UnpicklingError("an array of an unknown kind")
     return np.empty(0, dtype=np.uint8)
 
 

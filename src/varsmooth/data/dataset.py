@@ -199,7 +199,7 @@ class ImageDataset:
                 yield waiting.result()
 
     def row_entries(self, batch: Batch) -> list[dict[str, Any]]:
-        """What the rows of a run say of the images of a batch beyond their ids.
+        """What the rows of a run record about the images of a batch, besides their ids.
 
         Of image files their names and a digest of the pixels as they were decoded, because a run
         does not read all of them at its start. Nothing of arrays, which it does read.
@@ -214,7 +214,7 @@ class ImageDataset:
         return [{"file": files[id], "pixels": digest} for id, digest in rows]
 
     def _check(self, indices: Indices) -> None:
-        """Several images are chosen, and all of them are there."""
+        """Check that the indices are a list or a slice of existing images."""
         how = "with a slice or a list such as [0, 1]; .batches(100) goes through all"
         sentence = f"choose among the {len(self):,} images of {self.name} {how}"
         with wrap_errors(IndexError, sentence):

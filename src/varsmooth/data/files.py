@@ -24,7 +24,7 @@ ORIENTATION = 0x0112  # the EXIF tag; from 5 on, height and width change places
 
 
 class _Header(NamedTuple):
-    """What a file says of its image before it is decoded."""
+    """The header of an image file, read without decoding the image."""
 
     height: int
     width: int
@@ -127,7 +127,7 @@ def _read_headers(paths: Sequence[Path]) -> list[_Header]:
 
 
 def _read_part(paths: Sequence[Path]) -> list[_Header | str]:
-    """Headers, or the sentence why there is none."""
+    """Headers, or error messages in place of those that cannot be read."""
     headers: list[_Header | str] = []
     for path in paths:
         check_regular(path)

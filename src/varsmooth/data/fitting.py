@@ -16,7 +16,7 @@ def fitted(
     class_names: tuple[str, ...] = (),
     image_shape: tuple[int, int, int] | None = None,
 ) -> ImageDataset:
-    """The images with labels in the model's numbering, or one sentence why they do not fit.
+    """The images with labels in the model's numbering; raises an error if they do not fit.
 
     Args:
         images: What the model is to see.

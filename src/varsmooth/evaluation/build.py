@@ -100,7 +100,7 @@ def stored_model(
         named = replace(named, selector=about["selector"], **then)
     check(
         model is not None or not is_external(named.model),
-        f"this run was made with {named.model}, which only you may start or fetch; if you "
+        f"this run was made with {named.model}, which is never run or fetched unasked; if you "
         f"trust it, add --model {named.model}",
     )
     return replace(named, model=named.model if model is None else model, trust=trust)
@@ -168,7 +168,7 @@ def check_same_images(header: Mapping[str, Any], images: ImageDataset, data: Dat
 
 
 def is_image_of(row: Mapping[str, Any], images: ImageDataset, place: int) -> bool:
-    """Whether the image at this place is the one that a row of its run saw."""
+    """Whether the image at this position is the one that a row of the run recorded."""
     if isinstance(images.pixels, np.ndarray):
         return True
     return bool(pixel_digests(images.pixels[place][None]) == [row.get("pixels")])

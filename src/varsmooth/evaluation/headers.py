@@ -110,7 +110,7 @@ def _checksum(header: Mapping[str, Any]) -> str:
 
 
 def different_options(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What two headers must share and do not, as the options that say so.
+    """The settings that two headers must share but do not, spelled as options.
 
     Examples:
         >>> run = {"config": {"n": 100, "clip": [0.1, 1.0]}, "verb": "certify"}
@@ -129,14 +129,14 @@ def different_options(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     if prints != present and not (differences and same_f):  # another selector has another one
         differences.append("the model is another network or has other weights")
     if not differences and (one := stored_probe(there)) and (other := stored_probe(now)):
-        differences += [f"the {part} answers differently" for part in one.differences(other)]
+        differences += [f"the {part}'s outputs differ" for part in one.differences(other)]
     if not differences and there.get("dataset") != now.get("dataset"):
         differences.append("--data holds other images or labels")
     return differences
 
 
 def stored_probe(header: Mapping[str, Any]) -> "Probe | None":
-    """The outputs by which the run knows its model; a run saved without images has none."""
+    """The stored outputs that identify the run's model; None for a run saved without images."""
     if "probe" not in header:
         return None
     from varsmooth.probe import Probe

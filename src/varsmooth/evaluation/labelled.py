@@ -214,7 +214,7 @@ def save_run(
     check(
         all(as_stored(one.settings) == settings for one in certificates),  # may come from a log
         "these certificates are of another σ, selector or kind of noise than g's; pass the g that "
-        "they were made with (a model that was tuned since: load it with that sigma or cascade)",
+        "they were made with (if the model was tuned since, load it with that sigma or cascade)",
     )
     ids = [one.id for one in certificates]
     if isinstance(images, Dataset | DataLoader):

@@ -67,14 +67,14 @@ class DataOptions(Source):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions(Typed):
-    """Where a run is computed; does not affect results.
+    """Where a run is computed; results do not depend on it.
 
     Args:
         devices: number of processes of a run, each with its own device
         engine: local: processes of this machine or of torchrun; ray: tasks on a Ray cluster, which
             replaces workers that die and keeps all of them busy
         ray_address: the cluster, as in ray://head:10001, or auto: the one that was started on this
-            machine (default: $RAY_ADDRESS, else workers of this command's own)
+            machine (default: $RAY_ADDRESS, else started for this command alone)
         worker_cpus: processor cores of a Ray worker
         worker_gpus: GPUs of a Ray worker, as in 0.25 (default: 1 where the cluster has any)
         shard: I/N, as in 3/32: only part I of N; workers need no connection, and write into one
@@ -99,7 +99,7 @@ class WorkerOptions(Typed):
 
 @dataclass(frozen=True)
 class RunOptions(WorkerOptions):
-    """Where results go and where they are computed; does not affect results.
+    """Where results go and where they are computed; results do not depend on it.
 
     Args:
         out: the folder of the run; the same command continues an interrupted one
@@ -169,7 +169,7 @@ class CertifyOptions(Typed):
                 raise OptionError("n_max", "belongs to `at` or `until`; give one of them, or `n`")
             return
         if self.n != N:
-            raise OptionError("n", "is the votes of every image; with `at` or `until` give `n_max`")
+            raise OptionError("n", "fixes the votes per image; with `at` or `until` give `n_max`")
         if self.method == "paper":
             raise OptionError("method", "cannot be paper with `at` or `until`; leave it out")
         object.__setattr__(self, "n_max", self.n_max or N_MAX)
@@ -181,8 +181,8 @@ class PredictOptions(Typed):
 
     Args:
         n: votes
-        alpha: maximum probability that the answer is neither g's most likely class nor an
-            abstention, which does not bound misclassification; null: plain majority
+        alpha: maximum probability of returning a class other than g's most likely one; this does
+            not bound misclassification; null: plain majority
         alpha_select: the part of alpha for the deployed median of a protected selector
         seed: seed of all noise (default: fresh entropy, which the guarantee needs in deployment)
     """
@@ -253,9 +253,9 @@ class ImportOptions(Typed):
 
     Args:
         sigma: the noise level, if it was one fixed level; the radii are then sound
-        guarantee: what the radii mean, if it was not
+        guarantee: the guarantee of the radii, if each image had its own noise level
         alpha: the failure probability per image, if known
-        n: votes per image, if known; with --alpha, radii that no vote can give are refused
+        n: votes per image, if known; with --alpha, radii too large for n votes are refused
         rounded: how the radii were rounded; from nearest, half a unit of the last digit is
             subtracted, so that none is too large
         data: the data set's name; runs on the same one are compared image by image
@@ -287,8 +287,8 @@ class AdoptOptions(Typed):
         split: images that the classifier was not trained on
         resize: crop each image to its central square and scale it to this many pixels per side;
             radii are then those of the scaled image
-        levels: noise levels to try (default: 0.06,0.12,0.25,0.5); to train for every level up to
-            the largest is what is proposed
+        levels: noise levels to try (default: 0.06,0.12,0.25,0.5); the proposed training covers
+            every level up to the largest
         images: how many images are used, spread over the split
         n: votes per image and level
     """
@@ -339,7 +339,7 @@ class TuneOptions(Typed):
         n_select: samples of h per image and setting
         unclipped: share of the images whose level must lie within the clip range, so that h
             chooses σ, not the clip
-        precision: that of f's activations, as in `varsmooth certify`
+        precision: precision of f's activations, as in `varsmooth certify`
     """
 
     goal: Literal["clean", "certified", "radius", "cascade"] = "radius"
@@ -356,7 +356,7 @@ class TuneOptions(Typed):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.goal == "certified") != (self.radius > 0):
-            raise OptionError("radius", "> 0 belongs to `goal` certified, which needs one")
+            raise OptionError("radius", "above 0 goes with `goal` certified, which requires it")
         if self.goal == "cascade":
             plain = TuneOptions()
             for name in ("lams", "sigma_ms", "levels", "n_select", "unclipped"):

@@ -179,7 +179,7 @@ class Run:
     def stored(self, files: Iterable[Path] | None = None) -> Iterator[Row]:
         """Every complete row, duplicates included; of some files, or all.
 
-        A row of a part that another machine made says so, as it does where one folder has both.
+        A row computed on another machine records its environment, in merged runs too.
         """
         made = {part: read_header(part)["environment"] for part in self.parts}
         elsewhere = {part: e for part, e in made.items() if e != self.header["environment"]}
@@ -197,7 +197,7 @@ class Run:
                         yield row
 
     def certified_rows(self, use: str, stored: Iterable[Row] | None = None) -> list[Row]:
-        """`rows` of a run of `certify` with its evidence; a refusal says what they were for."""
+        """`rows` of a run of `certify` with its evidence; the error says for what."""
         verb, rows = self.header["verb"], self.rows(stored)
         check(
             verb == "certify", f"{self.folder} is a run of {verb}; only certificates can be {use}"

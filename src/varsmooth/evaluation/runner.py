@@ -227,7 +227,7 @@ NO_PROBE = (
 
 
 def other_environment(header: Mapping[str, Any], device: torch.device) -> list[str]:
-    """Where this is not what started a run: another version, machine or device."""
+    """Differences from what started a run: another version, machine or device."""
     there, here = header.get("environment", {}), environment(device)
     return [
         f"the run was started with {name} {there.get(name)}, this is {here[name]}"

@@ -103,8 +103,8 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
     sequential = run.header["config"].get("at") is not None or run.header["config"].get("until")
     check(
         not (repeats and sequential and run.header.get("saved_from_python")),
-        "this run was saved from Python after certify_at or certify_until, and does not know their "
-        "radii, so its votes cannot be drawn again; use varsmooth certify --at or --until",
+        "this run was saved from Python after certify_at or certify_until, and does not record "
+        "their radii, so its votes cannot be drawn again; use varsmooth certify --at or --until",
     )
     if repeats and (built is None or images is None):  # said before images are decoded
         raise VarsmoothError(f"replay and resample need the model and the images: {missing}")
@@ -177,11 +177,11 @@ def _model(run: Run, result: Verification, options: VerifyOptions) -> BuiltModel
 
 
 def _images(run: Run, result: Verification, built: BuiltModel | None) -> ImageDataset | None:
-    """The run's images, if they are here, and what the run says of them and their noise."""
+    """Load the run's images, if available, and check them against the header."""
     header = run.header
     try:
         data = recorded(DataOptions, header["config"])
-        check(data.data is not None, "the run does not say where they are")
+        check(data.data is not None, "the run does not record where they are")
         images = load_images(data, built, tuple(header["dataset"]["class_names"]))
     except (VarsmoothError, OSError) as error:
         result.unchecked.append(f"the images ({error})")
@@ -218,7 +218,7 @@ def _check_pixels(result: Verification, images: ImageDataset) -> None:
             for image, entry in zip(batch.ids.tolist(), images.row_entries(batch), strict=True):
                 row = {**entry, **stored.get(image, {})}
                 if row["pixels"] != entry["pixels"]:
-                    result.problems.append(f"image {image}: {entry['file']} is another image now")
+                    result.problems.append(f"image {image}: {entry['file']} has changed since")
                 elif row["file"] != entry["file"]:
                     result.problems.append(f"image {image} is {entry['file']}, not {row['file']}")
             progress.add(len(batch.ids))

@@ -61,7 +61,7 @@ class VoteStore:
     """Counts of one classifier's votes in a folder: one append-only file per process.
 
     Every process writes a file of its own, so that runs may share the folder at the same time,
-    and reads everybody's when it starts. A line that a crash tore, or whose counts do not sum to
+    and reads all files when it starts. A line that a crash tore, or whose counts do not sum to
     n, is skipped: a lost count is computed again, nothing else depends on it.
     """
 
@@ -123,7 +123,7 @@ class CachedSmoothedClassifier(SmoothedClassifier):
         check(
             type(g) is SmoothedClassifier,
             f"votes can be stored for a SmoothedClassifier, not for a {type(g).__name__} of "
-            "your own, whose votes may depend on more than the store knows",
+            "your own, whose votes may depend on more than the stored key",
         )
         super().__init__(
             g.classifier,

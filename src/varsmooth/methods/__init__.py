@@ -20,7 +20,7 @@ METHODS: dict[str, Method] = {
 
 
 def method_for(selector: Selector, kind: Kind = "sound") -> Method:
-    """The method that certifies a selector; refuses what does not exist, and says why."""
+    """The method that certifies a selector; raises an error that says why there is none."""
     if (method := _most_specific(selector, kind)) is not None:
         method.check(selector)
         return method

@@ -50,7 +50,7 @@ def _card_in(folder: Path, about: Description) -> str:
 
 
 def card(name: str, about: Description, released: bool = False, log: bool = True) -> str:
-    """The model card in Markdown; log: with what each epoch of the training reported."""
+    """The model card in Markdown; log: with the training log, one line per epoch."""
     level = f"every σ up to {about.sigma_a:g}" if about.universal else f"σ_a = {about.sigma_a:g}"
     origin = f"Trained on {about.dataset} for noise of"
     if about.adopted:

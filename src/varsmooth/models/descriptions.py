@@ -1,4 +1,4 @@
-"""What a model says about itself: the `config.json` beside its weights, read without torch.
+"""The description of a model: the `config.json` beside its weights, read without torch.
 
 A description is untrusted input: every entry is checked against its type, so that a malformed file
 gives one clear error.
@@ -179,7 +179,7 @@ def describe(name_or_path: str | Path) -> Description:
 
 
 def recommend(folder: str | Path, options: Mapping[str, Any]) -> Description:
-    """Write options of yours (sigma, lam, sigma_m, clip, levels) into a model's description."""
+    """Write recommended options (sigma, lam, sigma_m, clip, levels) into a model's description."""
     return rewrite(folder, replace(describe(folder), recommended=dict(options), tuned=None))
 
 
@@ -205,8 +205,8 @@ def results_folder(name_or_path: str | Path, out: Path | None, suffix: str) -> P
 
 def check_new_model(out: Path) -> None:
     """A folder for a new model is empty, or a killed command wrote weights but no description."""
-    begun = (out / WEIGHTS).exists() and not (out / CONFIG).exists()
-    check_unused(out, *((WEIGHTS, CARD) if begun else ()))
+    unfinished = (out / WEIGHTS).exists() and not (out / CONFIG).exists()
+    check_unused(out, *((WEIGHTS, CARD) if unfinished else ()))
 
 
 def copy_model(name_or_path: str | Path, out: Path | None, suffix: str) -> Path:

@@ -1,4 +1,4 @@
-"""What may be named: registered networks, code of the user's, addresses. Known without torch."""
+"""Names of registered networks, the user's code and Hub addresses; needs no torch."""
 
 import os
 import sys

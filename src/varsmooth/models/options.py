@@ -82,7 +82,7 @@ class ModelOptions(Typed):
         cascade: stages of your own, LEVEL:THRESHOLD:GATE,…, as in 1.0:0.6:0.4,0.5,0.25: a stage
             returns a class that reaches this share of its votes (0.5 if left out), counting those
             where f's softmax reaches the gate (0 if left out)
-        lam: λ: near 0 for accuracy, near 1 for large radii (of a tuned cascade 1 by default)
+        lam: λ: near 0 for accuracy, near 1 for large radii (default for a tuned cascade: 1)
         sigma_a: σ_a, an input of the selector network
         sigma_m: level of the noise in the selector's median smoothing
         clip: LOW,HIGH: bounds of the selector's level
@@ -90,8 +90,8 @@ class ModelOptions(Typed):
             0: no grid
         n_median: draws of the selector for one deployed median, odd
         lattice: noise on the lattice of 8-bit images, exact in floating point
-        precision: that of f's activations; bfloat16 takes about half the time where the
-            processor has it (AVX-512 BF16, AMX, GPUs); deploy what was certified
+        precision: precision of f's activations; bfloat16 takes about half the time where the
+            processor has it (AVX-512 BF16, AMX, GPUs); deploy the precision you certified
     """
 
     model: str | None = None
@@ -115,7 +115,7 @@ class ModelOptions(Typed):
             kinds["selector"] = (self.selector,)
         for one, other in combinations(kinds, 2):
             if not set(kinds[one]) & set(kinds[other]):
-                raise OptionError(other, f"does not go with `{one}`; leave one of them out")
+                raise OptionError(other, f"cannot be combined with `{one}`; leave one out")
         if self.lam is not None and self.cascade is not None:
             raise OptionError("lam", "chooses among tuned stages; leave it or `cascade` out")
 
@@ -150,5 +150,5 @@ def stages_for(family: Sequence[TunedStages], lam: float) -> TunedStages:
     """The member of a tuned family for λ: the last whose own λ is not larger."""
     check(0 <= lam <= 1, f"lam must lie in [0, 1], not {lam}")
     members = [member for member in family if member.lam <= lam]
-    check(bool(members), f"no tuned stages are for `lam={lam}`; run varsmooth tune again")
+    check(bool(members), f"no tuned stages cover `lam={lam}`; run varsmooth tune again")
     return members[-1]

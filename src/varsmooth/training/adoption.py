@@ -235,7 +235,7 @@ def build_network(factory: str) -> nn.Module:
     """What the factory returns, with a note if its images will not be normalised."""
     network = build(factory)
     if any(kind.__module__.startswith("transformers.") for kind in type(network).__mro__):
-        note = "a bare transformers model is not given the normalised images that it expects"
+        note = "a bare transformers model receives unnormalised images"
         how = f"let {factory} return from_transformers(model, processor)"
         print(printable(f"note: {note}; {how}"), file=sys.stderr, flush=True)
     return network

@@ -1,7 +1,7 @@
-"""What can be configured about a training run, and how a configuration is read.
+"""The options of a training run, and how a configuration is read.
 
-A configuration is a dataclass. It is read from a preset (a YAML file, by name or path) and
-overrides; a key or a value that does not fit is an error that says which.
+A configuration is a dataclass, read from a preset (a YAML file, by name or path) and overrides.
+An unknown key or a wrong value is an error that names it.
 """
 
 import itertools
@@ -33,7 +33,7 @@ PRESETS = Path(__file__).parent / "presets"
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig(Source):
-    """What the training of any network needs to know.
+    """Options for the training of any network.
 
     Args:
         out: folder of the run: state, log and, at the end, the model
@@ -47,19 +47,19 @@ class TrainingConfig(Source):
         epochs: passes over the training set
         images_per_epoch: images in one pass; by default all
         batch_size: images per step, over all processes together
-        learning_rate: the highest one; it rises linearly, stays there for `hold`, then falls as a
-            cosine
+        learning_rate: the peak learning rate: linear warm-up, constant for `hold`, then cosine
+            decay
         warmup: share of the steps during which the learning rate rises
-        hold: share of the steps at the highest learning rate, after the warm-up
-        first_epoch: epochs of the schedule that are already behind the weights in `initial`, so
-            that a long run whose state is lost continues where it was
+        hold: share of the steps at the peak learning rate, after the warm-up
+        first_epoch: epochs of the schedule that the weights in `initial` have completed, to
+            continue a long run whose state was lost
         weight_decay: weight decay of every weight matrix and kernel
         muon: learning rate of convolution kernels, the angle by which Muon turns them in a step;
             0 trains them with AdamW like all other weights
-        ema: share that the moving average of the weights keeps in each step; the finished model
-            is this average, or the last weights if 0
-        precision: that of f's activations in training; bfloat16 is faster where the processor has
-            it (AVX-512 BF16, AMX). The finished model computes in float32
+        ema: decay of the moving average of the weights, per step; the finished model is this
+            average, or the last weights if 0
+        precision: precision of f's activations in training; bfloat16 is faster where the processor
+            has it (AVX-512 BF16, AMX). The finished model computes in float32
         seed: seed of everything random
         resume: continue from the state in the folder, if there is one
         device: where to compute
@@ -116,9 +116,9 @@ class ClassifierConfig(TrainingConfig):
     Args:
         sigma: σ_a, the noise level; with `universal` σ_a', the upper end of its range
         universal: σ ~ U(0, sigma) for each image; a network of the package takes it as an input,
-            one of yours if it says conditional = True
-        sigma_power: with `universal`, σ = sigma · U^power: below 1 more of the large levels, above
-            1 more of the small ones
+            your own if it sets conditional = True
+        sigma_power: with `universal`, σ = sigma · U^power: a power below 1 favours large levels,
+            one above 1 small levels
         network: a registered name, or the import path `package.module:Class` of your own
         network_options: keyword arguments of the network
         frozen: with network `denoised`, the model whose frozen classifier follows the denoiser: a
@@ -126,11 +126,11 @@ class ClassifierConfig(TrainingConfig):
         initial: weights to start from: a model folder, a released name or a .safetensors file
         label_smoothing: share of the target that is spread evenly over the classes
         consistency: weight η of the consistency loss over noise copies; 0 turns it off
-        consistency_power: with `universal`, the weight at level σ is η · (σ / sigma)^power: 0 gives
-            every level the same one, 1 spares the accuracy at small levels
+        consistency_power: with `universal`, the weight at level σ is η · (σ / sigma)^power: 0: the
+            same weight at every level; 1: less weight, and more accuracy, at small levels
         copies: noise copies of each image in a step
-        passing: share of the cross-entropy whose target may say "pass" where f cannot name an image
-            under this noise, by one more output that the finished model has not; 0 turns it off
+        passing: share of the cross-entropy whose target may be "pass" where f does not recognise an
+            image under this noise: an extra output, which the finished model lacks; 0 turns it off
         compile: let torch.compile fuse the network's layers in training; needs a C++ compiler and
             a minute at the start
         n: votes per image when the finished model is measured
@@ -156,7 +156,7 @@ class ClassifierConfig(TrainingConfig):
         if self.consistency > 0 and self.copies < 2:
             raise OptionError("copies", "must be at least 2 for the consistency loss, not 1")
         if self.passing > 0 and not self.universal:
-            raise OptionError("passing", "needs `universal` true: it follows the level of an image")
+            raise OptionError("passing", "needs `universal` true: it depends on each image's level")
         check_network(self.network, CLASSIFIERS)
         if (self.network == "denoised") != (self.frozen is not None):
             raise OptionError("frozen", "and `network` denoised belong together; give both")

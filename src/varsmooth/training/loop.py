@@ -1,4 +1,4 @@
-"""The training loop. What is trained is an argument: a `Task` knows its module and its loss."""
+"""The training loop, for any `Task`: a module and its loss."""
 
 import math
 import sys
@@ -289,7 +289,7 @@ def _say(text: str) -> None:
 
 
 def _say_epoch(epochs: int, entry: Entry) -> None:
-    """What happened, and when the run will be over."""
+    """Print the numbers of an epoch and the time left."""
     left = (epochs - entry["epoch"]) * entry["seconds"] / 60
     numbers = " ".join(f"{k} {v:.4g}" for k, v in entry.items() if k not in PROGRESS)
     done = f"epoch {entry['epoch']}/{epochs}"

@@ -10,7 +10,7 @@ from varsmooth.training.configuration import TrainingConfig
 
 
 def optimizers(module: nn.Module, config: TrainingConfig) -> list[torch.optim.Optimizer]:
-    """AdamW for every parameter, or for those that are no kernels of a convolution beside Muon.
+    """AdamW; with Muon, only for parameters that are not convolution kernels.
 
     With AdamW only kernels and matrices decay, not biases and scales. Muon computes its directions
     in the precision of training.

@@ -1,4 +1,4 @@
-"""How a training run begins, is saved and resumed, and what remains of it."""
+"""The state of a training run: how it is started, saved and resumed."""
 
 import io
 import json
@@ -55,7 +55,7 @@ def save_state(
 
 
 def already_trained(config: TrainingConfig, network: Literal["classifier", "selector"]) -> bool:
-    """Whether this very run has left its model in the folder; any other model there is refused."""
+    """Whether this run has already saved its model here; raises if the model is of another run."""
     if not (config.out / CONFIG).is_file():
         if not (config.out / STATE).is_file():
             check_unused(config.out, STATE, "events.")  # of TensorBoard

@@ -122,8 +122,8 @@ def test_shards_in_several_folders_are_one_run(folder: Path, capsys: Output) -> 
     assert len(Path("all.csv").read_text().splitlines()) == 31, "a heading and 30 images"
     assert "share" not in shown.out + shown.err, "parts of one run are not compared"
     assert run("verify part-1 part-3") == 1
-    said = capsys.readouterr().err
-    assert "9 of 30 images have no row (unfinished shards: 2/3 (0 of 9 images))" in said
+    errors = capsys.readouterr().err
+    assert "9 of 30 images have no row (unfinished shards: 2/3 (0 of 9 images))" in errors
 
 
 def test_folders_of_different_runs_are_not_joined(folder: Path, capsys: Output) -> None:
@@ -166,7 +166,7 @@ def test_of_workers_that_start_at_once_one_decides_the_settings(tmp_path: Path) 
             try:
                 barrier.wait()
                 record = Run.create(folder, header, shard.writer())
-                barrier.wait()  # nobody has written a row yet
+                barrier.wait()  # no process has written a row yet
                 record.append([row(index)])
                 assert Run.open(folder).header["config"] == header["config"]
             except VarsmoothError as error:

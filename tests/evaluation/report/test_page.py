@@ -1,4 +1,4 @@
-"""The report as one page: what it says, in which order, and that nothing in it is code."""
+"""The report as one page: its content and order, and that untrusted text never becomes code."""
 
 import re
 import subprocess
@@ -50,7 +50,11 @@ class Page(HTMLParser):
             self.words.setdefault(self._inside[-1], []).append(data)
 
     def cards(self) -> list[dict[str, str | None]]:
-        return [given for _, given in self.elements if str(given.get("class")).startswith("card ")]
+        return [
+            attributes
+            for _, attributes in self.elements
+            if str(attributes.get("class")).startswith("card ")
+        ]
 
 
 @pytest.fixture
@@ -184,7 +188,9 @@ def test_whatever_a_run_folder_holds_is_text(tmp_path: Path) -> None:
         for run in (harmless, folder)
     )
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in tame.elements]
-    assert [set(given) for _, given in page.elements] == [set(given) for _, given in tame.elements]
+    assert [set(attributes) for _, attributes in page.elements] == [
+        set(attributes) for _, attributes in tame.elements
+    ]
     assert evil in page.words["dd"][1]
 
 
@@ -216,9 +222,9 @@ def test_names_of_runs_are_text_in_figures_and_tables(tmp_path: Path) -> None:
 
 def test_the_page_needs_nothing_but_itself(runs: list[Path], tmp_path: Path) -> None:
     page = Page(write_report(open_runs(runs), tmp_path / "out"))
-    for _, given in page.elements:
-        assert str(given.get("src", "data:")).startswith("data:")
-        assert str(given.get("href", "#")).startswith("#")
+    for _, attributes in page.elements:
+        assert str(attributes.get("src", "data:")).startswith("data:")
+        assert str(attributes.get("href", "#")).startswith("#")
     script, style = ("".join(page.words[tag]) for tag in ("script", "style"))
     assert not re.search(r"url\(|@import|https?:|fetch|XMLHttp|import", script + style)
 
@@ -263,8 +269,8 @@ def test_the_command_repeats_the_run() -> None:
 
 def test_the_contents_lead_to_every_section(runs: list[Path], tmp_path: Path) -> None:
     page = Page(write_report(open_runs(runs), tmp_path / "out"))
-    links = [str(given["href"])[1:] for _, given in page.elements if "href" in given]
-    assert links == [str(given["id"]) for tag, given in page.elements if tag == "section"]
+    links = [str(attributes["href"])[1:] for _, attributes in page.elements if "href" in attributes]
+    assert links == [str(attributes["id"]) for tag, attributes in page.elements if tag == "section"]
     assert len(links) == len(page.words["h2"])
 
 

@@ -107,9 +107,9 @@ def test_unequal_settings_are_said(tmp_path: Path) -> None:
     config = header("one")["config"]
     few = write(tmp_path / "few", rows, config=config | {"n": 1000})
     many = write(tmp_path / "many", rows, config=config | {"n": 10_000})
-    said = cautions(open_runs([few, many]), [])
+    messages = cautions(open_runs([few, many]), [])
     differ = "differ in votes (few: 1000, many: 10000); more votes alone can make radii larger."
-    assert said == [f"The runs {differ}"]
+    assert messages == [f"The runs {differ}"]
 
 
 def test_envelope(dual: Path, fixed: Path, tmp_path: Path) -> None:

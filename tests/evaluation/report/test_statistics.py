@@ -1,4 +1,4 @@
-"""What a table of certificates says: every number against one worked out by hand."""
+"""Tables of certificates: every number against one worked out by hand."""
 
 import itertools
 import math

@@ -232,8 +232,8 @@ def test_from_tune_to_a_verified_run(tmp_path: Path, capsys: Output) -> None:
     model, out = write_pair(tmp_path), tmp_path / "tuned"
     words = f"--data cifar10-sample --images 6 --n 40 --out {out}"
     assert run(f"tune {model} --goal cascade {words}") == 0
-    found = re.findall(r"λ = (?:[\d.]+ to )?[\d.]+: (.*)", capsys.readouterr().out)
-    assert len(found) == len(set(found)) > 0  # a rule is shown once, with the λ it serves
+    rules = re.findall(r"λ = (?:[\d.]+ to )?[\d.]+: (.*)", capsys.readouterr().out)
+    assert len(rules) == len(set(rules)) > 0  # a rule is shown once, with the λ it serves
     members = describe(out).cascades
     assert members[0].lam == 0
     assert not (out / "votes.npz").exists()
@@ -292,7 +292,7 @@ def test_nothing_to_choose_from_is_a_sentence(votes: ConfidentVotes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("--goal cascade --lams 0,1", "--lams has no effect on a cascade"),
         ("--goal cascade --levels 3", "--levels has no effect on a cascade"),
@@ -301,10 +301,10 @@ def test_nothing_to_choose_from_is_a_sentence(votes: ConfidentVotes) -> None:
     ],
 )
 def test_tune_refuses_what_it_would_ignore_and_test_images(
-    words: str, said: str, capsys: Output
+    words: str, message: str, capsys: Output
 ) -> None:
     assert run(f"tune cifar10-universal-1.00 {words}") != 0
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_the_card_shows_the_tuned_cascade() -> None:

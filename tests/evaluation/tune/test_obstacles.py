@@ -1,4 +1,4 @@
-"""The sentence that says why no cascade helps, for votes made so that one reason is true."""
+"""The message why no cascade helps, for votes constructed so that one reason is true."""
 
 import numpy as np
 import pytest

@@ -48,7 +48,7 @@ class Contrast(nn.Module):
 
 
 class Far(nn.Module):
-    """h that asks for more noise than any grid offers."""
+    """h whose levels exceed every grid."""
 
     def forward(self, x: Tensor, sigma_a: Tensor, lam: Tensor) -> Tensor:
         return 9 * sigma_a

@@ -113,7 +113,7 @@ def _worker_setup(job: Job, header: dict[str, Any]) -> Setup:
         built = build(job.model, choose_device(job.options.device))
         different = other_model(header, built.g, built.fingerprint)
         host = socket.gethostname()
-        check(not different, f"on {host} {job.model.model} is another: {'; '.join(different)}")
+        check(not different, f"{job.model.model} on {host} differs: {'; '.join(different)}")
         record = Run(job.options.out, header)
         g = job.evaluation.wrap_model(built.g, header["fingerprints"])
         _setups[key] = Setup(g, record, job.options.batch_size)
@@ -146,7 +146,7 @@ def _cluster(job: Job) -> Iterator[Any]:
     how = "install it with: pip install 'varsmooth[ray]'"
     with wrap_errors(ImportError, f"--engine ray needs Ray; {how}"):
         for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
-            os.environ.setdefault(name, "0")  # no telephone, no warning
+            os.environ.setdefault(name, "0")  # no telemetry, no warning
         import ray
     mine = not ray.is_initialized()
     if mine:

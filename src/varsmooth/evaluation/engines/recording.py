@@ -71,7 +71,7 @@ def _label(job: Job, processes: int) -> str:
 
 
 def _notes(setup: Setup, images: ImageDataset) -> None:
-    """What the user must know of these images and this model."""
+    """Warnings and notes about these images and this model."""
     for name, what in SEEN.items():
         if seen := setup.record.header.get(name):
             print(f"warning: {what.format(seen)} of these {len(images)} images", file=sys.stderr)
@@ -89,7 +89,7 @@ def _note_once(name: str, split: str, skipped: tuple[str, ...]) -> None:
 
 
 def _resuming_notes(setup: Setup, resumed: bool, here: bool) -> None:
-    """Where the rows to come are not made as those that are there; `here`: by this process."""
+    """Notes on how new rows differ from stored ones; `here`: this process computes them."""
     header = setup.record.header
     for text in other_environment(header, setup.g.device) if here else ():
         print(f"note: {text}; the new rows record it, and their votes may differ", file=sys.stderr)

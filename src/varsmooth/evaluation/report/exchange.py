@@ -176,16 +176,16 @@ def import_tsv(file: Path, out: Path | None = None, **settings: Any) -> Run:
 
 
 def _write_new(out: Path, header: Mapping[str, Any], rows: Sequence[Row]) -> Run:
-    """A new run with all its rows; one that a killed command left begun is finished."""
+    """A new run with all its rows; a partial one that a killed command left is completed."""
     wanted = {row["id"]: as_stored(row) for row in rows}
     with only_writer(out):
-        begun = {row["id"]: row for row in Run.open(out).rows()} if (out / HEADER).exists() else {}
+        stored = {row["id"]: row for row in Run.open(out).rows()} if (out / HEADER).exists() else {}
         check(
-            len(begun) < len(rows) and all(wanted.get(i) == row for i, row in begun.items()),
+            len(stored) < len(rows) and all(wanted.get(i) == row for i, row in stored.items()),
             f"{out} already holds a run; choose another --out",
         )
         run = Run.create(out, header)
-        run.append(row for row in rows if row["id"] not in begun)
+        run.append(row for row in rows if row["id"] not in stored)
     return run
 
 

@@ -266,7 +266,7 @@ def _fine_radii(runs: Sequence[Outcomes | Envelope]) -> Floats:
 
 
 def _plain_log_ticks(axes: "Axes", levels: Floats) -> None:
-    """The levels in use, if they are few and apart; else 0.1, 0.25, 0.5, or what is round."""
+    """The levels in use, if they are few and well separated; otherwise round numbers."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     low, high = axes.get_xlim()

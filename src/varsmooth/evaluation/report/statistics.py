@@ -220,9 +220,9 @@ class ErrorProbability:
         provided = ", if it does not move σ," if self.guarantee == "conditional" else ""
         return (
             f"Under {attack}{provided} a wrong answer has probability at most "
-            f"{percent(k, n, up=True)} % [{between}]: of {n} images {k} are not certified right "
-            f"beyond that; the 95 % interval covers which images were drawn, and α = "
-            f"{self.alpha:g} for each certificate and each query."
+            f"{percent(k, n, up=True)} % [{between}]: {k} of {n} images are not certified as their "
+            f"true class beyond this radius; the 95 % interval includes sampling of the images and "
+            f"α = {self.alpha:g} for each certificate and each query."
         )
 
 

@@ -234,8 +234,8 @@ def choose(table: ConfidentVotes, stages: int = STAGES, lams: Sequence[float] = 
     )
 
 
-def _largest(some: Iterable[Rule]) -> Rule:
-    return max(some, key=lambda rule: rule.value.radius)
+def _largest(rules: Iterable[Rule]) -> Rule:
+    return max(rules, key=lambda rule: rule.value.radius)
 
 
 def _best(pool: Iterable[Rule], unit: Value, lam: float, most: int) -> Rule:
