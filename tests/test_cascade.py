@@ -161,7 +161,7 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
     ("call", "words"),
     [
         (lambda: CascadeSelector([]), "at least one"),
-        (lambda: CascadeSelector([1.0, 0.5], [0.5]), "2 levels"),
+        (lambda: CascadeSelector([1.0, 0.5], [0.5]), "as levels: 2, not 1"),
         (lambda: CascadeSelector([1.0], [0.4]), r"\[0.5, 1\)"),
         (lambda: CascadeSelector([1.0, 1.0]), "must decrease"),
         (lambda: CascadeSelector([0.25, 0.5]), "must decrease"),
@@ -169,7 +169,7 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
         (lambda: CascadeSelector(0.5), "levels must be a list"),  # type: ignore[arg-type]
         (lambda: CascadeSelector([0.5], 0.6), "thresholds must be a list"),  # type: ignore[arg-type]
         (lambda: CascadeSelector([0.5], gates=0.4), "gates must be a list"),  # type: ignore[arg-type]
-        (lambda: CascadeSelector([0.5], gates=[0.9, 0.9]), "as many gates, not 2"),
+        (lambda: CascadeSelector([0.5], gates=[0.9, 0.9]), "as many gates as levels: 1, not 2"),
         (lambda: CascadeSelector([0.5], gates=[1.5]), r"gates must lie in \[0, 1\)"),
         (
             lambda: certify(
@@ -177,7 +177,7 @@ def test_ordinary_classifiers_and_lattice_noise() -> None:
             ),
             "no conditional",
         ),
-        (lambda: cascade(SHARES, [0.5] * 3).votes(point(0.5), 10), "name sigma"),
+        (lambda: cascade(SHARES, [0.5] * 3).votes(point(0.5), 10), "pass sigma"),
         (lambda: predict(cascade(SHARES, [0.5] * 3), point(0.5), n=8), "use `n ≥ 15`"),
         (lambda: CascadeSelector([0.5, 1e-50]), "a level must be positive"),  # 0 in float32
     ],

@@ -163,7 +163,7 @@ def _one_each(name: str, values: Any, least: float, stages: int) -> tuple[float,
     numbers = tuple(float(value) for value in values)
     check(
         len(numbers) == stages,
-        f"a cascade of {stages} levels needs {stages} {name}, not {len(numbers)}",
+        f"give as many {name} as levels: {stages}, not {len(numbers)}",
     )
     inside = all(least <= number < 1 for number in numbers)
     check(inside, f"{name} must lie in [{least:g}, 1), not {list(numbers)}")
