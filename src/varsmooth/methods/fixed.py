@@ -35,8 +35,8 @@ class Fixed(Method):
     subject = "a fixed noise level"
     chosen_by = "the same for every image"
     caption = (
-        "The certified radius is R_k = σ Φ⁻¹(p), where p is a lower bound on the share of votes for "
-        "the class."
+        "The certified radius is R_k = σ Φ⁻¹(p), where p is a lower bound on the share of votes "
+        "for the class."
     )
 
     def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
