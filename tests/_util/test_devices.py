@@ -29,9 +29,9 @@ def test_devices_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "count", "sentence"),
     [
-        ("cuda", 0, "torch sees no CUDA device here; choose device='cpu'"),
-        ("cuda:2", 2, "torch has no device cuda:2; choose device='cpu' or cuda:0 to cuda:1"),
-        ("banana", 0, "torch knows no device 'banana'; choose device='cpu'"),
+        ("cuda", 0, "torch sees no CUDA device here; choose `device='cpu'`"),
+        ("cuda:2", 2, "torch has no device cuda:2; choose `device='cpu'` or cuda:0 to cuda:1"),
+        ("banana", 0, "torch knows no device 'banana'; choose `device='cpu'`"),
     ],
 )
 def test_devices_that_are_not(

@@ -170,6 +170,7 @@ def test_the_plan_names_the_device_that_is_used(here: Path, cli: Terminal) -> No
         ("--cascade 1:0.5:2,0.5", "gates in [0, 1)"),
         ("--subset 1-5", "--subset must be START:STOP"),
         ("--n-max 100", "--n-max belongs to --at or --until; give one of them, or --n"),
+        ("--distance 0", "--distance belongs to --method paper; leave it out"),
         ("--simga 0.1", "there is no option --simga; did you mean --sigma?"),
     ],
 )
@@ -293,3 +294,6 @@ def test_predictions_that_a_radius_does_not_cover_are_noticed(
         cli(f"{predict} {share} --out {noticed}")
         cli(f"report certified {noticed} --out report")
         assert (caution in Path("report/report.html").read_text()) is noticed
+    cli(f"certify {QUICK} --subset 0:3 --model model --band false --out ideal")
+    cli("report ideal False --out report")
+    assert "the radii cover no query" in Path("report/report.html").read_text()

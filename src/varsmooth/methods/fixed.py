@@ -34,7 +34,10 @@ class Fixed(Method):
     certifies: ClassVar[type[Selector]] = FixedSelector
     subject = "a fixed noise level"
     chosen_by = "the same for every image"
-    caption = "The certified radius is R_k = σ Φ⁻¹(p), p a lower bound on the share of votes."
+    caption = (
+        "The certified radius is R_k = σ Φ⁻¹(p), where p is a lower bound on the share of votes "
+        "for the class."
+    )
 
     def select(self, sampler: Sampler, ledger: Ledger, options: Options, n: int) -> list[Selection]:
         selections, levels = [], sampler.chosen_levels()

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -259,8 +260,9 @@ def _uncovered(certified: Outcomes, predicted: Outcomes) -> str:
         return ""
     method, ledger = METHODS[evidence["method"]], Ledger(**evidence["ledger"])
     spent = options.get("alpha_select", ALPHA_SELECT)
-    if method.covers(ledger, method.query_ledger(header["selector"], options["alpha"], spent)):
-        return ""
+    with suppress(KeyError, TypeError, ValueError):  # of a damaged header
+        if method.covers(ledger, method.query_ledger(header["selector"], options["alpha"], spent)):
+            return ""
     enough = f"--alpha-select {ledger.alpha_deploy:g} and --n-median {ledger.n_deploy} or more"
     return (
         f"Inside the radii of {certified.name} the predictions of {predicted.name} may err more "
