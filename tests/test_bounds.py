@@ -104,22 +104,28 @@ def test_a_single_level_is_entered_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("top", "runner_up", "cohen", "margin"),
+    ("top", "runner_up", "cohen", "margin", "anytime"),
     [
-        (450, 100, -0.2498454421, 0.4231360356),
-        (800, 100, 0.7013264506, 0.8982800037),
-        (800, 200, 0.7013264506, 0.6924605496),
-        (990, 5, 1.9780095821, 2.0359102995),
-        (520, 200, -0.0735745345, 0.3054753928),
+        (450, 100, -0.2498454421, 0.4231360356, 0.3687166289),
+        (800, 100, 0.7013264506, 0.8982800037, 0.8439649287),
+        (800, 200, 0.7013264506, 0.6924605496, 0.6403079336),
+        (990, 5, 1.9780095821, 2.0359102995, 1.9592236084),
+        (520, 200, -0.0735745345, 0.3054753928, 0.2537594371),
     ],
 )
-def test_both_forms_of_the_radius(top: int, runner_up: int, cohen: float, margin: float) -> None:
-    """σ = 1, N = 1000, α = 10⁻³; the selection draws choose the larger one."""
+def test_both_forms_of_the_radius(
+    top: int, runner_up: int, cohen: float, margin: float, anytime: float
+) -> None:
+    """σ = 1, N = 1000, α = 10⁻³; the selection draws choose the larger one.
+
+    Coverage cannot see an anytime bound that spends α on each side: both sequences hold after every
+    vote, which wastes so much of α that even twice α leaves the error rate below α.
+    """
     assert bounds.class_radius(top, 1000, 1.0, 1e-3) == pytest.approx(cohen, abs=1e-9)
     radius = bounds.margin_radius(top, runner_up, 1000, 1.0, 1e-3)
     assert radius == pytest.approx(margin, abs=1e-9)
-    anytime = bounds.margin_radius(top, runner_up, 1000, 1.0, 1e-3, anytime=True)
-    assert margin - 0.2 < anytime < margin
+    sequential = bounds.margin_radius(top, runner_up, 1000, 1.0, 1e-3, anytime=True)
+    assert sequential == pytest.approx(anytime, abs=1e-9)
     assert bounds.margin_is_larger(top / 10, runner_up / 10, 100, 1000, 1e-3) == (margin > cohen)
 
 

@@ -42,6 +42,7 @@ from varsmooth import (
 )
 from varsmooth.errors import VarsmoothError
 from varsmooth.evidence import Evidence, Ledger, LevelVotes, SelectorEvidence
+from varsmooth.methods.base import leads
 from varsmooth.probe import check_assumptions
 from varsmooth.selectors import Grid
 from varsmooth.sequential import success_chance, votes_needed
@@ -196,6 +197,14 @@ def test_a_majority_that_stops_early_is_that_of_all_votes(monkeypatch: pytest.Mo
     wrong = int((predictions.prediction != every.argmax(dim=1)).sum())
     assert binom.cdf(wrong, 2000, 0.3) < 1 - 1e-6
     assert wrong > 20
+
+
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_a_lead_is_shown_at_one_share_of_alpha_for_each_wrong_class(classes: int) -> None:
+    """At log E ≥ log((C − 1)/α). Coverage cannot see log(1/α): few classes ever lead wrongly."""
+    needed = bounds.fewest_votes_to_decide(math.log((classes - 1) / 1e-3))
+    unanimous = [LevelVotes(0.25, 0, (n, *[0] * (classes - 1))) for n in (needed - 1, needed)]
+    assert [leads(votes, 1e-3) for votes in unanimous] == [False, True]
 
 
 def test_the_lead_of_a_class_over_another() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
+from torch import Tensor
 
 from tests.conftest import Tally
 from tests.oracles import (
@@ -26,6 +27,7 @@ from tests.oracles import (
 )
 from varsmooth import (
     ABSTAIN,
+    CascadeSelector,
     MedianSelector,
     Options,
     SmoothedClassifier,
@@ -111,6 +113,19 @@ def by_the_margin(shares: Sequence[float], copies: int) -> int:
     (g, truth), x = smoothed(shares), point(0.5, 0.5, copies=copies)
     options = Options(n0=20)
     return false_margins(certify(g, x, n=150, alpha=0.1, seed=11, options=options), truth)
+
+
+def by_the_margin_of_gated_votes(copies: int) -> int:
+    """Half of the votes, all those for the last class, pass."""
+
+    def gate(z: Tensor, logits: Tensor, sigma: Tensor) -> Tensor:
+        return 0.5 - logits[:, -1]
+
+    g = SmoothedClassifier(Shares([0.3, 0.1, 0.1, 0.5]), CascadeSelector([0.25], gates=gate))
+    x, options = point(0.5, 0.5, copies=copies), Options(n0=20)
+    certificates = certify(g, x, n=300, alpha=0.1, seed=15, options=options)
+    assert all(one.ledger.runner_up and one.votes[0].passes > 0 for one in certificates)
+    return false_margins(certificates, 0.125 * float(norm.ppf(0.3) - norm.ppf(0.1)))
 
 
 def until_by_the_margin(shares: Sequence[float], copies: int) -> int:
@@ -207,6 +222,7 @@ CASES = {
     "certify_at, classifier": Case(0.1, 0.01, at_on_a_grid),
     "certify_at, selector": Case(0.19 / 2, 0.03, at_by_the_selector),
     "predict, margin": Case(0.1, 0.0, answered_by_the_margin),
+    "certify, gated votes": Case(0.1, 0.001, by_the_margin_of_gated_votes),
     **{
         f"{name}, {shares}": Case(0.1, least, partial(false, SHARES[shares]))
         for name, false in (

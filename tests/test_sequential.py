@@ -262,6 +262,7 @@ ANSWERING = {1.0: (0.45, 0.3, 0.25), 0.5: (0.7, 0.2, 0.1)}
 CAREFUL = {1.0: (0.5, 0.32, 0.18), 0.5: (0.9, 0.08, 0.02)}
 TWO, CAREFUL_TWO = CascadeSelector([1.0, 0.5]), CascadeSelector([1.0, 0.5], [0.7, 0.6])
 GRID = MedianSelector(LinearSelector(0.25, 0.01), 0.25, n=11, levels=[0.25, 5.0])
+MARGIN, SPREAD = "grid, with the runner-up", (0.42, 0.3, 0.14, 0.14)
 COIN_KINDS = {
     "fixed": (Coins(TOSS, FixedSelector(0.25)), 0.2),
     "cascade: an earlier stage decides": (Coins(EARLIER, TWO), -norm.ppf(0.35)),
@@ -274,6 +275,10 @@ COIN_KINDS = {
         0.5 * (norm.ppf(0.9) - norm.ppf(0.6)),
     ),
     "grid": (Coins(TOSS | {5.0: (0.99, 0.01)}, GRID), 0.2),
+    MARGIN: (
+        Coins({0.25: SPREAD, 5.0: (0.97, 0.01, 0.01, 0.01)}, GRID),
+        0.125 * (norm.ppf(0.42) - norm.ppf(0.3)),
+    ),
 }
 
 
@@ -290,20 +295,23 @@ OPTIONS = arguments(n_max=1000, alpha=0.1, n0=50, n_select=51, alpha_select=1e-3
 def error_rate_is(errors: int, trials: int, alpha: float, at_least: float) -> None:
     """Not above α, and high enough that a doubled rate would be seen."""
     assert at_most(errors, alpha, trials)
-    assert errors > at_least * trials
+    assert errors >= at_least * trials
 
 
 @pytest.mark.parametrize("copies", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", COIN_KINDS)
 def test_radii_are_too_large_at_most_as_often_as_alpha(kind: str, copies: int) -> None:
+    """With the runner-up's bound two sequences have to fail; some of the images are certified."""
     g, truth = tossed(kind)
+    tight = kind != MARGIN
     x = point(0.5, 0.5, copies=copies)
     radii = [0.0, 0.5 * truth, 0.9 * truth, 1.0001 * truth, 1.05 * truth, 1.5 * truth]
     decisions = certify_at(g, x, radii, seed=1, **OPTIONS)
     false = sum(d.reached > 3 for d in decisions if d.prediction == 0)
-    error_rate_is(false, copies, 0.1, at_least=0.005)
-    _count_false(decisions.certificates, truth, at_least=0.005)
-    assert sum(d.reached >= 2 for d in decisions) > 0.9 * copies
+    error_rate_is(false, copies, 0.1, at_least=0.005 * tight)
+    _count_false(decisions.certificates, truth, at_least=0.005 * tight)
+    least, share = (2, 0.9) if tight else (1, 0.5)
+    assert sum(d.reached >= least for d in decisions) > share * copies
 
 
 @pytest.mark.parametrize("copies", [500, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -316,7 +324,7 @@ def test_stopped_radii_are_too_large_at_most_as_often_as_alpha(
     at = [0.9 * truth, 1.05 * truth] if listed else [0.0]
     x = point(0.5, 0.5, copies=copies)
     certificates = certify_until(g, x, 0.05, at=at, seed=1, **OPTIONS)
-    _count_false(certificates, truth, at_least=0.002)
+    _count_false(certificates, truth, at_least=0.002 * (kind != MARGIN))
 
 
 def _count_false(certificates: Certificates, truth: float, at_least: float) -> None:

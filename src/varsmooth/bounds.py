@@ -86,11 +86,12 @@ def margin_radius(
     a: float,
     anytime: bool = False,
 ) -> Floats:
-    """R = σ/2 [Φ⁻¹(P) − Φ⁻¹(Q)], P = CP⁻(top, n, a/2), Q = min(1 − P, CP⁺(runner_up, n, a/2)).
+    """R = σ/2 [Φ⁻¹(P) − Φ⁻¹(Q)], P = CP⁻(top, n, a/2), Q = CP⁺(runner_up, n, a/2).
 
     `runner_up` is the largest count of any other class. P(R exceeds the true radius) ≤ a: let c be
     the true runner-up; if P ≤ p(top) and CP⁺ of its count ≥ p(c), then Q ≥ p(c), for the largest
-    other count has the largest CP⁺. So the number of classes needs no correction.
+    other count has the largest CP⁺. So the number of classes needs no correction. Q never exceeds
+    1 − P, for runner_up ≤ n − top and CP⁺(n − top) = 1 − CP⁻(top); with two classes they are equal.
     With `anytime`, `anytime_lower` replaces CP⁻, and 1 − `anytime_lower` of all other votes CP⁺.
     """
     n, runner_up = np.asarray(n, dtype=np.float64), np.asarray(runner_up, dtype=np.float64)
@@ -98,8 +99,8 @@ def margin_radius(
         p, q = anytime_lower(top, n, a / 2), 1 - anytime_lower(n - runner_up, n, a / 2)
     else:
         p, q = clopper_pearson_lower(top, n, a / 2), clopper_pearson_upper(runner_up, n, a / 2)
-    margin = normal_quantile(p) - normal_quantile(np.minimum(1 - p, q))
-    return np.asarray(sigma, dtype=np.float64) / 2 * margin
+    q = np.minimum(1 - p, q)  # with two classes equal but for rounding, which stored radii rest on
+    return np.asarray(sigma, dtype=np.float64) / 2 * (normal_quantile(p) - normal_quantile(q))
 
 
 def margin_is_larger(

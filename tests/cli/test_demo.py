@@ -39,7 +39,10 @@ def test_demo_of_the_released_model(tmp_path: Path, cli: Terminal) -> None:
     for stage in ("predict", "certify cascade, λ = 1", "certify cascade, λ = 0.4", "attack"):
         assert f"\n{stage}: 2/2 images" in announced
     assert "the best single σ (fixed σ = " in shown
-    for sigma in ("0.5", "0.125"):
+    assert re.search(
+        r"\ncascade, λ = .*: \d of 2 right, .* with fixed σ = .* average radius\n", shown
+    )
+    for sigma in ("0.707", "0.125"):
         assert re.search(rf"fixed σ = {sigma} +sound +2 .* 1100\n", shown)
     assert "cascade, λ = 1" in shown
     assert "--model cifar10-small --lam 0.2" in shown

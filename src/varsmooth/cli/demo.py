@@ -1,6 +1,6 @@
 """`varsmooth demo`: one released model on embedded images, through every verb, in two minutes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,6 +83,7 @@ def demo(
             *aligned([HEAD, *(line for run in runs for line in _lines(run))]),
             "average radius: over all images, 0 where wrong or abstaining; votes: of f, per image",
             "predict: the deployed vote, which abstains where it is not significant\n",
+            *_gain(runs),
             *verdict(runs),
             f"report: {page}",
         ],
@@ -100,8 +101,8 @@ def _ways(
 
     They share their votes, so that each way after the first costs little.
     """
-    certify_options, sigma = options.CertifyOptions(vote_cache=votes), about.sigma_of_selector
-    fixed = {"fixed": sigma}
+    certify_options = options.CertifyOptions(vote_cache=votes)
+    fixed = {"fixed": about.single.levels[0] if about.single else about.sigma_of_selector}
     if about.cascades:
         yield "cascade", "cascade, λ = 1", model, certify_options
         yield "turned", f"cascade, λ = {LAM:g}", replace(model, lam=LAM), certify_options
@@ -113,6 +114,32 @@ def _ways(
         median = replace(model, selector="median")
         yield "sound", "g_v*, sound", median, certify_options
         yield "paper", "g_v*, three levels at D = 0.25", median, paper
+
+
+def _gain(runs: Sequence["Outcomes"]) -> list[str]:
+    """What a σ per image gives: the cascade and the single σ that are right most often, compared.
+
+    Of equals the one with the larger average radius; nothing if either is missing.
+    """
+
+    def best(kind: str) -> "Outcomes | None":
+        alike = [
+            run
+            for run in runs
+            if run.verb == "certify" and run.header["selector"].get("selector") == kind
+        ]
+        return max(alike, key=lambda run: (run.correct.sum(), run.average_radius), default=None)
+
+    cascade, single = best("cascade"), best("fixed")
+    if cascade is None or single is None or single.average_radius == 0:
+        return []
+    right, more = int(cascade.correct.sum()), int(cascade.correct.sum() - single.correct.sum())
+    than = f"{abs(more)} {'more' if more > 0 else 'fewer'} than" if more else "as many as"
+    ratio = rounded(cascade.average_radius / single.average_radius, 1)
+    return [
+        f"{cascade.name}: {right} of {len(cascade)} right, {than} with {single.name}, and "
+        f"{ratio} times its average radius"
+    ]
 
 
 HEAD = ("what", "guarantee", "images", "right", "radius ≥ 0.25", "average radius", "votes")

@@ -85,7 +85,7 @@ def after_cascade(
 ) -> list[str]:
     """The commands to certify the cascade with the largest radius, if any, and the best σ."""
     certify = partial(_certify, images=images, options=options)
-    sigma, out = f"{chosen.single:.4g}", f"runs/{folder.name}"
+    sigma, out = f"{chosen.single.levels[0]:.4g}", f"runs/{folder.name}"
     fixed = certify(folder, sigma=sigma, out=f"{out}-fixed")
     several = [stages for stages in chosen.stages if len(stages.levels) > 1]
     if not several:

@@ -23,8 +23,8 @@ class Fixed(Method):
 
     **Estimate.** n0 selection draws fix A and the share w ∈ {1, ½} of α for its bound; n fresh
     votes give P = CP⁻(n_A, n, wα) ≤ p_A. With w = 1, Q = 1 − P, which is Cohen's R̂ = σ Φ⁻¹(P).
-    With w = ½, Q = min(1 − P, CP⁺(max_{c≠A} n_c, n, α/2)), which is larger where the votes are
-    spread, and certifies winners below ½. R̂ = σ/2 [Φ⁻¹(P) − Φ⁻¹(Q)]; P(R̂ > R) ≤ α
+    With w = ½, Q = CP⁺(max_{c≠A} n_c, n, α/2), which gives a larger R̂ where the votes are spread,
+    and certifies winners below ½. R̂ = σ/2 [Φ⁻¹(P) − Φ⁻¹(Q)]; P(R̂ > R) ≤ α
     (`bounds.margin_radius`), for w does not depend on the votes that are counted.
     """
 

@@ -63,9 +63,7 @@ def card(name: str, about: Description, released: bool = False, log: bool = True
         *("", "## Intended use", "", USE, "", "## Limits", "", LIMITS),
     ]
     if about.cascades:
-        stages = "; ".join(f"from λ = {member.lam:g} {member}" for member in about.cascades)
-        use = "The default selector, with --lam λ (1 by default), LEVEL:THRESHOLD,…"
-        lines += ["", "## Tuned cascade", "", f"{use}: {stages}."]
+        lines += ["", "## Tuned cascade", "", *_tuned(about)]
     for title, part in (("Classifier f", about.classifier), ("Selector h", about.selector)):
         if part is None:
             continue
@@ -88,6 +86,22 @@ def card(name: str, about: Description, released: bool = False, log: bool = True
     licence = "MIT, as varsmooth." if released else "Chosen by whoever shares this model."
     lines += ["", "## Licence and citation", "", f"Licence: {licence}", f"Please cite {CITATION}"]
     return "\n".join(lines) + "\n"
+
+
+def _tuned(about: Description) -> list[str]:
+    """The stages for every λ and the best single σ, with what to expect where that is known."""
+    use = "The default selector, with --lam λ (1 by default), LEVEL:THRESHOLD,…"
+    named = [(f"from λ = {member.lam:g}", member) for member in about.cascades]
+    named += [] if about.single is None else [("the best single σ", about.single)]
+    rows = [
+        (name, str(one), f"{100 * one.expected[0]:.1f}", rounded(one.expected[1], 4))
+        for name, one in named
+        if one.expected is not None
+    ]
+    if len(rows) < len(named):
+        return [f"{use}: {'; '.join(f'{name} {one}' for name, one in named)}."]
+    head = ("", "stages", "certified right %", "average radius")
+    return [f"{use}; accuracy and radius to expect on new images:", "", *_table([head, *rows])]
 
 
 def accuracy_table(metrics: Mapping[str, Any]) -> list[str]:

@@ -59,6 +59,7 @@ class Description:
         lam_range: The λ that h was trained with.
         recommended: Options chosen on held-out images, any of sigma, lam, sigma_m, clip, levels.
         cascades: The stages chosen there, by rising λ from 0 on.
+        single: The single σ with the largest average radius there, as a cascade of one stage.
         tuned: Which images these were, where `varsmooth tune` has chosen.
         image_shape: (channels, height, width) of the training images.
     """
@@ -72,6 +73,7 @@ class Description:
     lam_range: tuple[float, float] | None = None
     recommended: dict[str, Any] = field(default_factory=dict)
     cascades: tuple[TunedStages, ...] = ()
+    single: TunedStages | None = None
     pixel_range: tuple[float, float] = (0.0, 1.0)
     image_shape: tuple[int, int, int] | None = None
     classifier: Part | None = None

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from varsmooth._util.typed import OptionError, Typed
 from varsmooth.errors import check
-from varsmooth.types import Odd, Positive, Probability, Rule, Share, UpTo1000
+from varsmooth.types import Distance, Odd, Positive, Probability, Rule, Share, UpTo1000
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -135,12 +135,16 @@ def stages_text(
 
 @dataclass(frozen=True)
 class TunedStages:
-    """A cascade that `varsmooth tune` chose, to use from this λ on; () gates count every vote."""
+    """A cascade that `varsmooth tune` chose, to use from this λ on; () gates count every vote.
+
+    expected: certified accuracy at 0 and average radius to expect on new images, if known.
+    """
 
     lam: Share
     levels: tuple[Positive, ...]
     thresholds: tuple[Probability, ...]
     gates: tuple[Share, ...] = ()
+    expected: tuple[Share, Distance] | None = None
 
     def __str__(self) -> str:
         return stages_text(self.levels, self.thresholds, self.gates)

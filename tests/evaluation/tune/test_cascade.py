@@ -24,6 +24,7 @@ from varsmooth.evaluation.verify import verify_run
 from varsmooth.models.cards import card
 from varsmooth.models.descriptions import copy_model, describe, rewrite
 from varsmooth.models.options import ModelOptions, TunedStages, stages_for
+from varsmooth.rounding import rounded
 
 LEVELS = (0.5, 0.25, 0.125)
 
@@ -224,7 +225,8 @@ def test_a_cascade_is_proposed_where_there_is_one(
     members = tuple(TunedStages(i / 2, s, (0.5,) * len(s)) for i, s in enumerate(levels))
     folder = copy_model("cifar10-0.25", tmp_path / "f", "tuned")
     rewrite(folder, dataclasses.replace(describe(folder), cascades=members))
-    commands = after_cascade(TunedCascade(members, 0.25, []), folder, HeldOut(), TuneOptions())
+    chosen = TunedCascade(members, TunedStages(1.0, (0.25,), (0.5,)), [])
+    commands = after_cascade(chosen, folder, HeldOut(), TuneOptions())
     assert [line.partition("/f ")[2] for line in commands] == words
 
 
@@ -232,10 +234,19 @@ def test_from_tune_to_a_verified_run(tmp_path: Path, capsys: Output) -> None:
     model, out = write_pair(tmp_path), tmp_path / "tuned"
     words = f"--data cifar10-sample --images 6 --n 40 --out {out}"
     assert run(f"tune {model} --goal cascade {words}") == 0
-    rules = re.findall(r"λ = (?:[\d.]+ to )?[\d.]+: (.*)", capsys.readouterr().out)
+    shown = capsys.readouterr().out
+    rules = re.findall(r"λ = (?:[\d.]+ to )?[\d.]+: (.*)", shown)
     assert len(rules) == len(set(rules)) > 0  # a rule is shown once, with the λ it serves
-    members = describe(out).cascades
+    members, single = describe(out).cascades, describe(out).single
     assert members[0].lam == 0
+    assert single is not None
+    assert f"one σ = {single}: " in shown
+    card_lines = card("x", describe(out)).splitlines()
+    for one in (*members, single):
+        assert one.expected is not None
+        accuracy, radius = f"{100 * one.expected[0]:.1f}", rounded(one.expected[1], 4)
+        assert f"(expected on new images: {accuracy} %, {radius})" in shown
+        assert any(line.endswith(f" {one} | {accuracy} | {radius} |") for line in card_lines)
     assert not (out / "votes.npz").exists()
     few = "--n 60 --n0 20 --subset :6"
     capsys.readouterr()
@@ -311,4 +322,6 @@ def test_the_card_shows_the_tuned_cascade() -> None:
     about = describe("cifar10-universal-1.00")
     assert str(about.cascades[-1]) == "1:0.5:0.5,0.707:0.5:0.4,0.5,0.354"
     last = about.cascades[-1]
-    assert f"from λ = {last.lam:g} {last}." in card("x", about)
+    assert f"from λ = {last.lam:g} {last}; the best single σ 0.5." in card("x", about)
+    before = dataclasses.replace(about, single=None)  # tuned by an earlier version
+    assert f"from λ = {last.lam:g} {last}." in card("x", before)

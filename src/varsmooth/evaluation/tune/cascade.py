@@ -248,14 +248,31 @@ def _best(pool: Iterable[Rule], unit: Value, lam: float, most: int) -> Rule:
 
 def family(choice: Choice, table: ConfidentVotes) -> tuple[TunedStages, ...]:
     """The chosen rules in the form of a model's description, each rule once."""
-    return tuple(
-        TunedStages(
-            lam=next(alike)[0],
-            levels=tuple(table.levels[j] for j in rule.columns),
-            thresholds=rule.thresholds,
-            gates=tuple(table.confidences[c] for c in rule.gates),
-        )
-        for rule, alike in itertools.groupby(choice.rules, key=lambda pair: pair[1])
+    members = []
+    for rule, pairs in _alike(choice):
+        ((lam, _), _), (_, expected) = pairs[0], pairs[-1]
+        members.append(_stages(table, rule, lam, expected))
+    return tuple(members)
+
+
+def single(choice: Choice, table: ConfidentVotes) -> TunedStages:
+    """The best single σ in the form of a model's description."""
+    return _stages(table, choice.single, 1.0, choice.single_expected)
+
+
+def _alike(choice: Choice) -> list[tuple[Rule, list[tuple[tuple[float, Rule], Value]]]]:
+    """Each rule with the λ that chose it, and what to expect there."""
+    pairs = zip(choice.rules, choice.expected, strict=True)
+    return [(r, list(rows)) for r, rows in itertools.groupby(pairs, key=lambda pair: pair[0][1])]
+
+
+def _stages(table: ConfidentVotes, rule: Rule, lam: float, expected: Value) -> TunedStages:
+    return TunedStages(
+        lam=lam,
+        levels=tuple(table.levels[j] for j in rule.columns),
+        thresholds=rule.thresholds,
+        gates=tuple(table.confidences[c] for c in rule.gates),
+        expected=expected,
     )
 
 
@@ -273,11 +290,7 @@ def summary(choice: Choice, table: ConfidentVotes) -> list[str]:
     edge = " (the largest level tried)" * (level == max(table.levels))
     lines = [line(f"one σ = {level:g}", choice.single, choice.single_expected, edge)]
     members = family(choice, table)
-    groups = itertools.groupby(
-        zip(choice.rules, choice.expected, strict=True), key=lambda pair: pair[0][1]
-    )
-    for stages, (rule, alike) in zip(members, groups, strict=True):
-        rows = list(alike)
+    for stages, (rule, rows) in zip(members, _alike(choice), strict=True):
         lams = dict.fromkeys(f"{lam:g}" for (lam, _), _ in (rows[0], rows[-1]))
         lines.append(line(f"λ = {' to '.join(lams)}", rule, rows[-1][1], f"  {stages}"))
     if len(choice.rules[-1][1].columns) == 1:

@@ -33,7 +33,7 @@ class TunedCascade:
     """The stages by rising λ, the best single σ for the same votes, and a summary in lines."""
 
     stages: tuple[TunedStages, ...]
-    single: float
+    single: TunedStages
     summary: list[str]
 
 
@@ -78,17 +78,17 @@ def tune_cascade(
     )
     print(f"choosing stages on {len(data)} images", file=sys.stderr, flush=True)
     choice = cascade.choose(table)
-    stages = cascade.family(choice, table)
+    stages, single = cascade.family(choice, table), cascade.single(choice, table)
     summary = cascade.summary(choice, table)
     if len(stages[-1].levels) == 1:  # of λ = 1, the largest average radius
         summary.append(why_one_level(choice.single, table))
     alone = about.tuned is None or about.tuned.cascade_only
     tuned = replace(tuned, cascade_only=alone)
-    about = rewrite(folder, replace(about, cascades=stages, tuned=tuned))
+    about = rewrite(folder, replace(about, cascades=stages, single=single, tuned=tuned))
     if carded:
         write_card(folder, about)
     file.remove()
-    return folder, data, TunedCascade(stages, table.levels[choice.single.columns[0]], summary)
+    return folder, data, TunedCascade(stages, single, summary)
 
 
 def measure_model(
