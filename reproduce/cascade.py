@@ -1,8 +1,8 @@
 """A noise level per image against every single σ, under the same bound (beyond the paper).
 
-Stages, thresholds and gates are chosen on held-out images as `varsmooth tune` chooses them. On the
-test images every rule is certified from one table of votes, as `certify` would: class, stage and
-votes per stage from the selection draws, the radius from the votes.
+Stages, thresholds and gates are the model's own, which `varsmooth tune` chose on held-out images.
+On the test images every rule is certified from one table of votes, as `certify` would: class, stage
+and votes per stage from the selection draws, the radius from the votes.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ from varsmooth.cascade import Stages
 from varsmooth.certificates import Certificate
 from varsmooth.data import load_dataset
 from varsmooth.defaults import ALPHA, N0, Bound, Options
+from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import (
     certified_accuracy,
@@ -31,24 +32,22 @@ from varsmooth.evaluation.report.statistics import (
     regret,
 )
 from varsmooth.evaluation.report.tables import Cell, Table, Value
-from varsmooth.evaluation.tune import cascade as cascades
 from varsmooth.evaluation.tune.table import ConfidentVotes, TableFile, tabulate
 from varsmooth.evidence import Evidence, Ledger, LevelVotes
 from varsmooth.methods.base import with_share
 from varsmooth.methods.cascade_plan import can_improve, make_plan
 from varsmooth.models.loading import load
-from varsmooth.models.options import TunedStages
+from varsmooth.models.options import TunedStages, stages_for
 from varsmooth.rounding import rounded
 
 RADII = (0.0, 0.12, 0.25, 0.37, 0.5, 0.75, 1.0)
 LEVELS = (0.707, 0.5, 0.354, 0.25, 0.177, 0.125)
-TUNING_SEED = 12345
-"""The rules are chosen on draws of their own."""
+RULE = ("levels", "thresholds", "gates")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CascadeScale(Scale):
-    """One f for every noise level; test images, and the held-out images that choose the rules."""
+    """One f for every noise level, on test images."""
 
     unused, chosen = ("sigmas",), ("model", "levels")
     model: str = size("model, cifar10-…", "universal-1.00", stated=False)
@@ -56,10 +55,7 @@ class CascadeScale(Scale):
     n: int = size("votes N", 1000, stated=False)
     levels: tuple[float, ...] = size("levels", LEVELS, stated=False)
     precision: str = size("precision of f", "bfloat16", stated=False, among=("float32", "bfloat16"))
-    held_out: int = size("held-out images", 1000, stated=False)
-    tuning_n: int = size("votes on held-out images", 300, stated=False)
     lams: tuple[float, ...] = size("λ", (0.0, 0.25, 0.5, 0.75, 1.0), stated=False)
-    stages: int = size("stages, at most", 5, stated=False)
 
     @property
     def need(self) -> Need:
@@ -67,19 +63,16 @@ class CascadeScale(Scale):
         return Need(self.model)
 
 
-def votes_of(
-    context: Context, scale: CascadeScale, split: str, count: int, n: int, seed: int
-) -> ConfidentVotes:
-    """Votes on the first images of a split, or evenly from all of `val`; resumes."""
+def votes_of(context: Context, scale: CascadeScale, levels: Sequence[float]) -> ConfidentVotes:
+    """Votes on the first test images; resumes."""
     name = context.model(scale.need)
-    g = load(name, sigma=scale.levels[0], precision=scale.precision)
-    data = load_dataset(scale.data, split, context.root)
-    step = len(data) // count if split == "val" else 1
-    path = context.store / "votes" / f"{Path(name).name}-{split}-{count}-{n}-{seed}.npz"
+    g = load(name, sigma=levels[0], precision=scale.precision)
+    images = load_dataset(scale.data, "test", context.root)[: scale.images]
+    sizes = f"{scale.images}-{scale.n}-{scale.seed}"
+    path = context.store / "votes" / f"{Path(name).name}-test-{sizes}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)
     file = TableFile(path, f"{Path(name).name} {scale.precision}")
-    images = data[: step * count : step]
-    return tabulate(g, images, scale.levels, (n, N0), seed=seed, file=file)
+    return tabulate(g, images, levels, (scale.n, N0), seed=scale.seed, file=file)
 
 
 # Certificates from a table of votes
@@ -158,23 +151,23 @@ def at_equal_total(table: ConfidentVotes, rule: TunedStages, seed: int) -> list[
 
 
 def chosen_rules(context: Context, scale: CascadeScale) -> dict[str, Any]:
-    """The rule for each λ, and the single σ with the largest average radius, on held-out images."""
+    """The model's rule for each λ, as `load(name, lam=λ)` uses it, and its best single σ."""
 
-    def choose() -> dict[str, Any]:
-        seed = scale.seed + TUNING_SEED
-        table = votes_of(context, scale, "val", scale.held_out, scale.tuning_n, seed)
-        choice = cascades.choose(table, scale.stages, scale.lams)
-        rules = {
-            f"{lam:g}": {
-                "levels": [table.levels[j] for j in rule.columns],
-                "thresholds": list(rule.thresholds),
-                "gates": [table.confidences[c] for c in rule.gates],
-            }
-            for lam, rule in choice.rules
+    def stored() -> dict[str, Any]:
+        about = context.about(scale.need)
+        if about.single is None:
+            why = "has no tuned cascade with its best single σ"
+            raise VarsmoothError(f"{scale.model} {why}: run varsmooth tune --goal cascade on it")
+        rules = {f"{lam:g}": stages_for(about.cascades, lam) for lam in scale.lams}
+        return {
+            "best": about.single.levels[0],
+            "rules": {
+                lam: {name: list(getattr(rule, name)) for name in RULE}
+                for lam, rule in rules.items()
+            },
         }
-        return {"best": table.levels[choice.single.columns[0]], "rules": rules}
 
-    return dict(context.fact("rules chosen on held-out images", choose))
+    return dict(context.fact("rules chosen on held-out images", stored))
 
 
 def compare(
@@ -182,11 +175,13 @@ def compare(
 ) -> tuple[dict[str, Outcomes], dict[str, float], str]:
     """Every run by name, samples per image, and the name of the best single σ of `val`."""
     rules = chosen_rules(context, scale)
+    levels = sorted({*scale.levels, rules["best"]}, reverse=True)
     samples: dict[str, float] = {}
 
     @cache
     def table() -> ConfidentVotes:
-        return votes_of(context, scale, "test", scale.images, scale.n, scale.seed)
+        every = {level for rule in rules["rules"].values() for level in rule["levels"]}
+        return votes_of(context, scale, sorted({*levels, *every}, reverse=True))
 
     def run(name: str, make: Callable[[ConfidentVotes], list[Certificate]]) -> Outcomes:
         drawn: list[float] = []
@@ -202,7 +197,7 @@ def compare(
 
     runs: dict[str, Outcomes] = {}
     one: Callable[..., Any] = partial(certify_with, n=scale.n, seed=scale.seed)
-    for s in scale.levels:
+    for s in levels:
         single = TunedStages(1.0, (s,), (0.5,))
         runs[f"σ = {s:g}"] = run(f"σ = {s:g}", partial(one, rule=single))
         name = f"σ = {s:g}, runner-up bounded by 1 − p"
@@ -217,9 +212,7 @@ def compare(
 def named_rules(chosen: dict[str, Any]) -> dict[str, TunedStages]:
     """The rule for each λ."""
     return {
-        f"cascade, λ = {lam}": TunedStages(
-            float(lam), *(tuple(rule[name]) for name in ("levels", "thresholds", "gates"))
-        )
+        f"cascade, λ = {lam}": TunedStages(float(lam), *(tuple(rule[name]) for name in RULE))
         for lam, rule in chosen["rules"].items()
     }
 

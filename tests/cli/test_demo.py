@@ -28,7 +28,7 @@ def test_demo_shows_every_verb(pair: Path, cli: Terminal) -> None:
         assert word in shown
     page = Path("demo/report/report.html").read_text()
     assert page.count('<details class="card') == 3
-    for word in ("Certified accuracy", "Compared with the best single σ", "Attacks", "Predictions"):
+    for word in ("Certified accuracy", "Compared with σ = 0.25", "Attacks", "Predictions"):
         assert f"<h2>{word}</h2>" in page
     assert len(list(Path("demo/votes").glob("*/*.jsonl"))) >= 1
 

@@ -1,5 +1,6 @@
 """The cascade experiment: a table of votes gives the certificates that `certify` gives."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from reproduce.cascade import (
 from reproduce.committed import result_in, write_again
 from reproduce.harness import Context
 from varsmooth import certify, load, load_dataset
+from varsmooth.models.descriptions import describe
 from varsmooth.models.options import TunedStages
 
 SCALE = CascadeScale(
@@ -26,7 +28,7 @@ SCALE = CascadeScale(
 
 @pytest.mark.parametrize("gates", [(), (0.4, 0.0, 0.0)])
 def test_the_table_certifies_as_certify_does(tmp_path: Path, gates: tuple[float, ...]) -> None:
-    table = votes_of(Context(tmp_path), SCALE, "test", 8, 128, seed=0)
+    table = votes_of(Context(tmp_path), SCALE, SCALE.levels)
     rule = TunedStages(1.0, (0.5, 0.25, 0.125), (0.55, 0.5, 0.5), gates)
     made = certify_with(table, rule, 128, seed=0)
     g = load("cifar10-universal-1.00", cascade=str(rule))
@@ -44,11 +46,20 @@ def test_the_table_certifies_as_certify_does(tmp_path: Path, gates: tuple[float,
 
 
 def test_the_experiment_runs_resumes_and_is_drawn_again(tmp_path: Path) -> None:
-    sizes = "--data cifar10-sample --images 6 --held-out 6 --n 64 --tuning-n 64 --stages 2"
+    sizes = "--data cifar10-sample --images 6 --n 64"
     words = f"cascade {sizes} --levels 0.5,0.25 --lams 0,1 --store {tmp_path / 'store'}"
     assert main([*words.split(), "--out", str(tmp_path / "out")]) == 0
     tables = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
-    assert len(tables) == 2
+    assert len(tables) == 1
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    chosen = config["facts"]["rules chosen on held-out images"]
+    selector = load("cifar10-universal-1.00", lam=1).selector.describe()  # levels in float32
+    assert chosen["rules"]["1"] == {
+        name: pytest.approx(selector[name]) for name in ("levels", "thresholds", "gates")
+    }
+    single = describe("cifar10-universal-1.00").single
+    assert single is not None
+    assert (chosen["best"],) == single.levels
     page = (tmp_path / "out" / "cascade-64.md").read_text()
     for name in ("cascade, λ = 1, same total", "σ = 0.5, runner-up bounded by 1 − p"):
         assert name in page

@@ -97,7 +97,14 @@ def test_the_verdict_names_the_best_single_sigma(runs: list[Path], tmp_path: Pat
     assert better.startswith("Its average radius is larger than with the best single σ (large)")
     assert "+0.160 [" in better  # 0.8 · (0.5 − 0.3)
     twin = write(tmp_path / "twin", opened[2].rows, selector=CHOSEN)
-    assert "No significant difference from" in verdict(open_runs([twin, runs[2]]))[1]
+    assert (
+        "No significant difference from σ = 0.3 (large)" in verdict(open_runs([twin, runs[2]]))[1]
+    )
+    dear = [row | {"samples": 2200} for row in opened[2].rows]
+    costly = write(tmp_path / "costly", dear, selector=CHOSEN)
+    assert verdict(open_runs([costly, runs[2]]))[1].endswith(
+        "on the same 10 images, with 2200 against 1100 samples per image."
+    )
     doubled = [row | {"radius": 2 * row["radius"]} for row in opened[0].rows]
     huge = write(tmp_path / "huge", doubled, selector={"selector": "fixed", "sigma": 1.0})
     assert "smaller than with" in verdict(open_runs([twin, huge]))[1]

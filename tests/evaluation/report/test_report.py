@@ -110,6 +110,18 @@ def test_unequal_settings_are_said(tmp_path: Path) -> None:
     messages = cautions(open_runs([few, many]), [])
     differ = "differ in votes (few: 1000, many: 10000); more votes alone can make radii larger."
     assert messages == [f"The runs {differ}"]
+    ours = write(tmp_path / "ours", rows, config=config | {"bound": "best"})
+    more = write(tmp_path / "more", [certified(0, 0, 0, 0.2, samples=2200)])
+    guess = write(tmp_path / "guess", [certified(0, 0, 0, 0.2, guarantee="heuristic")])
+    bound, samples = cautions(open_runs([ours, more, guess]), [])
+    assert bound == (
+        "The runs differ in the bound on the runner-up (ours: its own votes where that is larger, "
+        "more: 1 − p_A); one by its own votes alone can make radii larger."
+    )
+    assert samples == (
+        "The runs differ in samples per image (ours: 1100, more: 2200, guess: 1100); more samples "
+        "alone can make radii larger."
+    )
 
 
 def test_envelope(dual: Path, fixed: Path, tmp_path: Path) -> None:

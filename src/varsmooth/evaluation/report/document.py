@@ -164,7 +164,7 @@ def _certify(
             lambda axes: figures.plot_differences(axes, runs, baseline),
         )
         sentences = summary_text.chosen_baseline(runs, baseline)
-        what = "the best single σ" if sentences else baseline.name
+        what = summary_text.single_text(runs, baseline) if sentences else baseline.name
         sections.append(Section(f"Compared with {what}", sentences, gaps, [differences]))
     return sections + _noise_levels(runs)
 

@@ -1,8 +1,9 @@
 """Text about runs: the results, what the numbers mean, and what they do not."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,9 @@ ATTACKS = (
     "one; an abstention counts as wrong."
 )
 PREDICTIONS = "Predictions carry no radius. An abstention counts as wrong."
+
+BOUNDS = {"best": "its own votes where that is larger", "cohen": "1 − p_A"}
+"""What bounds the runner-up; runs that do not record it, such as imported ones, took 1 − p_A."""
 
 SHOWN = 20  # images without labels that a terminal shows one by one
 
@@ -94,7 +98,7 @@ def _comparison(runs: Sequence[Outcomes], subject: Outcomes) -> list[str]:
     """What to compare the subject with."""
     certified = [run for run in runs if run.verb == "certify"]
     if subject.fixed_sigma is None:
-        return [_against(subject, baseline_of(certified))]
+        return [_against(subject, certified)]
     if len(certified) == 1:
         return []
     pairs = [shared_images(subject, run) for run in certified if run is not subject]
@@ -109,19 +113,29 @@ def _comparison(runs: Sequence[Outcomes], subject: Outcomes) -> list[str]:
     ]
 
 
-def _against(subject: Outcomes, baseline: Outcomes) -> str:
+def single_text(runs: Sequence[Outcomes], baseline: Outcomes) -> str:
+    """What a single-σ baseline may be called: it is the best only if there are several."""
+    several = sum(run.fixed_sigma is not None for run in runs) > 1
+    return "the best single σ" if several else f"σ = {baseline.fixed_sigma:.3g}"
+
+
+def _against(subject: Outcomes, certified: Sequence[Outcomes]) -> str:
+    baseline = baseline_of(certified)
     if baseline.fixed_sigma is None:
         return (
             "There is no single-σ run, so this report cannot show what choosing σ per image gains; "
             "make one of the same images with: varsmooth certify --sigma 0.5 …"
         )
-    best = f"the best single σ ({baseline.name})"
+    best = f"{single_text(certified, baseline)} ({baseline.name})"
     if (pair := shared_images(subject, baseline)) is None:
         return f"It shares no image with {best}, so the two cannot be compared."
     difference = radius_difference(*pair)
     assert difference.interval is not None
     low, high = difference.interval
     gap = f"{difference.text} on the same {len(pair[0])} images"
+    mine, theirs = (run.samples.mean() for run in pair)
+    if np.isfinite(mine - theirs) and round(mine) != round(theirs):
+        gap += f", with {mine:.0f} against {theirs:.0f} samples per image"
     if subject.guarantee != baseline.guarantee:
         return f"Average radius against {best}: {gap}, but its radii are only {subject.guarantee}."
     if low <= 0 <= high:
@@ -242,8 +256,21 @@ def _unequal(certified: Sequence[Outcomes]) -> list[str]:
     config = {run.name: run.header["config"] for run in certified}
     votes = {name: c.get("n_max") or c.get("n") for name, c in config.items()}
     alphas = {run.name: run.alpha for run in certified}
+    bounds = {
+        run.name: BOUNDS[run.header["config"].get("bound", "cohen")]
+        for run in certified
+        if run.guarantee != "heuristic"  # which bounds no runner-up
+    }
+    means = {run.name: run.samples.mean() for run in certified}  # NaN where not recorded
+    samples = {name: f"{mean:.0f}" for name, mean in means.items() if np.isfinite(mean)}
+    differing: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+        ("votes", "more votes", votes),
+        ("α", "a larger α", alphas),
+        ("the bound on the runner-up", "one by its own votes", bounds),
+        ("samples per image", "more samples", samples),
+    )
     lines = []
-    for what, why, values in (("votes", "more votes", votes), ("α", "a larger α", alphas)):
+    for what, why, values in differing:
         known = {name: str(value) for name, value in values.items() if value is not None}
         if len(set(known.values())) > 1:
             each = ", ".join(f"{name}: {value}" for name, value in known.items())
