@@ -469,7 +469,7 @@ def test_precision_of_training_is_not_that_of_the_model(
 
 def test_resuming_another_run_is_refused(tmp_path: Path) -> None:
     train_classifier(classifier_config(tmp_path, epochs=1))
-    with pytest.raises(VarsmoothError, match="epochs=1 there, 2 now; seed=0 there, 5 now"):
+    with pytest.raises(VarsmoothError, match="`epochs=1` there, 2 now; `seed=0` there, 5 now"):
         train_classifier(classifier_config(tmp_path, seed=5))
     (tmp_path / "state.pt").write_bytes(b"no state")
     (tmp_path / "config.json").unlink()

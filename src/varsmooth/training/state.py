@@ -85,7 +85,7 @@ def restore_state(
         then, now = json.loads(state["config"]), identity(config)
         position, saved = Position(**json.loads(state["progress"])), state["parts"]
     different = [
-        f"{key}={then[key]} there, {value} now"
+        f"`{key}={then[key]}` there, {value} now"
         for key, value in now.items()
         if then.get(key, value) != value
     ]
