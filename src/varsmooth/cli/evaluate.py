@@ -127,11 +127,13 @@ def certify(
     from varsmooth.evaluation.certify import Certifying, certify_dataset
 
     if estimate:
+        from varsmooth.evaluation.engines.shards import Shard
         from varsmooth.evaluation.estimate import estimate as measure_cost
         from varsmooth.evaluation.runner import Job
 
         cost = measure_cost(Job(Certifying(options), model, data, run))
-        conclude(cost.text(run.devices if run.devices > 1 else 8))
+        workers = run.devices * Shard.parse(run.shard).count
+        conclude(cost.text(workers if workers > 1 else 8))
         return
 
     named = model.model if is_external(model.model) else None
