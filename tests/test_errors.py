@@ -48,10 +48,7 @@ MISUSES: list[tuple[Callable[[], Any], str]] = [
     (lambda: check_images(JUST_ABOVE), "from 0.5 to 1.00000095; clamp them with"),
     (lambda: API.predict(G, 255 * X), "from 127.5 to 127.5; scale the images"),
     (lambda: API.certify(G, X, alpha="0.05"), "between 0 and 1, not '0.05'"),
-    (
-        lambda: API.certify_as_paper(G, X, 0.1),
-        "no paper one; call certify, or leave out `method='paper'`",
-    ),
+    (lambda: API.certify_as_paper(G, X, 0.1), "no paper one; call certify"),
     (lambda: API.certify(G, X, seed="a"), "seed must be a whole number, not 'a'"),
     (lambda: API.predict(G, X, seed=1.5), "seed must be a whole number, not 1.5"),
     (lambda: API.certify(G, X.double()), "most need float32, which x.float() gives"),
@@ -149,6 +146,23 @@ def test_a_mistyped_split_is_corrected(
     )
     assert run(words) == 1
     assert "has no 'tset' beside test, train, val; did you mean test?" in capsys.readouterr().err
+
+
+def test_the_papers_method_for_one_sigma_is_refused_by_its_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "certify --model cifar10-0.25 --sigma 0.25 --subset 0:1 --method paper --distance 0.1"
+    assert run(f"{words} --out {tmp_path}/run") == 1
+    assert "no paper one; leave out --method paper\n" in capsys.readouterr().err
+
+
+def test_load_warns_of_levels_far_from_training() -> None:
+    said = "trained at σ = 0.25; expect low accuracy at σ = 2"
+    with pytest.warns(UserWarning, match=said):
+        API.load("cifar10-0.25", sigma=2)
+    with pytest.warns(UserWarning, match=said):
+        API.load("cifar10-0.25", cascade=[2, 0.5])
+    API.load("cifar10-0.25", sigma=0.5)  # no warning: it would be an error of the tests
 
 
 def test_a_level_far_from_training_is_noted(

@@ -44,6 +44,27 @@ class MasksAClass(nn.Module):
         return torch.cat([torch.full_like(logits[:, :1], -1e9), logits[:, 1:]], dim=1)
 
 
+class OnRange(nn.Module):
+    """A network that is finite on [0, 1] alone."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.network, self.kind = network(), kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "root":
+            return self.network(x.sqrt())
+        outside = (x < 0).flatten(1).any(dim=1, keepdim=True)
+        return torch.where(outside, torch.inf, self.network(x))
+
+
+@pytest.mark.parametrize("kind", ["root", "infinite"])
+def test_a_classifier_that_is_not_finite_under_noise_is_refused(kind: str) -> None:
+    g = SmoothedClassifier(OnRange(kind), FixedSelector(0.25))
+    with pytest.raises(VarsmoothError, match=r"the classifier rejects pixels outside \[0, 1\]"):
+        certify(g, X, n=50, alpha=0.05)
+
+
 @pytest.mark.parametrize(
     ("layer", "message"),
     [

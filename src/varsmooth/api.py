@@ -105,7 +105,8 @@ def certify_as_paper(
     check(0 <= distance < math.inf, f"distance must be ≥ 0, not {distance}")
     sampler = _sampler("certify_as_paper", g, x, seed, ids, options)
     settings = {**vars(options), "band": False, "bound": "cohen", "distance": distance}
-    return _certify(method_for(g.selector, "paper"), sampler, n, alpha, PaperOptions(**settings))
+    method = method_for(g.selector, "paper", "call certify")
+    return _certify(method, sampler, n, alpha, PaperOptions(**settings))
 
 
 @over_batches

@@ -22,6 +22,14 @@ def _needs_range(function: Callable[..., Any], x: Tensor, *more: Any) -> bool:
     return False
 
 
+def needs_range_message(name: str, why: str) -> str:
+    """The sentence on a function that fails only where noise takes pixels out of [0, 1]."""
+    return (
+        f"the {name} rejects pixels outside [0, 1] ({why}), but noise takes them "
+        "below 0 and above 1; let it accept them, or clamp them inside its forward"
+    )
+
+
 def _in_half_precision(function: Callable[..., Any]) -> bool:
     """Whether a network of the user's holds float16 or bfloat16 weights."""
     weights: Any = getattr(function, "parameters", tuple)()
@@ -36,10 +44,7 @@ def call_user_model(name: str, function: Callable[..., Any], x: Tensor, *more: A
         raise
     except _USER_ERRORS as error:
         if _needs_range(function, x, *more):
-            raise VarsmoothError(
-                f"the {name} rejects pixels outside [0, 1] ({reason(error)}), but noise takes them "
-                "below 0 and above 1; let it accept them, or clamp them inside its forward"
-            ) from error
+            raise VarsmoothError(needs_range_message(name, reason(error))) from error
         channels, height, width = x.shape[1:]
         why = reason(error)
         raise VarsmoothError(

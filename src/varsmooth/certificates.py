@@ -75,6 +75,11 @@ class Certificate:
         """What the radius is derived from."""
         return Evidence(self.ledger, self.votes, self.selector, self.stages)
 
+    @property
+    def votes_at_sigma(self) -> LevelVotes:
+        """The votes at the certificate's σ; of a cascade, of the stage that decides."""
+        return next((level for level in self.votes if level.sigma == self.sigma), self.votes[-1])
+
     def rederive(self, ledger: Ledger | None = None) -> "Certificate":
         """Derive the certificate again from the same evidence, optionally under another ledger."""
         names = ("sigma", "id", "seed", "settings", "samples")

@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary, WeakSet
 import torch
 from torch import Tensor, nn
 
-from varsmooth.errors import VarsmoothError
+from varsmooth.calling import needs_range_message
+from varsmooth.errors import VarsmoothError, check
 from varsmooth.noise import NoiseStream, keyed_generator
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
@@ -75,11 +76,13 @@ class Probe:
 def probe(g: SmoothedClassifier, like: Tensor) -> Probe:
     """Run g's parts on the probe images of the shape, type and device of `like` (B,C,H,W).
 
-    Raises an error if an output changes with the other images of the batch or from call to call.
+    Raises an error if an output changes with the other images of the batch or from call to call,
+    or is finite only where pixels are in [0, 1].
     """
     z, sigma = _images(g, like)
     with evaluation_mode(g), torch.no_grad():
         outputs = _outputs(g, z, sigma, range(len(z)))
+        _check_range(g, z, sigma, outputs)
         for rows in ([6, 1, 4], [0]):
             again = _outputs(g, z, sigma, rows)
             for name, whole in outputs.items():
@@ -99,8 +102,9 @@ def check_assumptions(g: SmoothedClassifier, x: Tensor) -> None:
     """Refuse a g whose certificates would mean nothing: once for each classifier and selector.
 
     Refused are a classifier, selector network or gate whose outputs depend on the other images of
-    the batch (BatchNorm without running statistics) or are random (dropout that stays active): f
-    must be a function of the image. It costs twelve forward passes of one image.
+    the batch (BatchNorm without running statistics), are random (dropout that stays active) or are
+    finite only where pixels are in [0, 1]: f must be a function of the noisy image. It costs twelve
+    forward passes of one image.
 
     Args:
         g: The smoothed classifier; a plain network f as SmoothedClassifier(f, FixedSelector(σ)).
@@ -124,6 +128,17 @@ def _refusal(name: str, same_again: bool) -> str:
         f"the {name} returns different outputs for the same images, even in evaluation mode; "
         "switch off dropout and all other randomness in its forward"
     )
+
+
+def _check_range(
+    g: SmoothedClassifier, z: Tensor, sigma: Tensor, outputs: dict[str, Tensor]
+) -> None:
+    """Refuse outputs that are NaN or infinite, and finite for the same images clamped to [0, 1]."""
+    if all(bool(values.isfinite().all()) for values in outputs.values()):
+        return
+    for name, values in _outputs(g, z.clamp(0, 1), sigma, range(len(z))).items():
+        lost = values.isfinite() & ~outputs[name].isfinite()
+        check(not bool(lost.any()), needs_range_message(name, "it returns NaN or infinity"))
 
 
 def _still_training(classifier: nn.Module) -> str:

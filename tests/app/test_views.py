@@ -17,6 +17,7 @@ RUNS = {
     "dual": f"certify {QUICK} --subset 0:2",
     "paper": f"certify {QUICK} --subset 0:2 --method paper --distance 0.1",
     "cascade": f"certify {FEW} --cascade 0.5,0.25",
+    "late": f"certify {FEW} --cascade 0.5:0.999:0,0.25",
     "predict": f"predict {FEW} --n-median 21",
     "attack": f"attack {FEW} --n-median 21 --eps 0.1 --steps 1",
 }
@@ -37,6 +38,13 @@ def show(path: Path) -> None:
     opened.overview_html()
     opened.table_html()
     opened.evidence_html(0)
+
+
+def test_the_votes_shown_are_those_at_the_final_level(folder: Path) -> None:
+    opened = open_run(folder / "late")
+    for place, row in enumerate(opened.outcomes.rows):
+        assert row["sigma"] == 0.25, "the first stage is to abstain"
+        assert "Votes at σ = 0.2500, one of 2 levels." in opened.evidence_html(place)
 
 
 def odd(stored: Path, out: Path, count: int) -> int:

@@ -94,7 +94,8 @@ def test_a_run_knows_its_image_files(here: Path, cli: Terminal) -> None:
     for value, path in ((150, bright), (60, dark)):  # files of equal length
         Image.fromarray(np.full((8, 8, 3), value, np.uint8)).save(path, compress_level=0)
     own = f"{SEEDED} --resize 16 --center-crop 8 --subset ::5 --out runs/own"
-    assert "not images, so skipped: 1 file or folder: dark/notes.txt" in cli(own).err
+    known = "PNG, JPEG, BMP and WebP in class folders only"
+    assert f"not read ({known}): 1 file or folder: dark/notes.txt" in cli(own).err
     record = Run.open("runs/own")
     assert record.header["config"]["center_crop"] == 8
     rows = record.rows()

@@ -77,8 +77,9 @@ def test_train_val_and_test_archives_are_splits_too(tmp_path: Path) -> None:
         load_dataset(tmp_path)
 
 
-def test_classes_are_numbered_over_all_splits(tmp_path: Path) -> None:
-    for name in ("train/a", "train/b", "train/c", "validation/a", "test/b", "test/c"):
+@pytest.mark.parametrize("held_out", ["valid", "validation"])
+def test_classes_are_numbered_over_all_splits(tmp_path: Path, held_out: str) -> None:
+    for name in ("train/a", "train/b", "train/c", f"{held_out}/a", "test/b", "test/c"):
         for i in range(2):
             picture(tmp_path / name / f"{i}.png")
     test, val = load_dataset(tmp_path), load_dataset(tmp_path, "val")
@@ -86,7 +87,10 @@ def test_classes_are_numbered_over_all_splits(tmp_path: Path) -> None:
     assert (test.known_labels.tolist(), val.known_labels.tolist()) == ([1, 1, 2, 2], [0, 0])
     assert (test[2:].files, val.split) == (("c/0.png", "c/1.png"), "val")
     picture(tmp_path / "val" / "a" / "0.png")
-    with pytest.raises(VarsmoothError, match="both val and validation"):
+    with pytest.raises(VarsmoothError, match="several of val, valid, validation; keep one"):
+        load_dataset(tmp_path, "val")
+    (tmp_path / held_out).rename(tmp_path / "extra")
+    with pytest.raises(VarsmoothError, match="has extra beside the splits test, train, val; move"):
         load_dataset(tmp_path, "val")
 
 
@@ -98,7 +102,7 @@ def test_files_that_are_not_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "cat" / ".DS_Store").write_bytes(b"")
     data = load_dataset(tmp_path)
     assert data.files == ("cat/1.png",)
-    assert data.skipped == ("README.txt", "cat/3.gif", "cat/deeper")
+    assert data.skipped == ("README.txt", "cat/3.gif", "cat/deeper (1 image)")
 
 
 def test_bare_images_and_a_single_image_are_unlabelled(tmp_path: Path) -> None:

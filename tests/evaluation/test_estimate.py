@@ -40,6 +40,20 @@ def test_fixed_votes_are_counted_and_nothing_is_written(
     assert re.search(r"^1\d images to certify", capsys.readouterr().out), "the others are there"
 
 
+@pytest.mark.parametrize(
+    ("words", "workers"), [("--shard 1/4", 4), ("--devices 2", 2), ("--shard 2/3 --devices 2", 6)]
+)
+def test_the_workers_are_those_of_the_command(
+    words: str, workers: int, tmp_path: Path, model: ModelOptions, capsys: Output
+) -> None:
+    certify = f"certify --model {model.model} --sigma 0.25 --n 40 --n0 20 --alpha 0.05"
+    more = "--subset 0:30 --batch-size 16 --estimate true --out"
+    assert run(f"{certify} {more} {tmp_path}/run {words}") == 0
+    output = capsys.readouterr().out
+    assert output.startswith("30 images to certify"), "those of all shards"
+    assert f"\n{workers} of them, each with a device of its own: " in output
+
+
 def test_what_a_pilot_adds(tmp_path: Path, model: ModelOptions) -> None:
     """Samples that depend on the image come from 20 images spread over the data."""
     settings = CertifyOptions(n0=16, n_max=48, alpha=0.05, at=[0, 0.1])

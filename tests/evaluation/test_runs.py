@@ -305,6 +305,18 @@ def test_no_violation_of_sound_certificates(in_tmp: Path, certified: Path, capsy
     assert f"0 of {len(rows)} sound ones false" in capsys.readouterr().out
 
 
+def test_a_search_quotes_the_votes_of_the_stage_that_decided(model: Path, in_tmp: Path) -> None:
+    cascade = "certify --n 100 --alpha 0.05 --subset 3:1000:115 --cascade 0.5:0.999:0,0.25"
+    assert run(f"{cascade} --out cascade --model", model) == 0
+    assert run(f"{SEARCH.replace('20', '1')} cascade --out search") == 0
+    stages = {row["id"]: row["evidence"]["votes"] for row in table(Path("cascade"))}
+    rows = table(Path("search"))
+    assert len(rows) > 2
+    for row in rows:
+        assert row["sigma_clean"] == stages[row["id"]][-1]["sigma"] == 0.25
+        assert row["clean_counts"] == stages[row["id"]][-1]["counts"]
+
+
 def test_options_survive_the_header(certified: Path, model: Path) -> None:
     config = Run.open(certified).header["config"]
     named, data = recorded(ModelOptions, config), recorded(DataOptions, config)

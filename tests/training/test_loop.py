@@ -357,7 +357,7 @@ def test_run_resumes_within_an_epoch(
     def save_and_stop(*arguments: Any) -> None:
         save_state(*arguments)
         saves.append(arguments)
-        if len(saves) == 7:  # the end of the first epoch was the fifth
+        if len(saves) == 8:  # the end of the first epoch was the sixth
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -375,6 +375,26 @@ def test_run_resumes_within_an_epoch(
     before, first = (each.part.metrics["val"]["before"] for each in (resumed, through))
     assert before == first
     assert before["plain_accuracy"] == trained.part.metrics["val"]["plain_accuracy"]
+
+
+def test_what_was_measured_before_training_outlives_an_interruption(
+    tmp_path: Path,
+    trained: Trained,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = classifier_config(tmp_path / "f", epochs=1, initial=str(trained.folder))
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop._Run, "train_epoch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(config)
+    assert capsys.readouterr().err.count("measuring 20 images") == 1
+    assert "before" in train(config).part.metrics["val"]
+    assert capsys.readouterr().err.count("measuring 20 images") == 1, "after training alone"
 
 
 def test_finished_model_is_the_moving_average(tmp_path: Path) -> None:

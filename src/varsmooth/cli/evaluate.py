@@ -127,11 +127,13 @@ def certify(
     from varsmooth.evaluation.certify import Certifying, certify_dataset
 
     if estimate:
+        from varsmooth.evaluation.engines.shards import Shard
         from varsmooth.evaluation.estimate import estimate as measure_cost
         from varsmooth.evaluation.runner import Job
 
         cost = measure_cost(Job(Certifying(options), model, data, run))
-        conclude(cost.text(run.devices if run.devices > 1 else 8))
+        workers = run.devices * Shard.parse(run.shard).count
+        conclude(cost.text(workers if workers > 1 else 8))
         return
 
     named = model.model if is_external(model.model) else None
@@ -286,20 +288,16 @@ def _announce(
     data, *others = chosen
     images = f"{data.words(data.split)} {data.subset or ''}".rstrip()
     images += f" and {len(others)} more" if others else ""
-    level, note = "by the model", ""
+    level, note = "by the model", None
     typed = model.sigma is not None or model.cascade is not None
     if about is not None or typed:
         plan = resolve_selector(about, model)
-        level, chosen_levels = str(plan), plan.about.get("levels") or [plan.about.get("sigma")]
-        if about is not None and typed and (far := about.untrained_levels(chosen_levels)):
-            trained = f"{'up to' if about.universal else 'at'} σ = {about.sigma_a:g}"
-            levels = ", ".join(f"{sigma:g}" for sigma in far)
-            note = (
-                f"note: the classifier was trained {trained}; expect low accuracy at σ = {levels}"
-            )
+        level = str(plan)
+        if about is not None and typed:
+            note = about.untrained_note(plan.every_level)
     precision = None if model.precision == "float32" else model.precision
     scaling = {"resize": data.resize, "center crop": data.center_crop}
     options = {**scaling, "σ": level, "precision": precision, **options}
     announce(f"{verb} {images} with {model.model}", device, **options, out=out)
     if note:
-        say(note, sys.stderr)
+        say(f"note: {note}", sys.stderr)

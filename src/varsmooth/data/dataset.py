@@ -225,7 +225,8 @@ def skipped_text(skipped: Sequence[str]) -> str:
     """A note on files that are not read as images."""
     shown = ", ".join(skipped[:5]) + (f" and {len(skipped) - 5} more" if len(skipped) > 5 else "")
     what = "file or folder" if len(skipped) == 1 else "files or folders"
-    return f"not images, so skipped: {len(skipped):,} {what}: {shown}"
+    known = "PNG, JPEG, BMP and WebP in class folders only"
+    return f"not read ({known}): {len(skipped):,} {what}: {shown}"
 
 
 def split_off(data: ImageDataset, split: str) -> ImageDataset:

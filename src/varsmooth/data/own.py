@@ -21,6 +21,8 @@ from varsmooth.data.source import AS_IS, Preprocessing
 from varsmooth.errors import VarsmoothError, check, nearest, wrap_errors
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
+VAL = ("val", "valid", "validation")
+"""What a split of held-out images may be called."""
 
 
 def load_folder(folder: Path, split: str, preprocessing: Preprocessing = AS_IS) -> ImageDataset:
@@ -28,7 +30,7 @@ def load_folder(folder: Path, split: str, preprocessing: Preprocessing = AS_IS) 
 
     - sub-folders: each is a class, numbered in the order of their sorted names;
     - no sub-folders: the images have no labels;
-    - sub-folders, or `.npz` files, all called train, val (or validation) or test: the one called
+    - sub-folders, or `.npz` files, all called train, val (or one of VAL) or test: the one called
       `split` is it. Classes are numbered over all of them, so that a class has the same number
       in every split, also where one of them has no images of it.
 
@@ -93,7 +95,7 @@ def _read_folder(
         ids=np.arange(len(paths), dtype=np.int64),
         class_names=classes if folders else (),
         files=tuple(path.relative_to(folder).as_posix() for path in paths),
-        skipped=tuple(path.relative_to(folder).as_posix() for path in skipped),
+        skipped=tuple(path.relative_to(folder).as_posix() + _inside(path) for path in skipped),
     )
 
 
@@ -108,13 +110,19 @@ def splits_in(path: Path) -> dict[str, Path]:
     """The parts of a folder by name if they are all called train, val or test, else nothing."""
     parts = (folders_in(path) or sorted(path.glob("[!.]*.npz"))) if path.is_dir() else []
     names = [part.name.removesuffix(".npz") for part in parts]
-    names = ["val" if name == "validation" else name for name in names]
+    names = ["val" if name in VAL else name for name in names]
     named = dict(zip(names, parts, strict=True))
+    splits, others = named.keys() & SPLITS, sorted(named.keys() - SPLITS)
     check(
-        len(named) == len(parts) or not named.keys() <= SPLITS,
-        f"{path} has both val and validation; keep one of them",
+        len(named) == len(parts) or bool(others),
+        f"{path} has several of {', '.join(VAL)}; keep one of them",
     )
-    return named if named.keys() <= SPLITS else {}
+    check(
+        len(splits) < 2 or not others,
+        f"{path} has {', '.join(others[:5])} beside the splits {', '.join(sorted(splits))}; move "
+        "it elsewhere, or name it train, val or test",
+    )
+    return {} if others else named
 
 
 def folders_in(folder: Path) -> list[Path]:
@@ -127,6 +135,14 @@ def _images_in(folder: Path) -> tuple[list[Path], list[Path]]:
     paths = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     images = [p for p in paths if p.suffix.lower() in SUFFIXES]
     return images, [p for p in paths if p.suffix.lower() not in SUFFIXES]
+
+
+def _inside(path: Path) -> str:
+    """How many images a folder holds that is not read."""
+    if not path.is_dir():
+        return ""
+    count = sum(p.suffix.lower() in SUFFIXES for p in path.rglob("*"))
+    return f" ({count:,} image{'s' * (count != 1)})"
 
 
 def load_arrays(path: Path, split: str) -> ImageDataset:

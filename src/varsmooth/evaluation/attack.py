@@ -25,7 +25,7 @@ from varsmooth.evaluation.options import (
     recorded,
 )
 from varsmooth.evaluation.predict import predict_block
-from varsmooth.evaluation.records import Key, Row, Run
+from varsmooth.evaluation.records import Key, Row, Run, read_certificate
 from varsmooth.evaluation.runner import Evaluation, Setup, labels_or_none, other_model, run
 from varsmooth.methods import predicting_method
 from varsmooth.sampling import Sampler
@@ -267,8 +267,8 @@ class Searching(Attacking):
 
 
 def _claim(row: Row) -> Prediction:
-    """The certified class of a row, and its votes."""
-    counts = tuple(row["evidence"]["votes"][0]["counts"])
+    """The certified class of a row, and the votes at its σ."""
+    counts = read_certificate(row["evidence"]).votes_at_sigma.counts
     return Prediction(
         row["prediction"], row["sigma"], counts, None, row["id"], 0, row.get("samples") or 0
     )

@@ -13,7 +13,7 @@ from varsmooth.evaluation.options import CertifyOptions, DataOptions, ModelOptio
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.runner import BLOCK_SIZE, Evaluation, Setup, labels_or_none, run
 from varsmooth.evaluation.vote_cache import CachedSmoothedClassifier
-from varsmooth.methods import METHODS
+from varsmooth.methods import METHODS, method_for
 from varsmooth.smoothing import Selector, SmoothedClassifier
 
 
@@ -68,6 +68,7 @@ class Certifying(Evaluation):
         if own.at is not None:
             return certify_at(g, x, own.at, **common).certificates
         if own.distance is not None:  # method paper, see CertifyOptions
+            method_for(g.selector, own.method)  # its error names the option
             return certify_as_paper(g, x, own.distance, n=own.n, **common)
         return certify(g, x, n=own.n, **common)
 

@@ -15,7 +15,6 @@ from varsmooth._util.processes import choose_device
 from varsmooth.bounds import Floats
 from varsmooth.data import ImageDataset
 from varsmooth.evaluation.certify import Certifying
-from varsmooth.evaluation.engines.shards import blocks
 from varsmooth.evaluation.headers import HEADER
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.runner import Job, Setup, rows_of
@@ -135,12 +134,11 @@ def _pilot(
 
 
 def _images_left(job: Job, images: ImageDataset) -> int:
-    """Images of the job's shard that the run does not have."""
-    size = job.evaluation.block(job.options.batch_size)
-    mine = {int(i) for block in job.shard.of(blocks(len(images), size)) for i in images.ids[block]}
+    """Images that the run does not have, of all its shards."""
+    left = set(images.ids.tolist())
     if (job.options.out / HEADER).exists():
-        mine -= {row["id"] for row in Run.open(job.options.out).stored()}
-    return len(mine)
+        left -= {row["id"] for row in Run.open(job.options.out).stored()}
+    return len(left)
 
 
 def _memory(device: torch.device) -> int | None:

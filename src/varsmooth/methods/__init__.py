@@ -19,16 +19,21 @@ METHODS: dict[str, Method] = {
 """By the name that records store."""
 
 
-def method_for(selector: Selector, kind: Kind = "sound") -> Method:
-    """The method that certifies a selector; raises an error that says why there is none."""
+def method_for(
+    selector: Selector, kind: Kind = "sound", instead: str = "leave out `method='paper'`"
+) -> Method:
+    """The method that certifies a selector; raises an error that says why there is none.
+
+    Args:
+        instead: What to do where the paper has no certificate, but there is a sound one.
+    """
     if (method := _most_specific(selector, kind)) is not None:
         method.check(selector)
         return method
     own = predicting_method(selector)
     check(
         "sound" not in own.kinds,
-        f"{own.subject} has a sound certificate and no {kind} one; "
-        "call certify, or leave out `method='paper'`",
+        f"{own.subject} has a sound certificate and no {kind} one; {instead}",
     )
     raise VarsmoothError(
         "an attacker who perturbs the image also moves an unprotected selector's noise level, "

@@ -112,13 +112,19 @@ class Description:
         """The one level to smooth f with unless the caller chooses another."""
         return float(self.recommended.get("sigma", self.trained_sigma))
 
-    def untrained_levels(self, levels: Iterable[float]) -> list[float]:
-        """Levels that f was not trained for: above 2 σ_a, and below σ_a / 2 if not universal."""
+    def untrained_note(self, levels: Iterable[float]) -> str | None:
+        """A note on levels f was not trained for: above 2 σ_a, and below σ_a / 2 if not universal.
+
+        None if there are no such levels.
+        """
         part = self.classifier
         if part is None or not part.training:  # never trained under noise, or not known
-            return []
+            return None
         lowest = 0.0 if self.universal else self.sigma_a / 2.01
-        return [s for s in levels if not lowest <= s <= 2.01 * self.sigma_a]
+        far = [f"{s:g}" for s in levels if not lowest <= s <= 2.01 * self.sigma_a]
+        trained = f"{'up to' if self.universal else 'at'} σ = {self.sigma_a:g}"
+        expect = f"expect low accuracy at σ = {', '.join(far)}"
+        return f"the classifier was trained {trained}; {expect}" if far else None
 
     @property
     def trained_on(self) -> tuple[tuple[str, ...], tuple[int, int, int] | None]:

@@ -1,5 +1,6 @@
 """From the name of a model to a smoothed classifier that is ready to use."""
 
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -45,7 +46,13 @@ def load(
     if isinstance(levels := options.get("cascade"), list | tuple):
         options["cascade"] = ",".join(map(str, levels))
     checkpoint = load_checkpoint(name_or_path, trust)
-    return smoothed(checkpoint, ModelOptions(str(name_or_path), **options))
+    chosen = ModelOptions(str(name_or_path), **options)
+    g = smoothed(checkpoint, chosen)
+    if chosen.sigma is not None or chosen.cascade is not None:
+        levels = resolve_selector(checkpoint.description, chosen).every_level
+        if (note := checkpoint.description.untrained_note(levels)) is not None:
+            warnings.warn(note, stacklevel=2)
+    return g
 
 
 def smoothed(model: Checkpoint, options: ModelOptions) -> SmoothedClassifier:

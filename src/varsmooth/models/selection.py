@@ -39,6 +39,11 @@ class SelectorPlan:
     tuned: bool = False
 
     @property
+    def every_level(self) -> list[float]:
+        """The levels of a cascade, or the one σ."""
+        return list(self.about.get("levels") or [self.about["sigma"]])
+
+    @property
     def kind(self) -> SelectorKind:
         kind: SelectorKind = self.about["selector"]
         return kind

@@ -79,6 +79,8 @@ def fit(
     batches = Batches(data, config, engine)
     run = _Run(task, config, engine)
     position = run.restore(batches.steps) if resumable(config) else Position(before=before)
+    if engine.rank == 0 and before is not None:  # it took long: an interruption must not lose it
+        save_state(run.path, run.parts, position, config)
     if engine.rank == 0:
         shown = batches.steps * config.batch_size
         plan = f"{shown:,} images an epoch in batches of {config.batch_size}"

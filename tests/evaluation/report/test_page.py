@@ -118,6 +118,9 @@ def test_the_verdict_names_the_best_single_sigma(runs: list[Path], tmp_path: Pat
     assert wrong.startswith("Under any change of ‖δ‖₂ ≤ 0.3 a wrong answer has probability at most")
     assert "80.0 % at r = 0.05" in verdict(opened[1:2], [0.05])[0]
     assert verdict(opened[1:3])[1].startswith("Of the 2 runs, large has the largest")
+    equal = write(tmp_path / "equal", opened[2].rows, selector=opened[2].header["selector"])
+    tie = verdict([*opened[1:3], *open_runs([equal])])[1]
+    assert tie.startswith("Of the 3 runs, large, equal share the largest average certified radius")
 
 
 def test_cards_say_what_the_rows_say(runs: list[Path], tmp_path: Path) -> None:

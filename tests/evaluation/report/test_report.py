@@ -28,7 +28,7 @@ from varsmooth.evaluation.report.summaries import (
     round_radii,
     summary_table,
 )
-from varsmooth.evaluation.report.summary_text import cautions, result, what_holds
+from varsmooth.evaluation.report.summary_text import cautions, result, verdict, what_holds
 
 
 @pytest.fixture
@@ -281,6 +281,28 @@ def test_radii_are_distances(dual: Path, tmp_path: Path) -> None:
 def test_runs_of_one_name_are_told_apart(dual: Path, tmp_path: Path) -> None:
     twin = write(tmp_path / "twin", [certified(0, 0, 0, 0.3)], name="dual")
     assert [run.name for run in open_runs([dual, twin])] == [f"dual ({dual})", f"dual ({twin})"]
+    attack = write(tmp_path / "attack", [attacked(0, 0, 0.1, 0, 0)], name="dual", verb="attack")
+    assert [run.name for run in open_runs([dual, attack])] == ["dual", "dual"], "each in its tables"
+
+
+def test_the_interval_of_the_average_radius_stays_in_its_range(tmp_path: Path) -> None:
+    """100 unanimous votes at σ = 0.25 certify 0.375 at α = 0.001."""
+    rows = [certified(i, 0, 0 if i else 1, 0.37) for i in range(3)]
+    config = header("one")["config"] | {"n": 100}
+    (run,) = open_runs([write(tmp_path / "few", rows, config=config)])
+    assert run.largest_radius == pytest.approx(0.375, abs=0.0005)
+    (row,) = summary_table([run]).rows
+    assert row[4].text == "0.246 [0.000–0.376]"
+
+
+def test_the_headline_prefers_the_stronger_guarantee(tmp_path: Path) -> None:
+    rows = [certified(0, 0, 0, 0.2)]
+    chosen = {"selector": {"selector": "median"}}
+    folders = [
+        write(tmp_path / word, [row | {"guarantee": word} for row in rows], **chosen)
+        for word in ("heuristic", "conditional", "sound")
+    ]
+    assert verdict(open_runs(folders))[0].startswith("sound: ")
 
 
 def test_command_line(dual: Path, fixed: Path, tmp_path: Path, capsys: Output) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,19 @@ def test_a_classifier_that_returns_nan_is_refused() -> None:
     data = load_dataset("cifar10-sample", "val")[:1]
     with pytest.raises(VarsmoothError, match="returned NaN"):
         tabulate(g, data, LEVELS, (8, 8))
+
+
+def test_the_device_is_not_read_per_batch(monkeypatch: Patch) -> None:
+    """On a GPU a read waits for all work; noise reads indices, which are on the processor."""
+    g, reads, read = load("cifar10-universal-1.00", sigma=0.5), [], torch.Tensor.__bool__
+
+    def counted(values: torch.Tensor) -> bool:
+        reads.append(sys._getframe(1).f_code.co_filename)
+        return read(values)
+
+    monkeypatch.setattr(torch.Tensor, "__bool__", counted)
+    tabulate(g, load_dataset("cifar10-sample", "val")[:1], LEVELS, (64, 64), batch_size=8)
+    assert reads.count(tabulate.__code__.co_filename) == 1
 
 
 def test_scores_are_those_of_certify(votes: ConfidentVotes) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 
@@ -140,6 +141,13 @@ def _gpus(ray: Any, job: Job) -> float:
     return float(wanted)
 
 
+def _connect(address: str) -> None:
+    """Fail at once where nothing answers; Ray itself tries for minutes and prints each attempt."""
+    place = urlsplit(address if "://" in address else f"//{address}")
+    if place.port is not None:
+        socket.create_connection((place.hostname, place.port), timeout=10).close()
+
+
 @contextmanager
 def _cluster(job: Job) -> Iterator[Any]:
     """Ray, connected to the cluster of the job, or to one started on this machine."""
@@ -160,6 +168,7 @@ def _cluster(job: Job) -> Iterator[Any]:
             Exception,  # a node that starts too slowly raises a bare one
             lambda error: f"Ray {where}cannot be reached or started ({reason(error)}); {how}",
         ):
+            _connect(address)
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
     try:
         yield ray

@@ -203,12 +203,12 @@ class Outcomes:
 
 
 def open_runs(folders: Sequence[Path]) -> list[Outcomes]:
-    """Read runs and give them names that differ."""
+    """Read runs; runs of one verb get names that differ."""
     opened = open_joined(folders)
-    names = [run.header["name"] for run in opened]
+    names = [(run.header["verb"], run.header["name"]) for run in opened]
     for run, name in zip(opened, names, strict=True):
         if names.count(name) > 1:
-            run.header["name"] = f"{name} ({run.folder})"
+            run.header["name"] = f"{name[1]} ({run.folder})"
     return [Outcomes.of_run(run) for run in opened]
 
 

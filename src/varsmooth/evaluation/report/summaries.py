@@ -53,7 +53,9 @@ def summary_table(runs: Sequence[Outcomes]) -> Table:
         cells["abstains %"] = Cell.share(Share.of(run.abstained), up=True)
         if certify:
             low, high = mean_interval(np.maximum(run.reach, 0))
-            cells["ACR"] = Cell.mean_radius(run.average_radius, Interval(max(low, 0.0), high))
+            most = max(run.largest_radius or np.inf, float(run.reach.max()))
+            interval = Interval(max(low, 0.0), min(high, most))
+            cells["ACR"] = Cell.mean_radius(run.average_radius, interval)
         cost = {"votes / image": _mean(run.samples, 0), "s / image": _mean(run.seconds, 3)}
         return cells | {"median σ": _sigma(run.sigmas), "images": len(run)} | cost
 

@@ -3,11 +3,11 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from varsmooth.defaults import ABSTAIN, ALPHA_SELECT
+from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, Guarantee
 from varsmooth.evaluation.headers import SEEN
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.report.outcomes import (
@@ -56,9 +56,16 @@ SHOWN = 20  # images without labels that a terminal shows one by one
 
 
 def subject_of(runs: Sequence[Outcomes]) -> Outcomes:
-    """The run that a report is about: certificates first, and a chosen σ before a single one."""
-    order = ("certify", "predict", "attack")
-    return min(runs, key=lambda run: (order.index(run.verb), run.fixed_sigma is not None))
+    """The run that a report is about.
+
+    Certificates come first, a chosen σ before a single one, and then the strongest guarantee.
+    """
+    order, words = ("certify", "predict", "attack"), (*get_args(Guarantee), None)
+
+    def place(run: Outcomes) -> tuple[int, bool, int]:
+        return order.index(run.verb), run.fixed_sigma is not None, words.index(run.guarantee)
+
+    return min(runs, key=place)
 
 
 def verdict(runs: Sequence[Outcomes], radii: Sequence[float] | None = None) -> list[str]:
@@ -106,10 +113,12 @@ def _comparison(runs: Sequence[Outcomes], subject: Outcomes) -> list[str]:
         return ["The runs share no images, so their radii cannot be compared."]
     if any(len(pair[0]) < max(map(len, certified)) for pair in pairs if pair):
         return ["The runs are not on the same images; compare with --common true."]
-    best = max(certified, key=lambda run: run.average_radius)
+    largest = max(run.average_radius for run in certified)
+    best = [run.name for run in certified if np.isclose(run.average_radius, largest)]
+    have = "share" if len(best) > 1 else "has"
     return [
-        f"Of the {len(certified)} runs, {best.name} has the largest average certified "
-        f"radius: {rounded(best.average_radius)}, chosen with hindsight."
+        f"Of the {len(certified)} runs, {', '.join(best)} {have} the largest average certified "
+        f"radius: {rounded(largest)}, chosen with hindsight."
     ]
 
 

@@ -126,18 +126,20 @@ def _block(
     """Votes and selection draws of a few images, level by level: (B, 2L, classes, C)."""
     noise, x = g.noise(len(x), seed, ids), x.to(g.device)
     needed, table = torch.tensor(confidences, device=g.device), torch.empty(0)
+    has_nan = torch.zeros((), dtype=torch.bool, device=g.device)  # read once, not per batch
     wanted = zip(("votes", "class-selection"), draws, strict=True)
     for i, (sigma, (purpose, count)) in enumerate(itertools.product(levels, wanted)):
         level = torch.full((len(x),), sigma, device=g.device)
         for rows, epsilon in noise.batches(x, purpose, count, batch_size):
             logits = g.logits(noise.perturb(x[rows], level[rows], epsilon), level[rows])
-            check(not bool(logits.isnan().any()), RETURNED_NAN)
+            has_nan |= logits.isnan().any()
             sure, vote = logits.softmax(dim=1).max(dim=1)
             if len(table) == 0:
                 shape = (len(x), 2 * len(levels), logits.shape[1], len(needed))
                 table = torch.zeros(shape, dtype=torch.int64, device=g.device)
             counted = (sure[:, None] >= needed).long()
             table[:, i].index_put_((rows, vote), counted, accumulate=True)
+    check(not bool(has_nan), RETURNED_NAN)
     values: Integers = table.cpu().numpy()
     return values
 
