@@ -66,12 +66,13 @@ def run_experiment(
     if context.train is None:
         lacking = context.lack(needs)
         check(not lacking, f"{experiment.name}: {lacking}")
-        for need in needs:
-            part = context.about(need).selector if need.selector and experiment.median else None
+        for need in needs if experiment.median and scale.median else ():
+            part = context.about(need).selector if need.selector else None
             check(
                 part is None or part.training.get("scheme") != "gv",
                 f"{experiment.name} is about g_v*, but h of {context.model(need)} was trained for "
-                "g_v, without the median; with it there are clean and weak-attack",
+                "g_v, without the median; with it there are clean, weak-attack and "
+                "strong-attack --methods g_v",
             )
     for split, count in images_needed(scale).items():
         if split == "val":
