@@ -6,6 +6,7 @@ image. `verdicts` pools them; the experiment's page lists them. A fact is a sent
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -111,13 +112,24 @@ def both(evidence: Committed, one: Comparison, other: Comparison) -> Pairs:
 
 
 @comparison
-def matched(evidence: Committed, method: str, kind: str) -> Pairs:
-    """A learned classifier minus g at its mean σ_s, which the facts have."""
-    end = f"γ = 0.3, {kind} attack"
-    for about, setting in settings_of():
-        if level := evidence.facts.get(f"mean σ_s of {method}, {about}, {kind} attack"):
-            rival = evidence.runs[f"g, σ_a = {setting['s']:g}, σ_s = {level:g}, {end}"]
-            yield about, paired(evidence.runs[f"{method}, {about}, {end}"], rival)
+def matched(
+    evidence: Committed,
+    method: str,
+    kind: str,
+    model: str = "σ_a = ",
+    lams: Sequence[float] = LAMS,
+    budgets: Sequence[float] = (0.3,),
+) -> Pairs:
+    """A learned classifier minus g at its mean σ_s, which the facts have, on the same f."""
+    pattern = re.compile(rf"mean σ_s of {re.escape(method)}, ({model}.*), λ = (.*), {kind} attack")
+    for (fact, level), e in product(evidence.facts.items(), budgets):
+        if (named := pattern.fullmatch(fact)) and float(named[2]) in lams:
+            end = f"γ = {e:g}, {kind} attack"
+            one = evidence.runs.get(f"{method}, {named[1]}, λ = {named[2]}, {end}")
+            other = evidence.runs.get(f"g, {named[1]}, σ_s = {level:g}, {end}")
+            if one is not None and other is not None:
+                about = f"{named[1]}, λ = {named[2]}" + f", γ = {e:g}" * (len(budgets) > 1)
+                yield about, paired(one, other)
 
 
 @comparison

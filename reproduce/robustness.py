@@ -393,12 +393,12 @@ UNIVERSAL_EXTENDED = Experiment(
 
 # The level or the choice per image? g at the same mean σ_s, on the same f
 
-PARTS = ("weak", "strong", "universal", "table-2")
+PARTS = ("weak", "strong", "universal", "extended", "table-2")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatchedScale(AttackScale):
-    """weak: Fig. 6b; strong: Fig. 8; universal: Fig. 9; table-2: clipped to the paper's ranges."""
+    """weak: Fig. 6b; strong: Fig. 8; universal: Fig. 9; extended: App. C; table-2: its clips."""
 
     unused = ("selector_samples",)
 
@@ -411,14 +411,18 @@ class MatchedScale(AttackScale):
     universal: float = size("σ_a′ of f_u", 1.0)
     universal_lams: tuple[float, ...] = size("λ on f_u", (0.2, 0.4), stated=False)
     budgets: tuple[float, ...] = size("γ", (0.3,), stated=False)
+    ranges: tuple[float, ...] = size("σ_a′ of App. C", tuple(MIDDLE))
+    range_lams: tuple[float, ...] = size("λ at these σ_a′", (0.2,), stated=False)
+    range_budgets: tuple[float, ...] = size("γ at these σ_a′", (0.1, 0.3, 0.5))
 
     def lams_of(self, sigma_a: float) -> tuple[float, ...]:
         return self.lams if sigma_a in self.every_lam else self.few_lams
 
     @property
     def needs(self) -> list[Need]:
-        universal = [Need.universal(self.universal)] if "universal" in self.parts else []
-        return [*pair_needs(self), *universal]
+        ranges = [self.universal] * ("universal" in self.parts)
+        ranges += self.ranges if "extended" in self.parts else ()
+        return [*pair_needs(self), *map(Need.universal, dict.fromkeys(ranges))]
 
 
 def matched(context: Context, scale: MatchedScale) -> Result:
@@ -448,6 +452,11 @@ def matched(context: Context, scale: MatchedScale) -> Result:
             clips = [clipped_gain(strong, sigma_a) for sigma_a in scale.sigmas]
             shown = [gaps for gaps in clips if gaps.x]
             panels |= {f"{G_V_STAR} clipped to Table 2, γ = {eps:g}": shown} if shown else {}
+    for eps, sigma_a in product(scale.range_budgets, scale.ranges):
+        if "extended" in scale.parts:
+            need, strong = Need.universal(sigma_a), Attacks(context, scale, eps)
+            gaps = beside(strong, Attacks.g_v_star, need, scale.range_lams)
+            panels.setdefault(f"{G_V_STAR} on f_u, γ = {eps:g}", []).append(gaps)
     plots = []
     for title, series in panels.items():
         tints = colours(len(series))
