@@ -41,7 +41,7 @@ FINISHED = {
     "cascade-attack": "6946d27",
 }
 """Experiments that have left the code, with the commit that ran them; their results stay."""
-DRAWN = "198ad3e"
+DRAWN = "09c11d0"
 """The commit that drew their figures last."""
 
 
@@ -369,9 +369,7 @@ def case_lines(results: Path, experiment: str) -> Iterator[str]:
     page = results / PAGE
     rows = rows_of(page.read_text(encoding="utf-8")) if page.is_file() else []
     sentences = {
-        row.name: f"{row.cells[0]}: {row.cells[2].strip('*')}"
-        for row in rows
-        if row.experiment == experiment
+        row.name: f"{row.sentence}: {row.decision}" for row in rows if row.experiment == experiment
     }
     back = "../" * len(Path(experiment).parts)
     if sentences:

@@ -2,6 +2,7 @@
 
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_each_row_may_have_its_own_legend() -> None:
         seen.append(axes)
 
     draw(Figure("rows", "", [partial(plot, label=x) for x in ("a", "b", "b")], columns=(1, 2)))
-    parts = [axes.get_figure(root=False) for axes in seen]
+    parts: list[Any] = [axes.get_figure(root=False) for axes in seen]
     assert parts[1] is parts[2] is not parts[0]
     texts = [[text.get_text() for text in part.legends[0].get_texts()] for part in parts[:2]]
     assert texts == [["a"], ["b"]]
@@ -98,7 +99,7 @@ def test_gaps_at_one_value_stand_beside_their_names() -> None:
     assert axes.get_title() == r"title, $\lambda$ = 0.2"
     assert not axes.get_legend_handles_labels()[1]
     hollow = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
-    assert [line.get_xdata().tolist() for line in hollow] == [[], [1.0]]
+    assert [np.array(line.get_xdata()).tolist() for line in hollow] == [[], [1.0]]
 
 
 def test_symbols_are_typeset() -> None:
