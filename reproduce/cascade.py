@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from reproduce.figures import Curve, Figure, plot_curves
+from reproduce.figures import Curve, Figure, plot_certified_gaps, plot_curves
 from reproduce.harness import Context, Experiment, Result, number
 from reproduce.records import outcomes_of
 from reproduce.scales import Need, Scale, size
@@ -24,6 +24,7 @@ from varsmooth.certificates import Certificate
 from varsmooth.data import load_dataset
 from varsmooth.defaults import ALPHA, N0, Bound, Options
 from varsmooth.errors import VarsmoothError
+from varsmooth.evaluation.report.figures import colours
 from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import (
     certified_accuracy,
@@ -271,13 +272,23 @@ def cascade(context: Context, scale: CascadeScale) -> Result:
     curves = [
         Curve("all single σ, with hindsight", singles, "grey"),
         Curve(best, [runs[best]], "black"),
-        *(Curve(name.removeprefix("cascade, "), [runs[name]]) for name in rules),
+        *(
+            Curve(name.removeprefix("cascade, "), [runs[name]], colour)
+            for name, colour in zip(rules, colours(len(rules)), strict=True)
+        ),
     ]
+    base, ylabel = curves[1], f"minus {best} (points)"
+    until, cascades = float(runs[best].reach.max()), curves[2:]
     figure = Figure(
         f"cascade-{scale.n}",
-        f"Certified accuracy against radius, sound, N = {scale.n}.",
-        [partial(plot_curves, curves=curves, own_legend=True)],
-        height=4.0,
+        f"Left: certified accuracy against radius, sound, N = {scale.n}. Right: the cascades minus "
+        f"{best}, as far as it certifies; band: paired 95 % interval of the last cascade.",
+        [
+            partial(plot_curves, curves=curves),
+            partial(plot_certified_gaps, base=base, curves=cascades, until=until, ylabel=ylabel),
+        ],
+        height=3.7,
+        width=9.0,
     )
     stages = "; ".join(f"{name.removeprefix('cascade, ')}: {rule}" for name, rule in rules.items())
     return Result(

@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from reproduce.comparisons import CLIP_PERCENTILES, SHIFTS, TABLE_2, CertifiedRuns
 from reproduce.figures import (
+    PAIRED,
     Curve,
     Figure,
     Gaps,
@@ -154,20 +156,35 @@ def certified(context: Context, scale: CertifyScale) -> Result:
     above, below = [], []
     for runs in models:
         base, *others = curves = curves_of(runs)
-        above.append(partial(plot_curves, curves=curves, title=f"σ_a = {runs.sigma_a:g}"))
-        gaps = partial(plot_certified_gaps, base=base, curves=others, until=2 * runs.sigma_a)
-        below.append(gaps)
-    figure = Figure(
-        "certified",
-        "Fig. 5: certified accuracy of g_v* and of the baselines. Above: each line is the best of "
-        "its runs at each radius: over σ_s for g, over the D and λ of Table 1 for g_v*. Below: the "
-        "same minus g at its best σ_s for each radius, up to twice σ_a; band: paired 95 % interval "
-        "of g_v* without an attack on h. Three levels are a heuristic, capped at D.",
-        [*above, *below],
-        columns=len(models),
-        height=3.3,
-        width=max(6.4, 3.4 * len(models)),
-    )
+        title = f"σ_a = {runs.sigma_a:g}"
+        above.append(partial(plot_curves, curves=curves, title=title))
+        until = min(2 * runs.sigma_a, runs.reach)
+        below.append(
+            partial(plot_certified_gaps, base=base, curves=others, until=until, title=title)
+        )
+    look: dict[str, Any] = {
+        "columns": min(2, len(models)),
+        "height": 3.1,
+        "width": 6.4 if len(models) < 2 else 8.4,
+    }
+    figures = [
+        Figure(
+            "certified",
+            "Fig. 5: certified accuracy of g_v* and of the baselines. Each line is the best of its "
+            "runs at each radius: over σ_s for g, over the D and λ of Table 1 for g_v*. Three "
+            "levels are a heuristic, capped at D.",
+            above,
+            **look,
+        ),
+        Figure(
+            "certified-gaps",
+            "The same minus g at its best σ_s for each radius, up to twice σ_a or nine tenths of "
+            "what the votes can certify; band: paired 95 % interval of g_v* without an attack on "
+            "h.",
+            below,
+            **look,
+        ),
+    ]
     low, high = CLIP_PERCENTILES
     notes = [
         "each σ_s is snapped to the nearest of several levels, percentiles of σ_s on held-out "
@@ -176,7 +193,7 @@ def certified(context: Context, scale: CertifyScale) -> Result:
         "without a vote",
         f"clip: percentiles {low} and {high} of σ_s on held-out images, for each λ",
     ]
-    return Result([figure], [_accuracy_table(models), clip_table(clips)], notes)
+    return Result(figures, [_accuracy_table(models), clip_table(clips)], notes)
 
 
 def _accuracy_table(models: Sequence[CertifiedRuns]) -> Table:
@@ -409,7 +426,7 @@ def clean(context: Context, scale: CleanScale) -> Result:
         "clean",
         "Fig. 6a. Left: clean accuracy against the noise level: the mean of all selected σ_s for "
         "g_v (solid, λ grows from left to right), and g at these levels (dashed). Right: g_v minus "
-        "g at its mean σ_s, with paired 95 % intervals over images.",
+        f"g at its mean σ_s, {PAIRED}.",
         [
             partial(plot_lines, lines=lines, xlabel="mean σ_s", ylabel="clean accuracy (%)"),
             partial(plot_gaps, series=series, ylabel="g_v minus g (points)"),

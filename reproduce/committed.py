@@ -41,7 +41,7 @@ FINISHED = {
     "cascade-attack": "6946d27",
 }
 """Experiments that have left the code, with the commit that ran them; their results stay."""
-DRAWN = "198ad3e"
+DRAWN = "09c11d0"
 """The commit that drew their figures last."""
 
 
@@ -66,12 +66,13 @@ def run_experiment(
     if context.train is None:
         lacking = context.lack(needs)
         check(not lacking, f"{experiment.name}: {lacking}")
-        for need in needs:
-            part = context.about(need).selector if need.selector and experiment.median else None
+        for need in needs if experiment.median and scale.median else ():
+            part = context.about(need).selector if need.selector else None
             check(
                 part is None or part.training.get("scheme") != "gv",
                 f"{experiment.name} is about g_v*, but h of {context.model(need)} was trained for "
-                "g_v, without the median; with it there are clean and weak-attack",
+                "g_v, without the median; with it there are clean, weak-attack and "
+                "strong-attack --methods g_v",
             )
     for split, count in images_needed(scale).items():
         if split == "val":
@@ -368,9 +369,7 @@ def case_lines(results: Path, experiment: str) -> Iterator[str]:
     page = results / PAGE
     rows = rows_of(page.read_text(encoding="utf-8")) if page.is_file() else []
     sentences = {
-        row.name: f"{row.cells[0]}: {row.cells[2].strip('*')}"
-        for row in rows
-        if row.experiment == experiment
+        row.name: f"{row.sentence}: {row.decision}" for row in rows if row.experiment == experiment
     }
     back = "../" * len(Path(experiment).parts)
     if sentences:

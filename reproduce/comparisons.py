@@ -6,6 +6,7 @@ image. `verdicts` pools them; the experiment's page lists them. A fact is a sent
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -111,13 +112,24 @@ def both(evidence: Committed, one: Comparison, other: Comparison) -> Pairs:
 
 
 @comparison
-def matched(evidence: Committed, method: str, kind: str) -> Pairs:
-    """A learned classifier minus g at its mean σ_s, which the facts have."""
-    end = f"γ = 0.3, {kind} attack"
-    for about, setting in settings_of():
-        if level := evidence.facts.get(f"mean σ_s of {method}, {about}, {kind} attack"):
-            rival = evidence.runs[f"g, σ_a = {setting['s']:g}, σ_s = {level:g}, {end}"]
-            yield about, paired(evidence.runs[f"{method}, {about}, {end}"], rival)
+def matched(
+    evidence: Committed,
+    method: str,
+    kind: str,
+    model: str = "σ_a = ",
+    lams: Sequence[float] = LAMS,
+    budgets: Sequence[float] = (0.3,),
+) -> Pairs:
+    """A learned classifier minus g at its mean σ_s, which the facts have, on the same f."""
+    pattern = re.compile(rf"mean σ_s of {re.escape(method)}, ({model}.*), λ = (.*), {kind} attack")
+    for (fact, level), e in product(evidence.facts.items(), budgets):
+        if (named := pattern.fullmatch(fact)) and float(named[2]) in lams:
+            end = f"γ = {e:g}, {kind} attack"
+            one = evidence.runs.get(f"{method}, {named[1]}, λ = {named[2]}, {end}")
+            other = evidence.runs.get(f"g, {named[1]}, σ_s = {level:g}, {end}")
+            if one is not None and other is not None:
+                about = f"{named[1]}, λ = {named[2]}" + f", γ = {e:g}" * (len(budgets) > 1)
+                yield about, paired(one, other)
 
 
 @comparison
@@ -348,14 +360,18 @@ class CertifiedRuns:
         )
 
     @property
-    def decided(self) -> list[float]:
-        """r = 0, ½, 1, … σ_a as far as they decide: below nine tenths of what N = 1000 votes prove.
+    def reach(self) -> float:
+        """Nine tenths of what N = 1000 votes prove at the median σ_s of the λ where it is largest.
 
-        The median σ_s over images counts, at the λ where it is largest.
+        Beyond, what N votes can certify decides instead of the method.
         """
         level = max(float(np.median(run.sigmas)) for run in self.free)
-        reach = 0.9 * float(bounds.class_radius(1000, 1000, level, 1e-3))
-        return [r for r in (k * self.sigma_a / 2 for k in range(5)) if r <= reach]
+        return 0.9 * float(bounds.class_radius(1000, 1000, level, 1e-3))
+
+    @property
+    def decided(self) -> list[float]:
+        """r = 0, ½, 1, … σ_a as far as they decide."""
+        return [r for r in (k * self.sigma_a / 2 for k in range(5)) if r <= self.reach]
 
 
 def every_model(evidence: Committed) -> list[CertifiedRuns]:
@@ -540,7 +556,7 @@ def bounds_width(evidence: Committed) -> str:
     for means in evidence.facts.values():
         low, middle, high = np.array(means, dtype=float)[:, :, 0].T  # (D,) each
         widths.append(np.nanmax((high - low) / middle))
-    return f"they are at most {100 * max(widths):.1f} % of the median apart"
+    return f"{100 * max(widths):.1f} % of the median"
 
 
 def dual_cost(evidence: Committed) -> str:
@@ -583,7 +599,8 @@ def memorised(evidence: Committed) -> str:
     gains = [last[which]["0.2"]["gain"] for which in ("training", "held-out")]
     errors = [(high - low) / 2 / z for _, low, high in gains]
     images = 2 * int(evidence.sizes["images"])
-    return Estimate(gains[0][0] - gains[1][0], float(np.hypot(*errors)), images).text(1.0, 3)
+    gap = Estimate(gains[0][0] - gains[1][0], float(np.hypot(*errors)), images)
+    return f"{gap.text(1.0, 3)} in the loss"
 
 
 def summed_kl(evidence: Committed) -> str:

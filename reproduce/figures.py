@@ -22,7 +22,6 @@ from varsmooth.evaluation.report.statistics import certified_accuracy, share_int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
 Plot = Callable[["Axes"], None]
 GREY = "#777777"
@@ -63,12 +62,15 @@ def tex(text: str) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """Plots on axes, `columns` in a row. height: of one row, width: of all, in inches."""
+    """Plots on axes, `columns` in a row. height: of one row, width: of all, in inches.
+
+    columns: as several numbers, those of each row, which then has its own legend.
+    """
 
     name: str
     caption: str
     plots: Sequence[Plot]
-    columns: int | None = None
+    columns: int | Sequence[int] | None = None
     height: float = 3.2
     width: float = 0.0
 
@@ -78,17 +80,26 @@ def draw(figure: Figure) -> Picture:
     from matplotlib.figure import Figure as Canvas
 
     columns = figure.columns or len(figure.plots)
-    rows = -(-len(figure.plots) // columns)
+    each = [columns] * -(-len(figure.plots) // columns) if isinstance(columns, int) else columns
     with styled(figure.name, **{"mathtext.fontset": "dejavusans"}):
-        size = (figure.width or max(6.4, 3.3 * columns), figure.height * rows)
+        size = (figure.width or max(6.4, 3.3 * max(each)), figure.height * len(each))
         canvas = Canvas(figsize=size, layout="constrained")
-        grid = canvas.subplots(rows, columns, squeeze=False)
-        for axes, plot in zip(grid.flat, figure.plots, strict=False):
-            plot(axes)
-        for axes in grid.flat[len(figure.plots) :]:
-            axes.set_axis_off()
-        _label_outer_panels(grid)
-        _add_legends(canvas, list(grid.flat), columns)
+        if isinstance(columns, int):
+            parts, shapes = [canvas], [(len(each), columns)]
+        else:
+            parts = list(canvas.subfigures(len(each), 1, squeeze=False)[:, 0])
+            shapes = [(1, across) for across in each]
+        plots, lines = iter(figure.plots), 0
+        for part, shape in zip(parts, shapes, strict=True):
+            grid = part.subplots(*shape, squeeze=False)
+            for axes in grid.flat:
+                if (plot := next(plots, None)) is not None:
+                    plot(axes)
+                else:
+                    axes.set_axis_off()
+            _label_outer_panels(grid)
+            lines += _add_legends(part, list(grid.flat), size[0], shape[1])
+        canvas.set_size_inches(size[0], size[1] + 0.24 * lines)
         return Picture.of(figure.name, figure.caption, canvas)
 
 
@@ -107,26 +118,30 @@ def _label_outer_panels(grid: Any) -> None:
         clear("")
 
 
-def _add_legends(canvas: "Canvas", panels: Sequence["Axes"], columns: int) -> None:
-    """One legend above all panels if it is that of one of them, else one above each panel."""
+def _add_legends(part: Any, panels: Sequence["Axes"], width: float, columns: int) -> int:
+    """One legend above all panels if it is that of one of them, else one above each panel.
+
+    part: the figure or the row of it; width: in inches. Returns the lines of a shared legend.
+    """
     free = [axes for axes in panels if axes.get_legend() is None]
     legends = [axes.get_legend_handles_labels() for axes in free]
     own = [dict(zip(labels, handles, strict=True)) for handles, labels in legends]
     every = {label: handle for labels in own for label, handle in labels.items()}
-    if not every:
-        return
-    width, height = canvas.get_size_inches()
     look: dict[str, Any] = {"fontsize": 9, "columnspacing": 1.2, "handletextpad": 0.5}
+    if not every:
+        return 0
     if any(labels.keys() == every.keys() for labels in own):
         look["ncols"], lines = _legend_shape(every, width)
-        canvas.set_size_inches(width, height + 0.24 * lines)
-        canvas.legend(every.values(), every, loc="outside upper center", **look)
-        return
+        part.legend(every.values(), every, loc="outside upper center", **look)
+        return lines
     for axes, labels in zip(free, own, strict=True):
-        look["ncols"], _ = _legend_shape(labels, width / columns)
+        if not labels:
+            continue
+        look["ncols"], _ = _legend_shape(labels, width / columns - 0.9)
         look |= {"title": axes.get_title() or None, "bbox_to_anchor": (0.5, 1.0)}
         axes.legend(labels.values(), labels, loc="lower center", **look)
         axes.set_title("")
+    return 0
 
 
 def _legend_shape(labels: Collection[str], width: float) -> tuple[int, int]:
@@ -196,7 +211,12 @@ def plot_curves(
 
 
 def plot_certified_gaps(
-    axes: "Axes", base: Curve, curves: Sequence[Curve], until: float, title: str = ""
+    axes: "Axes",
+    base: Curve,
+    curves: Sequence[Curve],
+    until: float,
+    title: str = "",
+    ylabel: str = "minus g at its best σ_s (points)",
 ) -> None:
     """Certified accuracy minus that of a base curve, in points, as far as a radius.
 
@@ -213,11 +233,7 @@ def plot_certified_gaps(
             axes.fill_between(shown, *(100 * ends), color=curve.colour, alpha=0.15, linewidth=0)
         style = {"color": curve.colour, "linestyle": curve.style, "label": tex(curve.label)}
         axes.plot(shown, gap, linewidth=curve.width, **style)
-    axes.set(
-        xlabel=r"$\ell_2$ radius $r$",
-        ylabel=tex("minus g at its best σ_s (points)"),
-        xlim=(0, until),
-    )
+    axes.set(xlabel=r"$\ell_2$ radius $r$", ylabel=tex(ylabel), xlim=(0, until))
     axes.set_title(tex(title))
 
 
@@ -297,7 +313,10 @@ class Line:
 
 
 def plot_plane(axes: "Axes", lines: Sequence[Line], title: str = "") -> None:
-    """Accuracy under attack against accuracy without, in %; the first point of a line is larger."""
+    """Accuracy under attack against accuracy without, in %; the first point of a line is larger.
+
+    A single model is named in the title, several beside their lines.
+    """
     models: dict[str, list[Any]] = {}
     for line in lines:
         x = np.array([100 * float(run.clean_correct.mean()) for run in line.runs])
@@ -312,7 +331,10 @@ def plot_plane(axes: "Axes", lines: Sequence[Line], title: str = "") -> None:
             axes.plot(x[line.filled], y[line.filled], line.marker, color=line.colour, label="_at")
         models.setdefault(line.model, []).append(np.array([x, y]))
     axes.margins(x=0.15, y=0.14)
-    _name_models(axes, models)
+    if len(models) > 1:
+        _name_models(axes, models)
+    else:
+        title = ", ".join(filter(None, [*models, title]))
     axes.set(xlabel="clean accuracy (%)", ylabel="accuracy under attack (%)", title=tex(title))
 
 
@@ -334,15 +356,15 @@ def _name_models(axes: "Axes", models: Mapping[str, Sequence[Floats]]) -> None:
         costs = [_overlap(axes, place, size, np.concatenate(covered)) for place in places]
         best = int(np.argmin(costs))
         covered.append(places[best] + (share - 0.5) * size * (1, 0))
-        right, up = SIDES[best]
+        nearest = min(ends.tolist(), key=lambda end: float(np.square(end - places[best]).sum()))
         axes.annotate(
             tex(model),
-            tuple(to_pixels.inverted().transform(centre + half * (right, up))),
-            (8 * right, 8 * up),
-            textcoords="offset points",
-            ha=("center", "left", "right")[right],
-            va=("center", "bottom", "top")[up],
+            tuple(to_pixels.inverted().transform(nearest)),
+            tuple(to_pixels.inverted().transform(places[best])),
+            ha="center",
+            va="center",
             fontsize=9,
+            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.7, "shrinkB": 4},
         )
 
 
@@ -363,32 +385,56 @@ class Gaps:
     colour: Any = None
 
 
+PAIRED = "with paired 95 % intervals over images (hollow: the same on every image)"
+"""What `plot_gaps` draws, for captions."""
+
+
 def plot_gaps(
     axes: "Axes", series: Sequence[Gaps], ylabel: str, title: str = "", xlabel: str = "λ"
 ) -> None:
-    """Differences in points with paired 95 % intervals over images, side by side at each x."""
+    """Differences in points with paired 95 % intervals over images, side by side at each x.
+
+    A single series is named in the title; several at a single x have each a place of its own.
+    """
     values = sorted({x for gaps in series for x in gaps.x})
-    step = min((b - a for a, b in pairwise(values)), default=0.1)
+    places, names = values, [f"{x:g}" for x in values]
+    spread = len(series) > 1 and len(values) == 1
+    if spread:
+        title, xlabel = ", ".join(filter(None, [title, f"{xlabel} = {names[0]}"])), ""
+        places, names = [float(k) for k in range(len(series))], [tex(one.label) for one in series]
+    elif len(series) == 1:
+        title = title or series[0].label.lstrip("_")
+    step = min((b - a for a, b in pairwise(places)), default=0.1)
     axes.axhline(0, color=GREY, linewidth=1)
     for k, (gaps, usual) in enumerate(zip(series, colours(len(series)), strict=True)):
         estimates = [pooled([one]) for one in gaps.differences]
+        x = np.array([float(k)] if spread else gaps.x)
+        x = x + (0 if spread else 0.6 * step * ((k + 0.5) / len(series) - 0.5))
         y = np.array([100 * one.value for one in estimates])
         ends = np.array([one.interval() for one in estimates]).T
-        shift = 0.6 * step * ((k + 0.5) / len(series) - 0.5)
+        colour = gaps.colour or usual
         axes.errorbar(
-            np.array(gaps.x) + shift,
+            x,
             y,
             yerr=np.abs(100 * ends - y),
             fmt="o",
-            color=gaps.colour or usual,
+            color=colour,
             markersize=4.5,
             elinewidth=1.1,
             capsize=2,
-            label=tex(gaps.label),
+            label=tex(gaps.label) if len(series) > 1 and not spread else None,
         )
+        certain = np.array([one.error == 0 for one in estimates])
+        hollow: dict[str, Any] = {
+            "color": colour,
+            "markerfacecolor": "white",
+            "markersize": 4.5,
+            "zorder": 3,
+        }
+        axes.plot(x[certain], y[certain], "o", **hollow)
     axes.set(xlabel=tex(xlabel), ylabel=tex(ylabel), title=tex(title))
-    axes.set_xticks(values, [f"{x:g}" for x in values])
-    axes.set_xlim(values[0] - 0.6 * step, values[-1] + 0.6 * step)
+    axes.set_xticks(places, names)
+    axes.set_xlim(places[0] - 0.6 * step, places[-1] + 0.6 * step)
 
 
 def plot_lines(

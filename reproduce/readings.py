@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from reproduce.comparisons import beside_mean
-from reproduce.figures import Figure, Gaps, plot_gaps
+from reproduce.figures import PAIRED, Figure, Gaps, plot_gaps
 from reproduce.harness import Context, Experiment, Result, digest, gap_cell
 from reproduce.records import outcomes_of
 from reproduce.scales import Need, Scale, size
@@ -302,8 +302,8 @@ def readings(context: Context, scale: ReadingsScale) -> Result:
         panels.append(partial(plot_gaps, series=series, ylabel=ylabel, title=title))
     figure = Figure(
         "readings",
-        "Clean accuracy of g_v minus that of g at its mean σ_s, with paired 95 % intervals over "
-        "images: h reads features of f or of a stronger network, with or without noise.",
+        f"Clean accuracy of g_v minus that of g at its mean σ_s, {PAIRED}: h reads features of f "
+        "or of a stronger network, with or without noise.",
         panels,
         height=3.6,
         width=max(6.4, 3.6 * len(panels)),

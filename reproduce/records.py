@@ -69,6 +69,8 @@ def earlier_runs(results: Path) -> dict[str, Outcomes]:
     places = [f"{depth}{name}" for name in (RECORDS, UNFINISHED) for depth in ("*/", "*/*/")]
     earlier: dict[str, Outcomes] = {}
     for path in (path for place in places for path in sorted(results.glob(place))):
+        if path.name == RECORDS and not (path.parent / CONFIG).is_file():
+            continue  # of no experiment
         try:
             runs = read_records(path)
         except VarsmoothError as error:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reproduce.attacks import (
     CLIPPED,
@@ -29,7 +29,7 @@ from reproduce.attacks import (
 )
 from reproduce.certified import clip_table
 from reproduce.comparisons import CLIP_PERCENTILES, LAMS, MIDDLE, TABLE_2
-from reproduce.figures import Figure, Gaps, Line, plot_gaps, plot_plane
+from reproduce.figures import PAIRED, Figure, Gaps, Line, plot_gaps, plot_plane
 from reproduce.harness import Context, Experiment, Result, gap_cell, number
 from reproduce.replay import CertifyScale, clip_of
 from reproduce.scales import Need, pair_needs, size
@@ -47,7 +47,7 @@ def two_views(name: str, caption: str, arenas: Sequence[Arena], method: str) -> 
         name,
         f"{caption} Left: one line per σ_a, from the larger marker on λ grows along {method} and "
         "σ_s along g; filled: g at σ_s = σ_a. Right: robust accuracy minus that of g at "
-        "σ_s = σ_a, with paired 95 % intervals over images.",
+        f"σ_s = σ_a, {PAIRED}.",
         [
             partial(plot_plane, lines=lines_of(arenas, (G, method))),
             partial(plot_gaps, series=gaps_of(arenas, method), ylabel="gain over g (points)"),
@@ -104,11 +104,18 @@ class StrongScale(FixedScale):
 
     steps: int = size("PGD steps", 200, stated=False)
     budgets: tuple[float, ...] = size("γ", (0.1, 0.3))
+    methods: tuple[str, ...] = size("methods", (G_V, G_V_STAR), among=(G_V, G_V_STAR))
+
+    @property
+    def median(self) -> bool:
+        return G_V_STAR in self.methods
 
 
 def strong_attack(context: Context, scale: StrongScale) -> Result:
     """g_v and g_v* under an attack on all of them; the weak attack beside it."""
-    methods: dict[str, Run] = {G_V: Attacks.g_v, G_V_STAR: Attacks.g_v_star}
+    every: dict[str, Run] = {G_V: Attacks.g_v, G_V_STAR: Attacks.g_v_star}
+    methods = {name: run for name, run in every.items() if name in scale.methods}
+    one, other = (G_V_STAR, G_V) if len(methods) == 2 else (scale.methods[0], G)
     by_budget: dict[float, list[Arena]] = {}
     for sigma_a in scale.sigmas:
         need, sizes = Need.pair(sigma_a), scale.at(sigma_a)
@@ -121,26 +128,29 @@ def strong_attack(context: Context, scale: StrongScale) -> Result:
                 for lam in scale.lams_of(sigma_a):
                     run(weak, need, lam)
     planes = [
-        partial(plot_plane, lines=lines_of(arenas, (G, G_V, G_V_STAR)), title=f"γ = {eps:g}")
+        partial(plot_plane, lines=lines_of(arenas, (G, *methods)), title=f"γ = {eps:g}")
         for eps, arenas in by_budget.items()
     ]
     gains = [
-        partial(plot_gaps, series=gaps_of(arenas, G_V_STAR, G_V), ylabel="g_v* minus g_v (points)")
+        partial(
+            plot_gaps, series=gaps_of(arenas, one, other), ylabel=f"{one} minus {other} (points)"
+        )
         for arenas in by_budget.values()
     ]
     figure = Figure(
         "strong-attack",
-        "Fig. 7: g_v, g_v* and g under PGD through f, noise and h. Above: one line per σ_a, from "
-        "the larger marker on λ grows along g_v and g_v*, and σ_s along g; filled: g at σ_s = "
-        "σ_a. Below: robust accuracy of g_v* minus that of g_v at each λ, with paired 95 % "
-        "intervals over images.",
+        f"Fig. 7: {', '.join(methods)} and g under PGD through f, noise and h. Above: one line "
+        "per σ_a, from the larger marker on λ grows along g_v and g_v*, and σ_s along g; filled: g "
+        f"at σ_s = σ_a. Below: robust accuracy of {one} minus that of {other}"
+        f"{' at σ_s = σ_a' * (other == G)}, {PAIRED}.",
         [*planes, *gains],
-        columns=len(planes),
+        columns=(len(planes), len(gains)),
         height=3.6,
         width=max(5.0, 4.5 * len(planes)),
     )
     arenas = [at for each in by_budget.values() for at in each]
-    table = points_table("strong-attack", "g_v, g_v* and g under the strong attack.", arenas)
+    caption = f"{', '.join(methods)} and g under the strong attack."
+    table = points_table("strong-attack", caption, arenas)
     return Result([figure], [table], [context.selectors_of_g_v(pair_needs(scale))])
 
 
@@ -190,13 +200,15 @@ def clipping(context: Context, scale: ClippingScale) -> Result:
             attacks[sigma].unattacked(Need.pair(sigma), lam)
     base = two_views("clipping", "", arenas, G_V_STAR)
     gaps, ylabel = gaps_of(arenas, CLIPPED, G_V_STAR), "clipped minus not clipped (points)"
+    views = base.caption.strip().replace("Left", "Above").replace("Right", "Below, left")
     figure = replace(
         base,
-        caption=f"Fig. 8: g_v* and g under PGD through f, noise and h, γ = {scale.eps:g}. "
-        f"{base.caption.strip().replace('Right', 'Middle')} Right: robust accuracy of g_v* clipped "
-        "minus not clipped; the two planes of the paper would look alike.",
+        caption=f"Fig. 8: g_v* and g under PGD through f, noise and h, γ = {scale.eps:g}. {views} "
+        "Right: robust accuracy of g_v* clipped minus not clipped; the two planes of the paper "
+        "would look alike.",
         plots=[*base.plots, partial(plot_gaps, series=gaps, ylabel=ylabel)],
-        width=12.5,
+        columns=(1, 2),
+        height=3.4,
     )
     tables = [
         points_table("clipping", "g_v* without and with clipping, and g.", arenas),
@@ -266,7 +278,7 @@ def universal(context: Context, scale: UniversalScale) -> Result:
         f"Fig. 9: PGD through f, noise and h, γ = {scale.eps:g}. Left: the classifier f_u for all "
         "levels (orange) against classifiers of one σ_a each (grey: g, filled at σ_s = σ_a; blue: "
         "g_v*); λ and σ_s grow from the larger marker on. Right: g on f_u minus g on f, both at "
-        "σ_s = σ_a, with paired 95 % intervals over images.",
+        f"σ_s = σ_a, {PAIRED}.",
         [
             partial(plot_plane, lines=lines),
             partial(plot_universal_gains, series=gains, sigmas=scale.sigmas),
@@ -335,21 +347,47 @@ def middle_of(universal: float) -> float:
 
 def universal_extended(context: Context, scale: ExtendedScale) -> Result:
     """g_v* on f_u for three ranges σ_a′ and three budgets γ, against g of the middle σ_a."""
-    arenas, plots = [], []
-    for sigma, eps in product(scale.sigmas, scale.budgets):
-        arenas.append(extended_arena(context, scale, sigma, eps))
-        lines = lines_of([replace(arenas[-1], title="")], (G, G_V_STAR))
-        plots.append(partial(plot_plane, lines=lines, title=f"σ_a′ = {sigma:g}, γ = {eps:g}"))
-    figure = Figure(
-        "universal-extended",
-        "App. C: PGD through f, noise and h: g_v* on f_u, λ growing from the larger marker on, and "
-        "g on the classifier of the middle σ_a, σ_s growing alike; filled: g at σ_s = σ_a.",
-        plots,
-        columns=len(scale.budgets),
-        height=2.9,
-    )
+    arenas = {
+        (sigma, eps): extended_arena(context, scale, sigma, eps)
+        for sigma, eps in product(scale.sigmas, scale.budgets)
+    }
+    planes = [
+        partial(
+            plot_plane,
+            lines=lines_of([replace(at, title="")], (G, G_V_STAR)),
+            title=f"σ_a′ = {sigma:g}, γ = {eps:g}",
+        )
+        for (sigma, eps), at in arenas.items()
+    ]
+    ranges = [Need.universal(sigma).title for sigma in scale.sigmas]
+    gains = []
+    for eps in scale.budgets:
+        titled = [
+            replace(arenas[sigma, eps], title=title)
+            for sigma, title in zip(scale.sigmas, ranges, strict=True)
+        ]
+        ylabel, title = "g_v* on f_u minus g (points)", f"γ = {eps:g}"
+        series = gaps_of(titled, G_V_STAR)
+        gains.append(partial(plot_gaps, series=series, ylabel=ylabel, title=title))
+    look: dict[str, Any] = {"columns": len(scale.budgets), "height": 2.9}
+    figures = [
+        Figure(
+            "universal-extended",
+            "App. C: PGD through f, noise and h: g_v* on f_u, λ growing from the larger marker on, "
+            "and g on the classifier of the middle σ_a, σ_s growing alike; filled: g at σ_s = σ_a.",
+            planes,
+            **look,
+        ),
+        Figure(
+            "universal-extended-gaps",
+            "Robust accuracy of g_v* on f_u minus that of g on the classifier of the middle σ_a at "
+            f"σ_s = σ_a, {PAIRED}.",
+            gains,
+            **look,
+        ),
+    ]
     caption = "g_v* on f_u of σ_a′, and g on the classifier of the middle σ_a."
-    return Result([figure], [points_table("universal-extended", caption, arenas)])
+    return Result(figures, [points_table("universal-extended", caption, [*arenas.values()])])
 
 
 def extended_arena(context: Context, scale: ExtendedScale, universal: float, eps: float) -> Arena:
@@ -383,12 +421,12 @@ UNIVERSAL_EXTENDED = Experiment(
 
 # The level or the choice per image? g at the same mean σ_s, on the same f
 
-PARTS = ("weak", "strong", "universal", "table-2")
+PARTS = ("weak", "strong", "universal", "extended", "table-2")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatchedScale(AttackScale):
-    """weak: Fig. 6b; strong: Fig. 8; universal: Fig. 9; table-2: clipped to the paper's ranges."""
+    """weak: Fig. 6b; strong: Fig. 8; universal: Fig. 9; extended: App. C; table-2: its clips."""
 
     unused = ("selector_samples",)
 
@@ -401,14 +439,18 @@ class MatchedScale(AttackScale):
     universal: float = size("σ_a′ of f_u", 1.0)
     universal_lams: tuple[float, ...] = size("λ on f_u", (0.2, 0.4), stated=False)
     budgets: tuple[float, ...] = size("γ", (0.3,), stated=False)
+    ranges: tuple[float, ...] = size("σ_a′ of App. C", tuple(MIDDLE))
+    range_lams: tuple[float, ...] = size("λ at these σ_a′", (0.2,), stated=False)
+    range_budgets: tuple[float, ...] = size("γ at these σ_a′", (0.1, 0.3, 0.5))
 
     def lams_of(self, sigma_a: float) -> tuple[float, ...]:
         return self.lams if sigma_a in self.every_lam else self.few_lams
 
     @property
     def needs(self) -> list[Need]:
-        universal = [Need.universal(self.universal)] if "universal" in self.parts else []
-        return [*pair_needs(self), *universal]
+        ranges = [self.universal] * ("universal" in self.parts)
+        ranges += self.ranges if "extended" in self.parts else ()
+        return [*pair_needs(self), *map(Need.universal, dict.fromkeys(ranges))]
 
 
 def matched(context: Context, scale: MatchedScale) -> Result:
@@ -417,6 +459,7 @@ def matched(context: Context, scale: MatchedScale) -> Result:
     The paper compares with g at σ_s = σ_a, which is another level, and on f_u with other f.
     """
     panels: dict[str, list[Gaps]] = {}
+    tints = dict(zip(scale.sigmas, colours(len(scale.sigmas)), strict=True))
     for eps in scale.budgets:
         for part, method, run in (
             ("weak", G_V, Attacks.g_v),
@@ -428,35 +471,38 @@ def matched(context: Context, scale: MatchedScale) -> Result:
             for sigma_a in scale.sigmas if part in scale.parts else ():
                 lams = scale.lams_of(sigma_a) if kind == "weak" else scale.strong_lams
                 gaps = beside(attacks, run, Need.pair(sigma_a), lams)
-                panels.setdefault(title, []).append(gaps)
+                panels.setdefault(title, []).append(replace(gaps, colour=tints[sigma_a]))
         strong = Attacks(context, scale, eps)
         if "universal" in scale.parts:
             need = Need.universal(scale.universal)
             gaps = beside(strong, Attacks.g_v_star, need, scale.universal_lams)
-            panels[f"{G_V_STAR} on f_u, strong attack, γ = {eps:g}"] = [gaps]
+            panels[f"{G_V_STAR} on f_u of {need.title}, γ = {eps:g}"] = [gaps]
         if "table-2" in scale.parts:
-            clips = [clipped_gain(strong, sigma_a) for sigma_a in scale.sigmas]
-            shown = [gaps for gaps in clips if gaps.x]
+            clips = {sigma_a: clipped_gain(strong, sigma_a) for sigma_a in scale.sigmas}
+            shown = [replace(gaps, colour=tints[s]) for s, gaps in clips.items() if gaps.x]
             panels |= {f"{G_V_STAR} clipped to Table 2, γ = {eps:g}": shown} if shown else {}
-    plots = []
-    for title, series in panels.items():
-        tints = colours(len(series))
-        tinted = [replace(gaps, colour=c) for gaps, c in zip(series, tints, strict=True)]
-        ylabel = "gain over g at the mean σ_s (points)"
-        plots.append(partial(plot_gaps, series=tinted, ylabel=ylabel, title=title))
+    ranges = product(scale.range_budgets, scale.ranges if "extended" in scale.parts else ())
+    for eps, sigma_a in ranges:
+        strong, need = Attacks(context, scale, eps), Need.universal(sigma_a)
+        gaps = beside(strong, Attacks.g_v_star, need, scale.range_lams)
+        panels.setdefault(f"{G_V_STAR} on f_u, γ = {eps:g}", []).append(gaps)
     figure = Figure(
         "matched",
-        "Robust accuracy minus that of g at the mean σ_s, on the same f, with paired 95 % "
-        "intervals over images.",
-        plots,
-        height=3.6,
-        width=4.2 * len(plots),
+        "Robust accuracy minus that of g at the mean σ_s, on the same f; where h is clipped to "
+        f"Table 2, minus that without the clip; {PAIRED}.",
+        [
+            partial(plot_gaps, series=series, ylabel="difference (points)", title=title)
+            for title, series in panels.items()
+        ],
+        columns=[2] * -(-len(panels) // 2),
+        height=3.3,
+        width=8.6,
     )
     table = Table(
         "matched",
-        "Robust accuracy minus that of g at the mean σ_s on the same f, in percentage points, "
-        "paired by image.",
-        ["method and attack", "model", "λ", "minus g"],
+        "Robust accuracy minus that of g at the mean σ_s on the same f, or of g_v* without the "
+        "clip, in percentage points, paired by image.",
+        ["method and attack", "model", "λ", "difference"],
         [
             [Cell.of(title), Cell.of(gaps.label), number(lam), gap_cell(gap)]
             for title, series in panels.items()
@@ -465,7 +511,7 @@ def matched(context: Context, scale: MatchedScale) -> Result:
         ],
     )
     notes = [context.selectors_of_g_v(pair_needs(scale))]
-    return Result([figure] if plots else [], [table], notes)
+    return Result([figure] if panels else [], [table], notes)
 
 
 def beside(attacks: Attacks, run: Run, need: Need, lams: Sequence[float]) -> Gaps:
@@ -500,7 +546,7 @@ def clipped_gain(attacks: Attacks, sigma_a: float) -> Gaps:
 
 MATCHED = Experiment(
     "matched",
-    "ours, on Fig. 6b, 8 and 9 and Table 2",
+    "ours, on Fig. 6b, 8 and 9, App. C and Table 2",
     "g_v and g_v* against g at their mean σ_s, on the same f, under the same attack",
     {
         "cpu": MatchedScale(**CPU, every_lam=(0.25,), few_lams=(0.0, 0.2, 0.4), strong_lams=(0.2,)),

@@ -42,6 +42,11 @@ class Scale:
         """Fields without effect at these values of the others; captions leave them out."""
         return ()
 
+    @property
+    def median(self) -> bool:
+        """Whether a selector must have been trained with the median, for g_v*."""
+        return True
+
     sigmas: tuple[float, ...] = size("σ_a", (0.12, 0.25, 0.5, 1.0))
     images: int = size("test images", 10_000, stated=False)
     data: str = size("data", "cifar10")

@@ -70,9 +70,11 @@ class Measure:
 
 
 class Row(NamedTuple):
-    """A line of the page: its cells before the link, and the measure that it links to."""
+    """A line of the page and the measure that it links to."""
 
-    cells: list[str]
+    sentence: str
+    decision: str
+    number: str
     experiment: str
     name: str
 
@@ -86,18 +88,20 @@ def rows_of(page: str) -> list[Row]:
     for line in page.splitlines():
         if match := LINK.search(line):
             cells = [cell.strip() for cell in line.strip("|- ").split("|")]
-            rows.append(Row(cells, match[1], match[2]))
+            at = next(i for i, cell in enumerate(cells) if cell.startswith("**"))  # the verdict
+            sentence, decision, number = cells[0], cells[at].strip("*"), cells[at + 1]
+            rows.append(Row(sentence, decision, number, match[1], match[2]))
     return rows
 
 
 def radii(experiment: str, cases: Comparison, unit: str = "σ_a", digits: int = 3) -> Measure:
-    """A difference of average radii, or of σ_s."""
+    """A difference of average radii, or of σ_s, in units of σ_a or as they are."""
     return Measure(experiment, cases, unit=unit, scale=1.0, digits=digits)
 
 
 def shifts(experiment: str, cases: Comparison, rule: Rule = "larger", judged: str = "") -> Measure:
     """How far an attack moves σ_s."""
-    return Measure(experiment, cases, rule, unit="% of σ_s", digits=3, judged=judged)
+    return Measure(experiment, cases, rule, unit="%", digits=3, judged=judged)
 
 
 G, V, S = "g, σ_a = {s:g}, σ_s = {s:g}, ", "g_v, " + SELECTED, "g_v*, " + SELECTED
@@ -136,7 +140,7 @@ MEASURES: dict[str, Measure] = {
     "clean-by-lambda": Measure("strong-attack", c.compare(LOW, HIGH, column=CLEAN, lams=(0.0,))),
     "robust-by-lambda": Measure("strong-attack", c.compare(HIGH, LOW, lams=(0.0,))),
     "gaussianity": Measure(
-        "strong-attack", c.kurtosis_fall(), margin=0.1, unit="", scale=1.0, digits=4
+        "strong-attack", c.kurtosis_fall(), margin=0.1, unit="in kurtosis", scale=1.0, digits=4
     ),
     "universal-lambda": Measure(
         "ablation",
@@ -144,7 +148,7 @@ MEASURES: dict[str, Measure] = {
         "not worse",
     ),
     "adjustable": radii(
-        "ablation", c.ablation("universal λ, λ = {l}", "universal λ, λ = 0", "sigma"), "", 4
+        "ablation", c.ablation("universal λ, λ = {l}", "universal λ, λ = 0", "sigma"), "in σ_s", 4
     ),
     # Fig. 4 and 5, App. A and B
     "percentile-gaps": Measure("percentiles", fact=c.percentile_gaps),
@@ -152,7 +156,7 @@ MEASURES: dict[str, Measure] = {
     "three-levels": Measure("certified", fact=c.counterexample),
     "certified-equal": Measure("certified", c.certified_gain("equal")),
     "certified-envelope": Measure("certified", c.certified_gain("envelope")),
-    "attacked-small": Measure("certified", c.attacked_gap(0), "close", 0.02),
+    "attacked-small": Measure("certified", c.attacked_gap(0), "close"),
     "attacked-large": Measure("certified", c.both(c.attacked_gap(0), c.attacked_gap(-1))),
     "attack-on-h": Measure("certified", c.at_distance("attack")),
     "certified-clipping": Measure("certified", c.at_distance("clip")),
@@ -223,6 +227,7 @@ MEASURES: dict[str, Measure] = {
     # The level or the choice per image?
     "weak-matched": Measure("matched", c.matched("g_v", "weak")),
     "strong-at-mean": Measure("matched", c.matched("g_v*", "strong")),
+    "universal-at-mean": Measure("matched", c.matched("g_v*", "strong", "σ_a′ = 1")),
     "strong-matched": Measure("clipping", c.same_level("σ_a = {s:g}", MULTIPLES)),
     "strong-matched-clean": Measure("clipping", c.same_level("σ_a = {s:g}", MULTIPLES, CLEAN)),
     "universal-matched": Measure("universal", c.same_level("σ_a′ = 1", UNIVERSAL_LEVELS)),
@@ -251,7 +256,7 @@ MEASURES: dict[str, Measure] = {
     "wide-converged": Measure("wide/attack-convergence", c.converged(), "close"),
     "long-clean": Measure("long/clean", BESIDE),
     "long-weak": Measure("long/weak-attack", WEAK_GAIN),
-    "long-shift": shifts("long/weak-attack", c.moved("g_v", "weak"), "above"),
+    "long-shift": shifts("long/weak-attack", c.moved("g_v", "weak"), "close"),
     "long-memorised": Measure("long-run", fact=c.memorised),
     "memorised": Measure("memorisation", fact=c.memorised),
     "confidence-shift": shifts("confidence/strong-attack", c.moved("g_v"), "above"),
@@ -261,18 +266,23 @@ MEASURES: dict[str, Measure] = {
     "conditioning": Measure("conditioning", c.conditioning()),
     "summed-kl": Measure("ablation", fact=c.summed_kl),
     "reads-f": radii(
-        "ablation", c.ablation("reads f's output, λ = {l}", "universal λ, λ = {l}", "radius"), "", 4
+        "ablation",
+        c.ablation("reads f's output, λ = {l}", "universal λ, λ = {l}", "radius"),
+        "in radius",
+        4,
     ),
     "reads-f-radius": radii(
         "ablation",
         c.ablation(
             "reads f's output, rewarded for radius, λ = {l}", "universal λ, λ = {l}", "radius"
         ),
-        "",
+        "in radius",
         4,
     ),
     # Cascades
-    "cascade": radii("cascade", c.cascade_gain("cascade, λ = 1"), "", 4),
-    "cascade-same-total": radii("cascade", c.cascade_gain("cascade, λ = 1, same total"), "", 4),
+    "cascade": radii("cascade", c.cascade_gain("cascade, λ = 1"), "in radius", 4),
+    "cascade-same-total": radii(
+        "cascade", c.cascade_gain("cascade, λ = 1, same total"), "in radius", 4
+    ),
     "cascade-attack": Measure("cascade-attack", fact=c.cascade_violations),
 }

@@ -446,7 +446,7 @@ def test_other_released_selectors(
         ("weak-attack --closer 0", "--closer must be a whole number above 0"),
         ("certified --choice -1", "--choice must be a whole number from 0 on"),
         ("strong-attack --n-median 4", "--n-median must be an odd number above 0, not '4'"),
-        ("matched --parts foo", "must be one of weak, strong, universal, table-2, separated"),
+        ("matched --parts foo", "must be one of weak, strong, universal, extended, "),
         (
             "clean --sigmas 0.3",
             "cifar10-0.30 with its selector missing among the released models; leave out",
@@ -456,6 +456,7 @@ def test_other_released_selectors(
         ("weak-attack --data cifar10-sample --images 60 --closer 50", "images, not 3000"),
         ("certified --data cifar10-sample --images 6 --choice 6000", "images, not 6000"),
         ("certified --variant long --sigmas 0.25", "was trained for g_v, without the median"),
+        ("strong-attack --variant long --sigmas 0.25", "strong-attack --methods g_v"),
         ("clean --variant long", "cifar10-1.00-long with its selector missing among the released"),
     ],
 )

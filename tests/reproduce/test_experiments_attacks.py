@@ -249,6 +249,14 @@ def test_strong_attack(tmp_path: Path, experiment: Laboratory) -> None:
     assert all(f"| {method} |" in table for method in ("g", "g_v", "g_v*"))
 
 
+def test_strong_attack_on_g_v_alone(tmp_path: Path, experiment: Laboratory) -> None:
+    """For an h that was trained without the median."""
+    words = f"strong-attack {FIXED} --budgets 2 --sigmas 0.25 --methods g_v"
+    result = experiment(words, tmp_path)
+    assert {line["run"].split(",")[0] for line in result.lines} == {"g", "g_v"}
+    assert "robust accuracy of g_v minus that of g at" in (tmp_path / "README.md").read_text()
+
+
 def test_clipping(tmp_path: Path, experiment: Laboratory) -> None:
     words = f"clipping {FIXED} --eps 2 --held-out 4 --held-out-draws 5 --sigmas 0.25"
     result = experiment(words, tmp_path)
@@ -266,9 +274,10 @@ def test_matched(tmp_path: Path, experiment: Laboratory) -> None:
     """g stands at the mean level of what it is compared with; Table 2 clips as it says."""
     words = f"matched {TINY} --budgets 2 --lams 0,0.4 --few-lams 0.2 --every-lam 0.25"
     more = "--strong-lams 0.2 --universal-lams 0.1 --universal 1 --sigmas 0.25,0.5"
+    more += " --ranges 0.25 --range-budgets 2"
     result = experiment(f"{words} {more}", tmp_path)
     facts = {name: value for name, value in result.config["facts"].items() if "mean" in name}
-    assert len(facts) == 3 + 2 + 1
+    assert len(facts) == 3 + 2 + 1 + 1
     for name, level in facts.items():
         method, model, lam, kind = name.removeprefix("mean σ_s of ").split(", ")
         learned = result.column("clean_sigma", method, model, lam, "γ = 2", kind)
