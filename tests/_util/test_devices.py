@@ -1,5 +1,6 @@
 """Devices are named as torch names them; a missing device is an error."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -41,6 +42,14 @@ def test_devices_that_are_not(
     with pytest.raises(VarsmoothError) as error:
         choose_device(name)
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(("name", "end"), [("cuda:1", " or cuda:0"), ("cpu:1", "")])
+def test_one_device_is_no_range(monkeypatch: pytest.MonkeyPatch, name: str, end: str) -> None:
+    pretend(monkeypatch, 1)
+    sentence = f"torch has no device {name}; choose `device='cpu'`{end}"
+    with pytest.raises(VarsmoothError, match=f"{re.escape(sentence)}$"):
+        choose_device(name)
 
 
 @pytest.mark.skipif(torch.backends.mps.is_available(), reason="has such a device")

@@ -73,6 +73,7 @@ def test_options_of_a_selector_are_not_its_identity() -> None:
 
 def test_released_models_are_known_by_their_fingerprints() -> None:
     for name in released_names():
-        part, module = describe(name).classifier, load(name, sigma=0.25).classifier
+        about = describe(name)
+        part, module = about.classifier, load(name, sigma=about.sigma_a).classifier
         assert part is not None
         assert part.fingerprint == fingerprint(module)

@@ -190,6 +190,7 @@ def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal)
     assert "note: a bare transformers model receives unnormalised images" in err
     assert "a fixed fifth" not in err
     assert "train classifier" not in out
+    assert "1 image of photos test, the classifier as it is" in out
     assert "of 1 image, too few to tell it from chance" in out
     assert describe("mine").class_names == ("bright",)
 

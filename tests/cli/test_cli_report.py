@@ -72,6 +72,7 @@ def test_a_table_goes_into_a_new_folder(cli: Terminal) -> None:
             )
         ),
         ("report export cohen --out cohen.tsv/cohen.csv", 1, "cohen.tsv is a file; name a folder"),
+        ("report cohen --out /dev/null/rep", 1, "/dev/null is a file; name a folder"),
         ("report cohen cohen", 2, "cohen is given twice"),
         ("report import-tsv nosuch.tsv --sigma 1", 1, "there is no file nosuch.tsv"),
         ("report import-tsv cohen.tsv --out other", 2, "--sigma must be given, or --guarantee"),

@@ -13,6 +13,7 @@ from PIL import Image
 import varsmooth
 from tests.small_models import QUICK, proposed, table, write_pair
 from tests.terminal import Terminal, write_photos
+from varsmooth.cli.feedback import announce
 
 MODELS = """
 import torch
@@ -194,6 +195,11 @@ def test_one_photograph_with_a_released_model(here: Path, cli: Terminal) -> None
     cli(proposed(out)[0])  # an export: a report needs labels
     (row,) = table(Path("runs/photo"))
     assert (row["label"], row["sigma"]) == (None, 0.25)
+
+
+def test_the_plan_shows_numbers_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    announce("certify", at=[0.0, 0.06], alpha=1e-4, n=100_000, until=None)
+    assert capsys.readouterr().err == "certify: at 0, 0.06, alpha 0.0001, n 100,000\n"
 
 
 def test_progress_and_result_round_alike(here: Path, cli: Terminal) -> None:

@@ -67,13 +67,16 @@ def test_every_verb_can_be_typed_as_the_one_before_says(
     assert "val a fixed fifth of each class, because photos has no val" in err
     assert "16 images an epoch in batches of 16;" in err
     assert "crop 4, flip" in err
-    certify, cascade, selector = proposed(out)
+    certify, report, selector = proposed(out)
     assert "--trust own_nets:tiny" in selector
     out, err = cli(f"{certify} {QUICK}")
     assert "not split" not in err  # reported once, by train
     assert Run.open("runs/mine-certified").header["dataset"]["size"] == 4
     cli(f"{proposed(out)[1]} --replay 1")
     assert "resuming: 4 of 4 images are there" in cli(f"{certify} {QUICK}").err
+    assert report == "report runs/mine-certified"
+    cli(report)
+    cascade = "tune runs/mine --goal cascade --trust own_nets:tiny"
     cascade = proposed(cli(f"{cascade} --n 60").out)[-1]
     assert "--split val --subset 1::2 " in cascade  # the half that tuning has not seen
     monkeypatch.chdir(here / "runs")  # the model knows where its images are
@@ -197,6 +200,7 @@ def test_a_search_proposes_what_can_be_reported(here: Path, cli: Terminal) -> No
     cli(f"{MINE} --split val --alpha 0.05 --out runs/val")
     search = "attack --against runs/val --steps 2 --n 20 --trust own_nets:tiny --out runs/search"
     (report,) = proposed(cli(search).out)
+    assert report == "report runs/mine-certified"
     cli(report)
 
 

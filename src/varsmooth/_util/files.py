@@ -91,9 +91,9 @@ def check_unused(folder: Path, *own: str) -> None:
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it; they are on the disk when this returns."""
     if not folder.is_dir():
-        check(not folder.is_file(), f"{folder} is a file; name a folder")
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        with wrap_errors(FileExistsError, f"{folder} is a file; name a folder"):
+            folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
 
 

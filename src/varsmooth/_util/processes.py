@@ -117,6 +117,7 @@ def choose_device(name: str = "auto") -> torch.device:
     count = module.device_count() if device.type == "cpu" or module.is_available() else 0
     label = device.type if device.type != "cuda" else "CUDA"
     here = f"torch sees no {label} device here" if count == 0 else f"torch has no device {name}"
-    last = f" or {device.type}:0 to {device.type}:{count - 1}" if count else ""
+    names = [f"{device.type}:{i}" for i in range(count) if i in (0, count - 1)]
+    last = f" or {' to '.join(names)}" if names and device.type != "cpu" else ""
     check((device.index or 0) < count, f"{here}; choose `device='cpu'`{last}")
     return device

@@ -3,7 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
-from varsmooth.cli.feedback import announce, command, conclude, held_out, resolve_images
+from varsmooth.cli.feedback import (
+    announce,
+    command,
+    conclude,
+    held_out,
+    image_count,
+    resolve_images,
+)
 from varsmooth.data.source import AS_IS, Preprocessing, Source
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
 from varsmooth.errors import check
@@ -58,7 +65,7 @@ def adopt(factory: str, /, *, options: AdoptOptions) -> None:
     tuned = tuned_on(source, split, options.images)
     trial = adopt_network(network, factory, source, tuned, out, levels, n, options.seed)
     lines = [
-        f"{len(trial.images)} images of {trial.images.name} {split}, the classifier as it is",
+        f"{image_count(len(trial.images))} of {trial.images.name} {split}, the classifier as it is",
         plain("\n".join(accuracy_table(trial.metrics))),
         *trial.advice(),
         f"saved in {out}",

@@ -56,16 +56,31 @@ def announce(doing: str, device: Device | None = None, **settings: object) -> No
     """
     if not _is_first():
         return
-    shown = ", ".join(
-        f"{name} {value:,}" if isinstance(value, int) and value >= 10_000 else f"{name} {value}"
-        for name, value in settings.items()
-        if value is not None
-    )
+    shown = ", ".join(f"{k} {_value(v)}" for k, v in settings.items() if v is not None)
     say(f"{doing}: {shown}" if shown else doing, sys.stderr)
     if device is not None:
         from varsmooth._util.processes import choose_device
 
         say(f"device: {choose_device(device)}", sys.stderr)
+
+
+def _value(value: object) -> str:
+    """A setting as the plan shows it."""
+    if isinstance(value, list):
+        return ", ".join(map(_value, value))
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)
+
+
+def image_count(images: int) -> str:
+    """A number of images in words.
+
+    Examples:
+        >>> image_count(1), image_count(20)
+        ('1 image', '20 images')
+    """
+    return f"{images:,} image{'s' * (images != 1)}"
 
 
 def command(verb: str, *words: object, **options: object) -> str:

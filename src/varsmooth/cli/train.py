@@ -42,11 +42,12 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
         "crop": None if config.crop == SelectorConfig.crop else config.crop,
         "flip": None if config.flip else "false",
     }
-    certify = command("certify", model=out, **left, trust=trust, out=f"runs/{out.name}-certified")
+    run = f"runs/{out.name}-certified"
+    certify = command("certify", model=out, **left, trust=trust, out=run)
     tune = command("tune", out, goal="cascade", trust=trust)
     conclude(
         [*gains(metrics), f"the classifier is in {out}"],
-        *((tune, certify) if config.universal else (certify, tune)),
+        *((tune, certify) if config.universal else (certify, command("report", run))),
         command("train selector", classifier=out, trust=trust, **augmentation, out=f"{out}-h"),
     )
 

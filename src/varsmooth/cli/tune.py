@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varsmooth._util.files import only_writer
-from varsmooth.cli.feedback import announce, command, conclude, resolve_images
+from varsmooth.cli.feedback import announce, command, conclude, image_count, resolve_images
 from varsmooth.errors import check
 from varsmooth.evaluation.options import HeldOut, TuneOptions
 from varsmooth.models.cards import card, plain
@@ -48,14 +48,16 @@ def tune(model: str, /, *, options: TuneOptions, images: HeldOut) -> None:
     if cascade:
         with only_writer(results_folder(model, images.out, "tuned")):
             folder, data, stages = tune_cascade(model, options, images)
-        title = f"certified on {len(data)} images of {data.name}: accuracy at 0, average radius"
+        title = (
+            f"certified on {image_count(len(data))} of {data.name}: accuracy at 0, average radius"
+        )
         lines, commands = stages.summary, after_cascade(stages, folder, images, options)
     else:
         with only_writer(results_folder(model, images.out, "tuned")):
             folder, data, chosen = tune_selector(model, options, images)
         scores = {"clean": "accuracy", "certified": f"accuracy certified at {options.radius:g}"}
         score = scores.get(options.goal, "average certified radius")
-        title = f"{score} on {len(data)} images of {data.name} {images.split}"
+        title = f"{score} on {image_count(len(data))} of {data.name} {images.split}"
         best, grid = chosen.best, ", ".join(f"{level:.4g}" for level in chosen.best.levels)
         lines = [
             f"selector  {rounded(best.score, 4)}  --lam {best.lam:g} --sigma-m {best.sigma_m:g}, "
