@@ -53,7 +53,7 @@ class OnRange(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.kind == "root":
-            return self.network(x.sqrt())
+            return torch.as_tensor(self.network(x.sqrt()))
         outside = (x < 0).flatten(1).any(dim=1, keepdim=True)
         return torch.where(outside, torch.inf, self.network(x))
 
