@@ -378,8 +378,6 @@ def case_lines(results: Path, experiment: str) -> Iterator[str]:
     for name, sentence in sentences.items():
         measure = MEASURES[name]
         yield from (f"### {name}", "", f"{sentence}. {measure.number(results)}.")
-        if measure.judged:
-            yield f"By the rule: {measure.decide(measure.estimate(results))}; but {measure.judged}."
         yield ""
         if cases := measure.by_case(results):
             yield f"| case | difference, {measure.unit or 'absolute'} | images |"

@@ -140,8 +140,8 @@ def strong_attack(context: Context, scale: StrongScale) -> Result:
     figure = Figure(
         "strong-attack",
         f"Fig. 7: {', '.join(methods)} and g under PGD through f, noise and h. Above: one line "
-        "per σ_a, from the larger marker on λ grows along g_v and g_v*, and σ_s along g; filled: g "
-        f"at σ_s = σ_a. Below: robust accuracy of {one} minus that of {other}"
+        f"per σ_a, from the larger marker on λ grows along {' and '.join(methods)}, and σ_s along "
+        f"g; filled: g at σ_s = σ_a. Below: robust accuracy of {one} minus that of {other}"
         f"{' at σ_s = σ_a' * (other == G)}, {PAIRED}.",
         [*planes, *gains],
         columns=(len(planes), len(gains)),

@@ -29,7 +29,6 @@ class Measure:
     """A pooled difference in a committed result, or a plain fact about it.
 
     unit, scale, digits: how it is written; by default in percentage points.
-    judged: why a person decides otherwise than the rule.
     """
 
     experiment: str
@@ -40,7 +39,6 @@ class Measure:
     scale: float = 100.0
     digits: int = 2
     fact: Callable[[Committed], str] | None = None
-    judged: str = ""
 
     def evidence(self, results: Path) -> Committed:
         return committed(results / self.experiment)
@@ -99,9 +97,9 @@ def radii(experiment: str, cases: Comparison, unit: str = "σ_a", digits: int = 
     return Measure(experiment, cases, unit=unit, scale=1.0, digits=digits)
 
 
-def shifts(experiment: str, cases: Comparison, rule: Rule = "larger", judged: str = "") -> Measure:
+def shifts(experiment: str, cases: Comparison, rule: Rule = "larger") -> Measure:
     """How far an attack moves σ_s."""
-    return Measure(experiment, cases, rule, unit="%", digits=3, judged=judged)
+    return Measure(experiment, cases, rule, unit="%", digits=3)
 
 
 G, V, S = "g, σ_a = {s:g}, σ_s = {s:g}, ", "g_v, " + SELECTED, "g_v*, " + SELECTED
@@ -173,13 +171,7 @@ MEASURES: dict[str, Measure] = {
     "strong-is-stronger": Measure("strong-attack", c.compare(G + WEAK, G + STRONG, lams=(0.0,))),
     "drop": Measure("strong-attack", drop(V)),
     "drop-beyond-g": Measure("strong-attack", c.both(drop(V), drop(G))),
-    "strong-shift": shifts(
-        "strong-attack",
-        c.moved("g_v"),
-        "above",
-        "these h saw each image two to four times and hardly tell images apart; an h of 200 passes "
-        "was not attacked so",
-    ),
+    "strong-shift": shifts("strong-attack", c.moved("g_v"), "above"),
     "dual-drops-less": Measure("strong-attack", c.both(drop(V), drop(S))),
     "dual-drops-less-by-budget": Measure(
         "strong-attack", c.both(c.both(drop(V), drop(S)), c.both(drop(V, 0.1), drop(S, 0.1)))
@@ -257,6 +249,11 @@ MEASURES: dict[str, Measure] = {
     "long-clean": Measure("long/clean", BESIDE),
     "long-weak": Measure("long/weak-attack", WEAK_GAIN),
     "long-shift": shifts("long/weak-attack", c.moved("g_v", "weak"), "close"),
+    "long-strong-shift": shifts("long/strong-attack", c.moved("g_v"), "above"),
+    "long-drop-beyond-g": Measure("long/strong-attack", c.both(drop(V), drop(G))),
+    "long-strong-beyond-g": Measure(
+        "long/strong-attack", c.compare(V + STRONG, G + STRONG, lams=(0.2,))
+    ),
     "long-memorised": Measure("long-run", fact=c.memorised),
     "memorised": Measure("memorisation", fact=c.memorised),
     "confidence-shift": shifts("confidence/strong-attack", c.moved("g_v"), "above"),

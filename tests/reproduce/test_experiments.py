@@ -372,7 +372,7 @@ def test_selector_bounds(tmp_path: Path, models: Path, store: Path) -> None:
     width = ordered[:, high - 1].mean() - ordered[:, low - 1].mean()
     assert means[1, 2] - means[1, 0] == pytest.approx(width, rel=1e-4)
     assert means[1, 1] == pytest.approx(ordered[:, 30].mean(), rel=1e-4)
-    assert "of the median apart" in bounds_width(Committed(tmp_path))
+    assert "% of the median" in bounds_width(Committed(tmp_path))
 
 
 def test_clean(tmp_path: Path, models: Path, store: Path) -> None:
