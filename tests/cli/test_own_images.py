@@ -200,7 +200,6 @@ def test_a_search_proposes_what_can_be_reported(here: Path, cli: Terminal) -> No
     cli(f"{MINE} --split val --alpha 0.05 --out runs/val")
     search = "attack --against runs/val --steps 2 --n 20 --trust own_nets:tiny --out runs/search"
     (report,) = proposed(cli(search).out)
-    assert report == "report runs/mine-certified"
     cli(report)
 
 

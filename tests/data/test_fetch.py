@@ -190,7 +190,10 @@ def test_an_archive_with_other_images_is_never_placed(
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [({"else": b""}, "has no"), ({f"{BINARY}/data_batch_1.bin": bytes(10**6)}, "not the file")],
+    [
+        ({"else": b""}, "has no"),
+        ({f"{BINARY}/data_batch_1.bin": bytes(10**6)}, "not a regular file"),
+    ],
 )
 def test_an_archive_of_another_shape_is_refused(
     content: dict[str, bytes],
