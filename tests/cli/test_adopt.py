@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.small_models import proposed
@@ -89,6 +90,8 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "broken_net.py").write_text("def make(:\n")
     (tmp_path / "project").mkdir()  # without __init__.py
     (tmp_path / "project" / "nets.py").write_text(NETS)
+    pixels, labels = np.zeros((20, 8, 8, 3), np.uint8), np.repeat([1, 2], [18, 2])
+    np.savez(tmp_path / "from_one.npz", images=pixels, labels=labels)
     return write_photos(tmp_path / "photos", 30, (8, 8))
 
 
@@ -216,6 +219,7 @@ def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal)
         ("zoo_of_nets:Strict --data photos", "rejects pixels outside [0, 1] (not an image)"),
         ("zoo_of_nets:make --data photos --n 9", "certify nothing; at least 10 are needed"),
         ("zoo_of_nets:make --data cifar10-sample", "labels from 0 to 9, but the model knows 2"),
+        ("zoo_of_nets:make --data from_one.npz", "go from 1 to 2, where the network has 2 outputs"),
     ],
 )
 def test_what_cannot_be_adopted(words: str, sentence: str, photos: Path, cli: Terminal) -> None:

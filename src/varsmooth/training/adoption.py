@@ -23,7 +23,7 @@ from varsmooth._util.typed import as_option
 from varsmooth.bounds import Floats, class_radius, clopper_pearson_lower
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import has_own, tuned_images
-from varsmooth.data.fitting import fitted, outputs_on
+from varsmooth.data.fitting import check_labels, fitted, outputs_on
 from varsmooth.data.own import SUFFIXES
 from varsmooth.data.source import Source, Tuned
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
@@ -157,7 +157,8 @@ class Trial:
         if unreachable := self._unreachable():
             lines.append(unreachable)
         if self.outputs != (classes := len(self.images.class_names)):
-            lines.append(f"note that it has {self.outputs} outputs for {classes} classes")
+            known = f"{classes} class{'es' * (classes != 1)}"
+            lines.append(f"note that it has {self.outputs} outputs for {known}")
         return lines
 
     def _unreachable(self) -> str | None:
@@ -210,6 +211,9 @@ def adopt(
     names = tuple(getattr(network, "class_names", ())) or unseen.class_names
     shape = getattr(network, "image_shape", None) or unseen.shape
     chosen = fitted(tuned_images(tuned, unseen), g, names, shape)
+    outputs = outputs_on(chosen, g)
+    if chosen.class_names == unseen.class_names:  # numbers that only the training images may have
+        check_labels(unseen, len(unseen.class_names) - 1, outputs)
     check_assumptions(g, chosen.batch([0]).images.to(g.device))
     began = time.perf_counter()
     metrics, _ = measure_classifier(network, chosen, levels, n, scoped_seed(seed, "adopt"))
@@ -217,7 +221,7 @@ def adopt(
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
     norms = tuple(name for name, part in network.named_modules() if isinstance(part, kinds))
     plan = _plan(source, levels[-1], seconds)
-    trial = Trial(metrics, chosen, plan, norms, outputs_on(chosen, g))
+    trial = Trial(metrics, chosen, plan, norms, outputs)
     about = Description(
         **source.entries(),
         class_names=names,
