@@ -70,6 +70,16 @@ class Strict(Bright):
 def needs(width):
     return nn.Linear(width, 2)
 
+ready = Bright()
+
+def ends():
+    raise SystemExit(2)
+
+def misfit():
+    network = Bright()
+    network.load_state_dict({"one": torch.zeros(())})
+    return network
+
 def number():
     return 3
 
@@ -184,6 +194,24 @@ def test_what_was_meant(words: str, code: int, meant: str, photos: Path, cli: Te
     cli.refuses(f"{words} --out x", f"did you mean {meant}", code=code)
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("tune zoo_of_nets:make", "is code, not a model; run varsmooth adopt zoo_of_nets:make"),
+        ("tune a_run", "a_run is a run, not a model; name the folder of the model"),
+        ("tune a_model/config.json", "is a file of a model; name its folder, a_model"),
+        ("train classifier --sigma 1 --initial net.pt --out x", "net.pt is a file, and a model is"),
+    ],
+)
+def test_what_is_not_a_model(words: str, sentence: str, photos: Path, cli: Terminal) -> None:
+    for path in ("a_run/run.json", "a_model/config.json"):
+        Path(path).parent.mkdir()
+        Path(path).write_text("{}")
+    errors = cli(words, code=1).err
+    assert sentence in errors
+    assert "choose from" not in errors
+
+
 def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal) -> None:
     (photos / "dark").rename("dark")
     for path in sorted((photos / "bright").iterdir())[1:]:
@@ -210,7 +238,12 @@ def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal)
         ("zoo_of_nets:make --data photos/dark/0.png", "0.png is one image; adopt measures on"),
         ("zoo_of_nets:make --data photos/dark", "photos/dark has no labels; adopt measures on"),
         ("zoo_of_nets.py:make --data photos", "name its module: zoo_of_nets:make"),
-        ("zoo_of_nets:needs --data photos", "cannot be built: it raised TypeError: needs()"),
+        ("zoo_of_nets:needs --data photos", "needs the argument width; it must be a function that"),
+        ("zoo_of_nets:ready --data photos", "ready is a network itself; it must be a function"),
+        ("zoo_of_nets:ends --data photos", "it ended the program, SystemExit(2); it must be a"),
+        ("zoo_of_nets:misfit --data photos", 'for Bright: Missing key(s) in state_dict: "zero".'),
+        ("./zoo_of_nets:make --data photos", "did you mean zoo_of_nets:make?"),
+        ("./zoo_of_nets.py:make --data photos", "name its module: zoo_of_nets:make"),
         ("zoo_of_nets:number --data photos", "must return an nn.Module, not int"),
         ("zoo_of_nets --data photos", "package.module:name; name a function of the module too"),
         ("zoo_of_nets.make --data photos", "package.module:name; did you mean zoo_of_nets:make?"),
