@@ -55,7 +55,7 @@ def check_labels(images: ImageDataset, highest: int, outputs: int) -> None:
     check(
         highest < outputs,
         f"{images.name} has labels from 0 to {highest}, but the model knows {outputs} classes; "
-        "its images need another model",
+        "name images of its classes with `data`, or another model",
     )
 
 

@@ -331,7 +331,8 @@ def _initialise(module: nn.Module, source: str, trust: list[str]) -> None:
     if isinstance(module, ResNet9):
         weights = module.deepened(weights)
     misfit = f"the weights in {source} do not fit the network {type(module).__name__}"
-    with wrap_errors(RuntimeError, f"{misfit}; start from one with the same options"):
+    how = "start from one with the same options, and with as many classes as the images of `data`"
+    with wrap_errors(RuntimeError, f"{misfit}; {how}"):
         module.load_state_dict(weights)
 
 
