@@ -14,6 +14,7 @@ from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import describe
 from varsmooth.models.options import ModelOptions
 from varsmooth.models.selection import resolve_selector
+from varsmooth.training import ClassifierConfig, read_config
 from varsmooth.training.adoption import _plan
 
 NETS = """
@@ -139,8 +140,11 @@ def test_a_classifier_that_knows_nothing_is_not_praised(photos: Path, cli: Termi
     train, again = proposed(text)
     assert again.strip() == "adopt zoo_of_nets:seven --data photos --split val --out mine-checked"
     assert train.startswith("train classifier --network zoo_of_nets:seven --initial mine --sigma")
+    overrides = {"initial": "mine", "sigma": 0.1, "out": "x"}
+    config = read_config(ClassifierConfig, overrides=overrides)
+    assert config.data == str(Path("photos").resolve())  # those of the model to start from
     before = Path("mine/config.json").read_bytes()
-    cli.refuses(adopt, "mine holds other files (config.json, model.safetensors)")
+    cli.refuses(adopt, "mine holds a model already, as adopt writes it; choose another --out")
     assert Path("mine/config.json").read_bytes() == before
     certify = "certify --model zoo_of_nets:seven --sigma 0.1 --n 20 --data photos --out runs/seven"
     assert "the model has 7 outputs, photos has 2 classes" in cli(certify).err
@@ -188,6 +192,7 @@ def test_every_command_that_follows_agrees_with_the_others(photos: Path, cli: Te
         ("certify photos/dark/0.png --model mine", 2, "--data photos/dark/0.png?"),
         ("certify --model zoo_of_nets.make", 1, "zoo_of_nets:make?"),
         ("certify mine", 2, "--model mine?"),
+        ("adopt zoo_of_nets:make --data photos --sigma 0.5", 2, "--levels?"),
     ],
 )
 def test_what_was_meant(words: str, code: int, meant: str, photos: Path, cli: Terminal) -> None:

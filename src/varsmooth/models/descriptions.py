@@ -237,6 +237,9 @@ def results_folder(name_or_path: str | Path, out: Path | None, suffix: str) -> P
 
 def check_new_model(out: Path) -> None:
     """A folder for a new model is empty, or a killed command wrote weights but no description."""
+    whole = (out / CONFIG).exists() and (out / WEIGHTS).exists()
+    same = f"{out} holds a model already, as adopt writes it; choose another `out`"
+    check(not whole, same)
     unfinished = (out / WEIGHTS).exists() and not (out / CONFIG).exists()
     check_unused(out, *((WEIGHTS, CARD) if unfinished else ()))
 
