@@ -226,6 +226,8 @@ def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal)
     assert "note: a bare transformers model receives unnormalised images" in err
     assert "a fixed fifth" not in err
     assert "train classifier" not in out
+    assert "measuring 1 image, 20 votes" in err
+    assert "note that it has 2 outputs for 1 class\n" in out
     assert "1 image of photos test, the classifier as it is" in out
     assert "of 1 image, too few to tell it from chance" in out
     assert describe("mine").class_names == ("bright",)
@@ -273,3 +275,5 @@ def test_batch_norm_is_named_and_lost_accuracy_is_warned_of(photos: Path, cli: T
     options = "--n 20 --universal false --sigma 100 --epochs 30 --learning-rate 0.5"
     spoilt = cli(f"{proposed(text)[0]} {options}").out
     assert "warning: accuracy without noise fell by" in spoilt
+    assert "--initial mine-noise --epochs 60 --out mine-noise-longer to train longer" in spoilt
+    assert "--universal true --sigma-power 2 --out mine-noise-new for more of the sm" in spoilt

@@ -9,7 +9,6 @@ from varsmooth.cli.feedback import (
     command,
     conclude,
     held_out,
-    image_count,
     resolve_images,
 )
 from varsmooth.data.source import AS_IS, Preprocessing, Source
@@ -17,6 +16,7 @@ from varsmooth.evaluation.options import AdoptOptions
 from varsmooth.models.cards import accuracy_table, plain
 from varsmooth.models.descriptions import check_new_model
 from varsmooth.models.names import check_code
+from varsmooth.rounding import counted
 
 
 def adopt(factory: str, /, *, options: AdoptOptions) -> None:
@@ -61,7 +61,8 @@ def adopt(factory: str, /, *, options: AdoptOptions) -> None:
     tuned = tuned_on(source, split, options.images)
     trial = adopt_network(network, factory, source, tuned, out, levels, n, options.seed)
     lines = [
-        f"{image_count(len(trial.images))} of {trial.images.name} {split}, the classifier as it is",
+        f"{counted(len(trial.images), 'image')} of {trial.images.name} {split}, "
+        "the classifier as it is",
         plain("\n".join(accuracy_table(trial.metrics))),
         *trial.advice(),
         f"saved in {out}",

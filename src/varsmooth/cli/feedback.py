@@ -82,16 +82,6 @@ def _value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)
 
 
-def image_count(images: int) -> str:
-    """A number of images in words.
-
-    Examples:
-        >>> image_count(1), image_count(20)
-        ('1 image', '20 images')
-    """
-    return f"{images:,} image{'s' * (images != 1)}"
-
-
 def command(verb: str, *words: object, **options: object) -> str:
     """A command to type next, quoted for the shell; an option that is None or empty is left out.
 
