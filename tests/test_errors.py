@@ -14,6 +14,7 @@ import varsmooth
 from tests.small_models import run
 from varsmooth import VarsmoothError
 from varsmooth.errors import check_images, reason
+from varsmooth.evaluation.records import read_certificate
 from varsmooth.models import adapters
 
 API: Any = varsmooth  # mypy would notice most of these mistakes
@@ -96,6 +97,11 @@ MISUSES: list[tuple[Callable[[], Any], str]] = [
     (lambda: labelled().certified_accuracy([0, -1]), "radius must be ≥ 0 and finite, not -1"),
     (lambda: labelled().error_probability(float("nan")), "≥ 0 and finite, not nan"),
     (lambda: labelled().error_probability("a"), "radius must be ≥ 0 and finite, not 'a'"),
+    (
+        lambda: API.certify(G, X, n0=10),
+        "n0 is a field of the options; write options=Options(n0=10)",
+    ),
+    (lambda: read_certificate({}), "prediction is missing; give one certificate whole, as its"),
     (lambda: API.load(5), "name_or_path must be text, or a path, not 5"),
     (lambda: API.load_dataset(["a"]), "name_or_path must be text, or a path, not ['a']"),
     (lambda: API.load_dataset("cifar10-sample", resize="big"), "a whole number from 1"),

@@ -2,12 +2,15 @@
 
 import secrets
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from functools import wraps
+from inspect import signature
 from typing import Any, Protocol, TypeVar, cast
 
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
 
+from varsmooth.defaults import Options
 from varsmooth.errors import check, check_ids
 from varsmooth.smoothing import check_smoothed
 
@@ -27,6 +30,8 @@ Items of a Dataset and batches of a DataLoader are images, or tuples that begin 
 BATCH = 32
 """Images of a Dataset that are in memory together."""
 
+OPTIONS = tuple(field.name for field in fields(Options))
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -37,8 +42,15 @@ def over_batches(function: F) -> F:
     others are numbered in the order they come, so that results do not depend on the batches.
     """
 
+    own_names = signature(function).parameters
+
     @wraps(function)
     def call(g: Any, x: Images, *arguments: Any, **options: Any) -> Any:
+        for name, value in options.items():
+            check(
+                name in own_names or name not in OPTIONS,
+                f"{name} is a field of the options; write options=Options({name}={value!r})",
+            )
         if not (hasattr(x, "batches") or isinstance(x, Dataset | DataLoader)):
             return function(g, x, *arguments, **options)
         check_smoothed(g)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from torch import Tensor
 
-E = TypeVar("E", bound=Exception)
+E = TypeVar("E", bound=BaseException)
 
 
 class VarsmoothError(ValueError):
@@ -34,11 +34,23 @@ def wrap_errors(
         raise VarsmoothError(message if isinstance(message, str) else message(error)) from error
 
 
-def reason(error: Exception) -> str:
-    """What another library's error says, or the error that caused it, in one line."""
+def reason(error: BaseException) -> str:
+    """What another library's error says, or the error that caused it, in one line.
+
+    A first line that ends in a colon is followed by the beginning of the next two.
+    """
     if isinstance(error.__cause__, Exception):
         return reason(error.__cause__)
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    if isinstance(error, SystemExit):
+        return f"it ended the program, SystemExit({error.code!r})"
+    first, *more = (str(error).strip() or type(error).__name__).splitlines()
+    return " ".join([first, *(_cut(line) for line in more[:2] if first.endswith(":"))])
+
+
+def _cut(line: str, width: int = 150) -> str:
+    """A line without what goes beyond the width."""
+    line = line.strip()
+    return line if len(line) <= width else f"{line[:width]} …"
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

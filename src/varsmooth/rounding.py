@@ -25,3 +25,14 @@ def percent(k: int, n: int, up: bool = False) -> str:
     """
     tenths = -(-1000 * k // n) if up else 1000 * k // n
     return f"{tenths // 10}.{tenths % 10}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things in words.
+
+    Examples:
+        >>> counted(1, "image"), counted(20_000, "image"), counted(2, "class")
+        ('1 image', '20,000 images', '2 classes')
+    """
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending * (count != 1)}"

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.small_models import proposed
@@ -13,6 +14,7 @@ from varsmooth.models.checkpoints import load_checkpoint
 from varsmooth.models.descriptions import describe
 from varsmooth.models.options import ModelOptions
 from varsmooth.models.selection import resolve_selector
+from varsmooth.training import ClassifierConfig, read_config
 from varsmooth.training.adoption import _plan
 
 NETS = """
@@ -69,6 +71,16 @@ class Strict(Bright):
 def needs(width):
     return nn.Linear(width, 2)
 
+ready = Bright()
+
+def ends():
+    raise SystemExit(2)
+
+def misfit():
+    network = Bright()
+    network.load_state_dict({"one": torch.zeros(())})
+    return network
+
 def number():
     return 3
 
@@ -89,6 +101,8 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "broken_net.py").write_text("def make(:\n")
     (tmp_path / "project").mkdir()  # without __init__.py
     (tmp_path / "project" / "nets.py").write_text(NETS)
+    pixels, labels = np.zeros((20, 8, 8, 3), np.uint8), np.repeat([1, 2], [18, 2])
+    np.savez(tmp_path / "from_one.npz", images=pixels, labels=labels)
     return write_photos(tmp_path / "photos", 30, (8, 8))
 
 
@@ -126,8 +140,11 @@ def test_a_classifier_that_knows_nothing_is_not_praised(photos: Path, cli: Termi
     train, again = proposed(text)
     assert again.strip() == "adopt zoo_of_nets:seven --data photos --split val --out mine-checked"
     assert train.startswith("train classifier --network zoo_of_nets:seven --initial mine --sigma")
+    overrides = {"initial": "mine", "sigma": 0.1, "out": "x"}
+    config = read_config(ClassifierConfig, overrides=overrides)
+    assert config.data == str(Path("photos").resolve())  # those of the model to start from
     before = Path("mine/config.json").read_bytes()
-    cli.refuses(adopt, "mine holds other files (config.json, model.safetensors)")
+    cli.refuses(adopt, "mine holds a model already, as adopt writes it; choose another --out")
     assert Path("mine/config.json").read_bytes() == before
     certify = "certify --model zoo_of_nets:seven --sigma 0.1 --n 20 --data photos --out runs/seven"
     assert "the model has 7 outputs, photos has 2 classes" in cli(certify).err
@@ -175,10 +192,29 @@ def test_every_command_that_follows_agrees_with_the_others(photos: Path, cli: Te
         ("certify photos/dark/0.png --model mine", 2, "--data photos/dark/0.png?"),
         ("certify --model zoo_of_nets.make", 1, "zoo_of_nets:make?"),
         ("certify mine", 2, "--model mine?"),
+        ("adopt zoo_of_nets:make --data photos --sigma 0.5", 2, "--levels?"),
     ],
 )
 def test_what_was_meant(words: str, code: int, meant: str, photos: Path, cli: Terminal) -> None:
     cli.refuses(f"{words} --out x", f"did you mean {meant}", code=code)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("tune zoo_of_nets:make", "is code, not a model; run varsmooth adopt zoo_of_nets:make"),
+        ("tune a_run", "a_run is a run, not a model; name the folder of the model"),
+        ("tune a_model/config.json", "is a file of a model; name its folder, a_model"),
+        ("train classifier --sigma 1 --initial net.pt --out x", "net.pt is a file, and a model is"),
+    ],
+)
+def test_what_is_not_a_model(words: str, sentence: str, photos: Path, cli: Terminal) -> None:
+    for path in ("a_run/run.json", "a_model/config.json"):
+        Path(path).parent.mkdir()
+        Path(path).write_text("{}")
+    errors = cli(words, code=1).err
+    assert sentence in errors
+    assert "choose from" not in errors
 
 
 def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal) -> None:
@@ -190,6 +226,8 @@ def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal)
     assert "note: a bare transformers model receives unnormalised images" in err
     assert "a fixed fifth" not in err
     assert "train classifier" not in out
+    assert "measuring 1 image, 20 votes" in err
+    assert "note that it has 2 outputs for 1 class\n" in out
     assert "1 image of photos test, the classifier as it is" in out
     assert "of 1 image, too few to tell it from chance" in out
     assert describe("mine").class_names == ("bright",)
@@ -207,7 +245,12 @@ def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal)
         ("zoo_of_nets:make --data photos/dark/0.png", "0.png is one image; adopt measures on"),
         ("zoo_of_nets:make --data photos/dark", "photos/dark has no labels; adopt measures on"),
         ("zoo_of_nets.py:make --data photos", "name its module: zoo_of_nets:make"),
-        ("zoo_of_nets:needs --data photos", "cannot be built: it raised TypeError: needs()"),
+        ("zoo_of_nets:needs --data photos", "needs the argument width; it must be a function that"),
+        ("zoo_of_nets:ready --data photos", "ready is a network itself; it must be a function"),
+        ("zoo_of_nets:ends --data photos", "it ended the program, SystemExit(2); it must be a"),
+        ("zoo_of_nets:misfit --data photos", 'for Bright: Missing key(s) in state_dict: "zero".'),
+        ("./zoo_of_nets:make --data photos", "did you mean zoo_of_nets:make?"),
+        ("./zoo_of_nets.py:make --data photos", "name its module: zoo_of_nets:make"),
         ("zoo_of_nets:number --data photos", "must return an nn.Module, not int"),
         ("zoo_of_nets --data photos", "package.module:name; name a function of the module too"),
         ("zoo_of_nets.make --data photos", "package.module:name; did you mean zoo_of_nets:make?"),
@@ -216,6 +259,7 @@ def test_what_cannot_be_trained_on_is_adopted_whole(photos: Path, cli: Terminal)
         ("zoo_of_nets:Strict --data photos", "rejects pixels outside [0, 1] (not an image)"),
         ("zoo_of_nets:make --data photos --n 9", "certify nothing; at least 10 are needed"),
         ("zoo_of_nets:make --data cifar10-sample", "labels from 0 to 9, but the model knows 2"),
+        ("zoo_of_nets:make --data from_one.npz", "go from 1 to 2, where the network has 2 outputs"),
     ],
 )
 def test_what_cannot_be_adopted(words: str, sentence: str, photos: Path, cli: Terminal) -> None:
@@ -231,3 +275,5 @@ def test_batch_norm_is_named_and_lost_accuracy_is_warned_of(photos: Path, cli: T
     options = "--n 20 --universal false --sigma 100 --epochs 30 --learning-rate 0.5"
     spoilt = cli(f"{proposed(text)[0]} {options}").out
     assert "warning: accuracy without noise fell by" in spoilt
+    assert "--initial mine-noise --epochs 60 --out mine-noise-longer to train longer" in spoilt
+    assert "--universal true --sigma-power 2 --out mine-noise-new for more of the sm" in spoilt

@@ -30,7 +30,7 @@ COMMANDS = {
     "import-tsv": "report import-tsv ../run.tsv --sigma 0.25",
 }
 ROWS = 3
-USED = ("holds other files", "already holds a run")
+USED = ("holds other files", "holds a model already", "already holds a run")
 
 
 @pytest.fixture(scope="module")

@@ -34,3 +34,10 @@ def test_a_study_trains_certifies_attacks_and_reports(
     assert {path: path.read_bytes() for path in before} == before
     different = "holds a study at σ = 0.25; choose another --out"
     cli.refuses(words.replace("0.25", "0.5"), different)
+
+
+def test_too_few_votes_are_refused_before_training(tmp_path: Path, cli: Terminal) -> None:
+    photos = write_photos(tmp_path / "photos", 20, (16, 16))
+    words = f"study --data {photos} --sigma 0.25 --n 9 --out {tmp_path}/mine"
+    cli.refuses(words, "--n 9 votes certify nothing; at least 10 are needed")
+    assert not (tmp_path / "mine").exists()

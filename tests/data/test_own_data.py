@@ -337,7 +337,9 @@ NAMES = ("a.npz", "a.npy")
             ("a.npz", saved(images=IMAGES, labels=labels), sentence)
             for labels, sentence in (
                 (LABELS[:3], "5 images but labels"),
-                (LABELS / 2, "should be integers"),
+                (LABELS / 2, "should be integers .*; save labels.astype"),
+                (np.eye(3)[LABELS], r"\(5, 3\); save labels\.argmax\(1\)"),
+                (LABELS.astype(str), "save class numbers, numpy.unique"),
                 (LABELS - 1, "from -1"),
                 (np.array([{}] * 5), "plain arrays"),
                 (LABELS.astype(np.int64) + 2**60, "above the limit of 100,000"),

@@ -5,19 +5,18 @@ from pathlib import Path
 
 from varsmooth.cli.feedback import (
     announce,
+    check_votes,
     command,
     conclude,
     held_out,
-    image_count,
     resolve_images,
 )
 from varsmooth.data.source import AS_IS, Preprocessing, Source
-from varsmooth.defaults import ALPHA, ALPHA_SELECT
-from varsmooth.errors import check
 from varsmooth.evaluation.options import AdoptOptions
 from varsmooth.models.cards import accuracy_table, plain
 from varsmooth.models.descriptions import check_new_model
 from varsmooth.models.names import check_code
+from varsmooth.rounding import counted
 
 
 def adopt(factory: str, /, *, options: AdoptOptions) -> None:
@@ -37,10 +36,7 @@ def adopt(factory: str, /, *, options: AdoptOptions) -> None:
         factory: import path of the factory
     """
     out, split, n, levels = options.out, options.split, options.n, sorted(options.levels)
-    from varsmooth.bounds import fewest_votes_to_certify
-
-    fewest = fewest_votes_to_certify(ALPHA - ALPHA_SELECT)
-    check(n >= fewest, f"--n {n} votes certify nothing; at least {fewest} are needed")
+    check_votes(n)
     check_code(factory)
     check_new_model(out)
     source = resolve_images(
@@ -65,7 +61,8 @@ def adopt(factory: str, /, *, options: AdoptOptions) -> None:
     tuned = tuned_on(source, split, options.images)
     trial = adopt_network(network, factory, source, tuned, out, levels, n, options.seed)
     lines = [
-        f"{image_count(len(trial.images))} of {trial.images.name} {split}, the classifier as it is",
+        f"{counted(len(trial.images), 'image')} of {trial.images.name} {split}, "
+        "the classifier as it is",
         plain("\n".join(accuracy_table(trial.metrics))),
         *trial.advice(),
         f"saved in {out}",

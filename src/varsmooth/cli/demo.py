@@ -14,7 +14,7 @@ from varsmooth.evaluation import options
 from varsmooth.models.cards import aligned
 from varsmooth.models.descriptions import CONFIG, Description, describe, released_names
 from varsmooth.models.names import is_external
-from varsmooth.rounding import rounded
+from varsmooth.rounding import counted, rounded
 from varsmooth.types import Count
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def demo(
         f"{model} is neither a released model nor the folder of one{nearest(model, names)}",
     )
     resolve_images(model, Source())
-    announce(f"predict, certify and attack {images} images with {model}", out=where)
+    announce(f"predict, certify and attack {counted(images, 'image')} with {model}", out=where)
     from varsmooth.evaluation.attack import attack_dataset
     from varsmooth.evaluation.certify import certify_dataset
     from varsmooth.evaluation.predict import predict_dataset

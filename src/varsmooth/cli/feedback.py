@@ -7,7 +7,8 @@ from typing import TextIO, TypeVar
 
 from varsmooth._util.typed import as_option
 from varsmooth.data.source import Source, sample
-from varsmooth.errors import printable
+from varsmooth.defaults import ALPHA, ALPHA_SELECT
+from varsmooth.errors import check, printable
 from varsmooth.models.descriptions import Description, describe
 from varsmooth.models.names import check_code, is_code, is_external
 from varsmooth.types import Device
@@ -38,6 +39,14 @@ def resolve_images(
         images = images.with_defaults(about.source if trained else about.samples)
     check_source(images)
     return images
+
+
+def check_votes(n: int) -> None:
+    """A verb that certifies at the default α, with a selector or without, needs enough votes."""
+    from varsmooth.bounds import fewest_votes_to_certify
+
+    fewest = fewest_votes_to_certify(ALPHA - ALPHA_SELECT)
+    check(n >= fewest, f"--n {n} votes certify nothing; at least {fewest} are needed")
 
 
 def held_out(images: Source) -> str | None:
@@ -71,16 +80,6 @@ def _value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)
-
-
-def image_count(images: int) -> str:
-    """A number of images in words.
-
-    Examples:
-        >>> image_count(1), image_count(20)
-        ('1 image', '20 images')
-    """
-    return f"{images:,} image{'s' * (images != 1)}"
 
 
 def command(verb: str, *words: object, **options: object) -> str:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from varsmooth import __version__
-from varsmooth._util.typed import OptionError, as_option, read
+from varsmooth._util.typed import OptionError, as_option, read, words
 from varsmooth.errors import VarsmoothError, nearest
 from varsmooth.training.configuration import read_config
 
@@ -221,8 +221,8 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
         verb = verb.verbs.get(typed[1]) if len(typed) > 1 else None
     if verb is not None:
         _check_values(typed, [option.spelled for option in options_of(verb)])
-    words, unknown = parser.parse_known_args(_joined(typed))
-    entered, prog, verb = vars(words), words._prog, words._verb
+    known, unknown = parser.parse_known_args(_joined(typed))
+    entered, prog, verb = vars(known), known._prog, known._verb
     if isinstance(verb, Mapping):
         if unknown:
             near = nearest(unknown[0], ["--help", "--version"])
@@ -232,7 +232,7 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
     if unknown:
         word = next((word for word in unknown if word.startswith("-")), unknown[0])
         if word.startswith("-"):
-            near = nearest(word.partition("=")[0], list(spelled.values()))
+            near = _nearest_option(word.partition("=")[0], verb)
             near = near if "did you mean" in near else f"; see {prog} --help"
             raise WrongUsage(f"there is no option {word}{near}")
         free = [name for name in ("model", "data") if name in spelled and name not in entered]
@@ -245,6 +245,15 @@ def parse(verbs: Verbs, argv: Sequence[str]) -> partial[None]:
         raise WrongUsage(f"{spelled.get(error.name, error.name)} {problem}") from error
     except VarsmoothError as error:
         raise WrongUsage(as_typed(str(error), {prog: verb})) from error
+
+
+def _nearest_option(word: str, verb: Verb) -> str:
+    """The end of an error sentence: the option of the verb that was probably meant."""
+    options = {option.spelled: option for option in options_of(verb)}
+    levels = options.get("--levels")
+    if word == "--sigma" and levels is not None and "several" in words(levels.hint):
+        return "; did you mean --levels?"
+    return nearest(word, list(options))
 
 
 def _check_verb(typed: Sequence[str], verbs: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """`varsmooth study`: the paper's workflow on your own images in one command."""
 
-from varsmooth.cli.feedback import announce, command, conclude, resolve_images
+from varsmooth.cli.feedback import announce, check_votes, command, conclude, resolve_images
 from varsmooth.training.configuration import StudyOptions
 
 
@@ -15,6 +15,7 @@ def study(*, options: StudyOptions) -> None:
     examples:
       varsmooth study --data my_photos/ --resize 32 --sigma 0.25 --out runs/study
     """
+    check_votes(options.n)
     resolve_images(None, options)
     announce(
         f"study {options.data}",

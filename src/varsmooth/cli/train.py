@@ -46,7 +46,7 @@ def classifier(preset: str | None = None, /, *, config: ClassifierConfig) -> Non
     certify = command("certify", model=out, **left, trust=trust, out=run)
     tune = command("tune", out, goal="cascade", trust=trust)
     conclude(
-        [*gains(metrics), f"the classifier is in {out}"],
+        [*gains(metrics, config), f"the classifier is in {out}"],
         *((tune, certify) if config.universal else (certify, command("report", run))),
         command("train selector", classifier=out, trust=trust, **augmentation, out=f"{out}-h"),
     )

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varsmooth._util.files import only_writer
-from varsmooth.cli.feedback import announce, command, conclude, image_count, resolve_images
+from varsmooth.cli.feedback import announce, command, conclude, resolve_images
 from varsmooth.errors import check
 from varsmooth.evaluation.options import HeldOut, TuneOptions
 from varsmooth.models.cards import card, plain
 from varsmooth.models.descriptions import CARD, CONFIG, check_new_model, describe, results_folder
-from varsmooth.rounding import rounded
+from varsmooth.rounding import counted, rounded
 from varsmooth.types import Count, Odd, Positive
 
 if TYPE_CHECKING:
@@ -48,16 +48,15 @@ def tune(model: str, /, *, options: TuneOptions, images: HeldOut) -> None:
     if cascade:
         with only_writer(results_folder(model, images.out, "tuned")):
             folder, data, stages = tune_cascade(model, options, images)
-        title = (
-            f"certified on {image_count(len(data))} of {data.name}: accuracy at 0, average radius"
-        )
+        count = counted(len(data), "image")
+        title = f"certified on {count} of {data.name}: accuracy at 0, average radius"
         lines, commands = stages.summary, after_cascade(stages, folder, images, options)
     else:
         with only_writer(results_folder(model, images.out, "tuned")):
             folder, data, chosen = tune_selector(model, options, images)
         scores = {"clean": "accuracy", "certified": f"accuracy certified at {options.radius:g}"}
         score = scores.get(options.goal, "average certified radius")
-        title = f"{score} on {image_count(len(data))} of {data.name} {images.split}"
+        title = f"{score} on {counted(len(data), 'image')} of {data.name} {images.split}"
         best, grid = chosen.best, ", ".join(f"{level:.4g}" for level in chosen.best.levels)
         lines = [
             f"selector  {rounded(best.score, 4)}  --lam {best.lam:g} --sigma-m {best.sigma_m:g}, "

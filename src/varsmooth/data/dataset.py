@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from varsmooth.data.files import ImageFiles, Indices, pixel_digests
 from varsmooth.errors import VarsmoothError, check, check_counts, wrap_errors
+from varsmooth.rounding import counted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -132,8 +133,8 @@ class ImageDataset:
     def __repr__(self) -> str:
         channels, height, width = self.shape
         return (
-            f"ImageDataset({self.name} {self.split}: {len(self):,} images of {width}×{height} "
-            f"pixels, channels {channels}, classes {len(self.class_names)})"
+            f"ImageDataset({self.name} {self.split}: {counted(len(self), 'image')} of "
+            f"{width}×{height} pixels, channels {channels}, classes {len(self.class_names)})"
         )
 
     def __len__(self) -> int:
@@ -150,7 +151,9 @@ class ImageDataset:
         """
         if isinstance(indices, int | np.integer):
             if not -len(self) <= indices < len(self):  # which ends a loop over all images
-                raise IndexError(f"{self.name} has {len(self):,} images, not one at {indices}")
+                raise IndexError(
+                    f"{self.name} has {counted(len(self), 'image')}, not one at {indices}"
+                )
             image, labels, _ = self.batch([int(indices)])
             return image[0] if labels is None else (image[0], int(labels[0]))
         self._check(indices)
@@ -216,7 +219,7 @@ class ImageDataset:
     def _check(self, indices: Indices) -> None:
         """Check that the indices are a list or a slice of existing images."""
         how = "with a slice or a list such as [0, 1]; .batches(100) goes through all"
-        sentence = f"choose among the {len(self):,} images of {self.name} {how}"
+        sentence = f"choose among the {counted(len(self), 'image')} of {self.name} {how}"
         with wrap_errors(IndexError, sentence):
             check(self.ids[indices].ndim == 1, sentence)
 

@@ -40,13 +40,23 @@ def fitted(
         )
     images = renumbered(images, class_names)
     outputs = outputs_on(images, g)
-    highest = -1 if images.labels is None else int(images.labels.max())
+    check_labels(images, -1 if images.labels is None else int(images.labels.max()), outputs)
+    return images
+
+
+def check_labels(images: ImageDataset, highest: int, outputs: int) -> None:
+    """The model has an output for every label, of which the highest in use is given."""
+    lowest = 0 if images.labels is None else int(images.labels.min())
+    check(
+        highest != outputs or lowest == 0,
+        f"the labels of {images.name} go from {lowest} to {highest}, where the network has "
+        f"{outputs} outputs, 0 to {outputs - 1}; if your labels begin at 1, subtract 1",
+    )
     check(
         highest < outputs,
         f"{images.name} has labels from 0 to {highest}, but the model knows {outputs} classes; "
-        "its images need another model",
+        "name images of its classes with `data`, or another model",
     )
-    return images
 
 
 def _kind(channels: int) -> str:

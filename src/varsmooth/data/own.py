@@ -235,8 +235,18 @@ def _count_classes(path: Path, labels: NDArray[Any]) -> int:
     """The number of classes, one more than the largest label."""
     check(
         labels.ndim == 1 and labels.dtype.kind in "iu" and labels.size > 0,
-        f"the labels of {path} should be integers of shape (N,), not {labels.dtype} {labels.shape}",
+        f"the labels of {path} should be integers of shape (N,), not {labels.dtype} {labels.shape}"
+        + _as_numbers(labels),
     )
     classes = int(labels.max()) + 1
     check_limit("CLASSES", classes, f"the labels of {path} go up to {classes - 1:,}")
     return classes
+
+
+def _as_numbers(labels: NDArray[Any]) -> str:
+    """The end of an error sentence: how to save these labels as class numbers."""
+    if labels.ndim == 2:
+        return f"; save {'labels.argmax(1)' if labels.shape[1] > 1 else 'labels[:, 0]'}"
+    if labels.dtype.kind in "US":
+        return "; save class numbers, numpy.unique(labels, return_inverse=True)[1]"
+    return "; save labels.astype('int64')" if labels.dtype.kind in "bf" else ""

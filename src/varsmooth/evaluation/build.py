@@ -28,6 +28,7 @@ from varsmooth.models.names import is_code, is_external
 from varsmooth.models.networks import build as build_network
 from varsmooth.models.options import SelectorKind
 from varsmooth.models.selection import options_for, resolve_selector
+from varsmooth.rounding import counted
 from varsmooth.smoothing import SmoothedClassifier
 
 OWN_FACTS = ("class_names", "image_shape", "preprocessing")
@@ -132,7 +133,7 @@ def load_images(
         chosen = slice(*(int(part) if part else None for part in options.subset.split(":")))
         check(
             len(range(len(images))[chosen]) > 0,
-            f"--subset {options.subset} selects none of the {len(images)} images of "
+            f"--subset {options.subset} selects none of the {counted(len(images), 'image')} of "
             f"{images.name} {images.split}",
         )
         images = images[chosen]

@@ -18,6 +18,7 @@ from varsmooth.evaluation.certify import Certifying
 from varsmooth.evaluation.headers import HEADER
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.runner import Job, Setup, rows_of
+from varsmooth.rounding import counted
 from varsmooth.smoothing import SmoothedClassifier
 
 PILOT = 20
@@ -61,9 +62,9 @@ class Estimate:
         if pilot > 1:  # which saw only some images
             error = self.seconds.std(ddof=1) / pilot**0.5 / mean
             ratios = f"{max(1 - 2 * error, 0):.1f} to {1 + 2 * error:.1f}"
-            spread = f" (from {pilot} images; ±2 standard errors: {ratios} times this)"
+            spread = f" (from {counted(pilot, 'image')}; ±2 standard errors: {ratios} times this)"
         lines = [
-            f"{self.images:,} images to certify, {per_image} per image: "
+            f"{counted(self.images, 'image')} to certify, {per_image} per image: "
             f"{self.images * samples:,.0f} forward passes of f, {self.speed:,.0f} per second",
             f"one process like this: {duration(self.hours())}{spread}",
             f"{workers} of them, each with a device of its own: {duration(self.hours(workers))}",

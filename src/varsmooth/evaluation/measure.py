@@ -25,7 +25,7 @@ from varsmooth.models.cards import RADII
 from varsmooth.models.checkpoints import Checkpoint
 from varsmooth.models.descriptions import Description, Part
 from varsmooth.noise import scoped_seed
-from varsmooth.rounding import percent, rounded
+from varsmooth.rounding import counted, percent, rounded
 from varsmooth.selectors import FixedSelector, LearnedSelector
 from varsmooth.smoothing import SmoothedClassifier, evaluation_mode
 
@@ -47,7 +47,7 @@ def measure_classifier(
     """Accuracy in percent, without noise and of the vote at each level, without abstention."""
     g = SmoothedClassifier(classifier, FixedSelector(levels[0]))
     each = ", ".join(f"{s:g}" for s in levels)
-    plan = f"measuring {len(data):,} images, {votes} votes each at σ = {each}"
+    plan = f"measuring {counted(len(data), 'image')}, {votes} votes each at σ = {each}"
     print(plan, file=sys.stderr, flush=True)
     table = tabulate_votes(g, data, levels, votes, scoped_seed(seed, "measure"))
     right = table.counts.argmax(axis=2) == table.labels[:, None]  # (N, levels)

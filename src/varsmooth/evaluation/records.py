@@ -91,6 +91,14 @@ def read_certificate(values: dict[str, Any]) -> "Certificate":
 
     From what this returns a radius can be derived.
     """
+    try:
+        return _read_evidence(values)
+    except OptionError as error:
+        how = "; give one certificate whole, as its to_dict() wrote it"
+        raise OptionError(error.name, f"{error.problem}{how}") from error
+
+
+def _read_evidence(values: Mapping[str, Any]) -> "Certificate":
     from varsmooth.certificates import Certificate
 
     certificate: Certificate = fit(Certificate, values)
@@ -216,7 +224,7 @@ class Run:
     def certificate(self, row: Row) -> "Certificate":
         """The certificate of a `certify` row, whole again."""
         settings = self.header["selector"] | {"lattice": self.header["config"].get("lattice")}
-        return read_certificate({**row["evidence"], "settings": settings})
+        return _read_evidence({**row["evidence"], "settings": settings})
 
     def _row(self, line: bytes, where: str) -> Row:
         """The row of one complete line."""

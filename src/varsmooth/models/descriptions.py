@@ -16,12 +16,14 @@ from varsmooth._util.typed import OptionError, read
 from varsmooth._util.untrusted import check_limit, read_object
 from varsmooth.data.source import Interpolation, Preprocessing, Source, Tuned, sample
 from varsmooth.errors import VarsmoothError, check, nearest, wrap_errors
-from varsmooth.models.names import PREFIX, fetch, missing_colon
+from varsmooth.models.names import PREFIX, fetch, is_code, missing_colon
 from varsmooth.models.options import KINDS, ModelOptions, TunedStages
 from varsmooth.types import Positive
 
 FORMAT = 1
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+STATES = (".bin", ".ckpt", ".onnx", ".pkl", ".pt", ".pth", ".safetensors")
+"""Endings of files of weights."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,8 @@ def find(name_or_path: str | Path) -> Path:
         return path
     if (_released() / str(name_or_path) / CONFIG).is_file():
         return _released() / str(name_or_path)
+    if (other := _not_a_model(str(name_or_path), path)) is not None:
+        raise VarsmoothError(f"{name_or_path} is {other}")
     beside = [str(config.parent) for config in path.parent.glob(f"*/{CONFIG}")]
     raise VarsmoothError(
         f"{name_or_path} is neither a folder with a {CONFIG} nor a released model"
@@ -155,6 +159,26 @@ def find(name_or_path: str | Path) -> Path:
             or nearest(str(name_or_path), [*released_names(), *sorted(beside)])
         )
     )
+
+
+def _not_a_model(name: str, path: Path) -> str | None:
+    """What a name stands for that is often given for a model's, and what to type instead."""
+    if is_code(name):
+        return (
+            f"code, not a model; run varsmooth adopt {name} first and name the folder that it "
+            "writes"
+        )
+    if path.name in (CONFIG, WEIGHTS) and (path.parent / CONFIG).is_file():
+        return f"a file of a model; name its folder, {path.parent}"
+    if (path / "run.json").is_file():
+        return "a run, not a model; name the folder of the model that made it"
+    if path.is_file() or path.suffix in STATES:
+        return (
+            "a file, and a model is a folder; a file of weights becomes one if a function of "
+            "yours loads it: varsmooth adopt package.module:function (training starts from a "
+            ".safetensors file too)"
+        )
+    return None
 
 
 def released_names() -> list[str]:
@@ -213,6 +237,9 @@ def results_folder(name_or_path: str | Path, out: Path | None, suffix: str) -> P
 
 def check_new_model(out: Path) -> None:
     """A folder for a new model is empty, or a killed command wrote weights but no description."""
+    whole = (out / CONFIG).exists() and (out / WEIGHTS).exists()
+    same = f"{out} holds a model already, as adopt writes it; choose another `out`"
+    check(not whole, same)
     unfinished = (out / WEIGHTS).exists() and not (out / CONFIG).exists()
     check_unused(out, *((WEIGHTS, CARD) if unfinished else ()))
 

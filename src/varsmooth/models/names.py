@@ -42,7 +42,14 @@ def check_code(path: str) -> None:
     check(bool(colon), f"{path} should be an import path package.module:name{missing_colon(path)}")
     if module.endswith(".py"):
         dotted = module.removesuffix(".py").replace("/", ".")
+        dotted = ".".join(part for part in dotted.split(".") if part)
         raise VarsmoothError(f"{path} names a file; name its module: {dotted}:{name}")
+    if not all(part.isidentifier() for part in module.split(".")):
+        dotted = ".".join(part for part in module.replace("/", ".").split(".") if part)
+        raise VarsmoothError(
+            f"{path} is not an import path package.module:name"
+            + f"; did you mean {dotted}:{name}?" * bool(dotted)
+        )
     package = module.partition(".")[0] or "?"
     check(
         _is_importable(package),
@@ -85,11 +92,12 @@ def imported(path: str) -> Any:
     check_code(path)
     if os.getcwd() not in sys.path:  # as `python -m` does
         sys.path.insert(0, os.getcwd())
-    with wrap_errors(Exception, lambda error: f"{path} cannot be imported: {_why(error)}"):
+    errors = (Exception, SystemExit)
+    with wrap_errors(errors, lambda error: f"{path} cannot be imported: {_why(error)}"):
         return resolve_name(path)
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException) -> str:
     """What a module of the user's raised; of a name that it does not have, the nearest one."""
     module = getattr(error, "obj", None)  # of an AttributeError
     if not isinstance(module, ModuleType):

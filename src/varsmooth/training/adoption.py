@@ -23,7 +23,7 @@ from varsmooth._util.typed import as_option
 from varsmooth.bounds import Floats, class_radius, clopper_pearson_lower
 from varsmooth.data import ImageDataset, load_source
 from varsmooth.data.catalog import has_own, tuned_images
-from varsmooth.data.fitting import fitted, outputs_on
+from varsmooth.data.fitting import check_labels, fitted, outputs_on
 from varsmooth.data.own import SUFFIXES
 from varsmooth.data.source import Source, Tuned
 from varsmooth.defaults import ALPHA, ALPHA_SELECT
@@ -34,7 +34,7 @@ from varsmooth.models.descriptions import Description, Part
 from varsmooth.models.networks import build
 from varsmooth.noise import scoped_seed
 from varsmooth.probe import check_assumptions
-from varsmooth.rounding import rounded
+from varsmooth.rounding import counted, rounded
 from varsmooth.selectors import FixedSelector
 from varsmooth.smoothing import SmoothedClassifier
 from varsmooth.training.configuration import ClassifierConfig
@@ -125,14 +125,14 @@ class Trial:
         lines = []
         if self._may_be_chance(count):  # even if all of them were right
             lines.append(
-                f"right on {self.right} of {count} image{'s' * (count > 1)}, too few "
+                f"right on {self.right} of {counted(count, 'image')}, too few "
                 "to tell it from chance; give more held-out images, of every class"
             )
         elif self.at_chance:
             lines.append(
                 f"the classifier is not clearly better than chance: right on {self.right} of "
-                f"{count} images; check its weights, its normalisation and the order of its "
-                "classes, or train it"
+                f"{counted(count, 'image')}; check its weights, its normalisation and the order of "
+                "its classes, or train it"
             )
         elif self.loses_accuracy:
             lines.append(f"noise of σ = {high} costs {self.loss:.0f} points of accuracy")
@@ -157,7 +157,8 @@ class Trial:
         if unreachable := self._unreachable():
             lines.append(unreachable)
         if self.outputs != (classes := len(self.images.class_names)):
-            lines.append(f"note that it has {self.outputs} outputs for {classes} classes")
+            outputs = counted(self.outputs, "output")
+            lines.append(f"note that it has {outputs} for {counted(classes, 'class')}")
         return lines
 
     def _unreachable(self) -> str | None:
@@ -210,6 +211,9 @@ def adopt(
     names = tuple(getattr(network, "class_names", ())) or unseen.class_names
     shape = getattr(network, "image_shape", None) or unseen.shape
     chosen = fitted(tuned_images(tuned, unseen), g, names, shape)
+    outputs = outputs_on(chosen, g)
+    if chosen.class_names == unseen.class_names:  # numbers that only the training images may have
+        check_labels(unseen, len(unseen.class_names) - 1, outputs)
     check_assumptions(g, chosen.batch([0]).images.to(g.device))
     began = time.perf_counter()
     metrics, _ = measure_classifier(network, chosen, levels, n, scoped_seed(seed, "adopt"))
@@ -217,7 +221,7 @@ def adopt(
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
     norms = tuple(name for name, part in network.named_modules() if isinstance(part, kinds))
     plan = _plan(source, levels[-1], seconds)
-    trial = Trial(metrics, chosen, plan, norms, outputs_on(chosen, g))
+    trial = Trial(metrics, chosen, plan, norms, outputs)
     about = Description(
         **source.entries(),
         class_names=names,
@@ -254,7 +258,7 @@ def seen_in_training(source: Source, split: str) -> list[str]:
     ]
 
 
-def gains(metrics: Metrics) -> list[str]:
+def gains(metrics: Metrics, config: ClassifierConfig) -> list[str]:
     """What a trained classifier can do, beside the one it started from, if there was one."""
     votes, before = metrics["smoothed_accuracy"], metrics.get("before")
     rows = {"": ["σ = 0", *votes]}
@@ -274,10 +278,22 @@ def gains(metrics: Metrics) -> list[str]:
         if then - now > TOLERATED:
             lines.append(
                 f"warning: accuracy without noise fell by {then - now:.0f} points, from {then:g} "
-                f"to {now:g} %; train longer (--epochs), over a range (--universal true) with more "
-                "of the small levels (--sigma-power 2), or up to a smaller --sigma"
+                f"to {now:g} %; repeat the command with {_remedies(config)}"
             )
     return lines
+
+
+def _remedies(config: ClassifierConfig) -> str:
+    """Options that keep more of the accuracy without noise, as they are typed."""
+    out = quote(str(config.out))
+    longer = f"--initial {out} --epochs {2 * config.epochs} --out {quote(f'{config.out}-longer')}"
+    small = "--sigma-power 2" if config.universal else "--universal true --sigma-power 2"
+    new = quote(f"{config.out}-new")
+    ways = [f"{longer} to train longer"]
+    if not config.universal or config.sigma_power < 2:
+        ways.append(f"{small} --out {new} for more of the small levels")
+    ways.append(f"--sigma {config.sigma / 2:g} --out {new} for half the noise")
+    return ", or ".join(ways)
 
 
 def _plan(source: Source, sigma: float, seconds: float) -> Plan | None:

@@ -6,14 +6,16 @@ An unknown key or a wrong value is an error that names it.
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from varsmooth._util.typed import OptionError
 from varsmooth.data.source import Source
-from varsmooth.errors import check, nearest, wrap_errors
-from varsmooth.models.names import CLASSIFIERS, SELECTORS, check_network
+from varsmooth.errors import VarsmoothError, check, nearest, wrap_errors
+from varsmooth.models.descriptions import describe
+from varsmooth.models.names import CLASSIFIERS, SELECTORS, check_network, is_external
 from varsmooth.models.options import Precision
 from varsmooth.types import (
     Count,
@@ -114,6 +116,8 @@ class ClassifierConfig(TrainingConfig):
     """Training of a classifier f under Gaussian noise.
 
     Args:
+        data: a name from `varsmooth data list`, or the path of your own images; with `initial`, by
+            default those of that model
         sigma: σ_a, the noise level; with `universal` σ_a', the upper end of its range
         universal: σ ~ U(0, sigma) for each image; a network of the package takes it as an input,
             your own if it sets conditional = True
@@ -260,7 +264,20 @@ def read_config(
     for name in ("out", "sigma", "classifier"):
         if name in known and name not in values:
             raise OptionError(name, "must be given")
-    return kind(**values)
+    config = kind(**values)
+    initial = getattr(config, "initial", None)
+    own = None if "data" in values or initial is None else _images_of(initial)
+    return config if own is None else replace(config, data=None).with_defaults(own)
+
+
+def _images_of(model: str) -> Source | None:
+    """The images of the model to start from, if it names some that can be trained on."""
+    if is_external(model) or model.endswith(".safetensors"):
+        return None
+    with suppress(VarsmoothError):  # there is no such model: the command says so
+        source = describe(model).source
+        return None if source.data == "cifar10-sample" else source
+    return None
 
 
 def read_preset(name: str) -> dict[str, Any]:

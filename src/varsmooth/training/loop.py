@@ -21,6 +21,7 @@ from varsmooth.data import ImageDataset
 from varsmooth.errors import check, wrap_errors
 from varsmooth.evaluation.measure import Metrics
 from varsmooth.noise import keyed_generator
+from varsmooth.rounding import counted
 from varsmooth.training.configuration import TrainingConfig
 from varsmooth.training.optimizers import optimizers
 from varsmooth.training.state import STATE, Position, restore_state, resumable, save_state
@@ -83,7 +84,7 @@ def fit(
         save_state(run.path, run.parts, position, config)
     if engine.rank == 0:
         shown = batches.steps * config.batch_size
-        plan = f"{shown:,} images an epoch in batches of {config.batch_size}"
+        plan = f"{counted(shown, 'image')} an epoch in batches of {config.batch_size}"
         _say(f"{plan}; the time left follows the first epoch")
         if (steps := config.epochs * batches.steps) < FEW_STEPS and not short:
             few = f"training steps in all: {steps}, which may be too few"

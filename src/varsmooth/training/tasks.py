@@ -35,6 +35,7 @@ from varsmooth.models.networks import ReadsClassifier, ResNet9
 from varsmooth.models.networks.classifiers import ConvolutionalClassifier
 from varsmooth.noise import NoiseStream, keyed_generator
 from varsmooth.probe import check_assumptions
+from varsmooth.rounding import counted
 from varsmooth.selectors import FixedSelector, LearnedSelector, MedianSelector, NoiseSelector
 from varsmooth.smoothing import RETURNED_NAN, SmoothedClassifier, evaluation_mode
 from varsmooth.training.configuration import AnyConfig, ClassifierConfig, SelectorConfig
@@ -195,7 +196,7 @@ def _train_classifier(
     images, before = held_out.few(config.held_out_images), None
     measure_before = config.initial is not None and not resumable(config)
     if engine.rank == 0:
-        plan = f"{len(images):,} images (held_out_images), {config.n} votes each (n) at"
+        plan = f"{counted(len(images), 'image')} (held_out_images), {config.n} votes each (n) at"
         when = "before and after training" if measure_before else "after training"
         print(f"measured {when}: {plan} {len(levels)} noise levels", file=sys.stderr)
         if measure_before:
@@ -331,7 +332,8 @@ def _initialise(module: nn.Module, source: str, trust: list[str]) -> None:
     if isinstance(module, ResNet9):
         weights = module.deepened(weights)
     misfit = f"the weights in {source} do not fit the network {type(module).__name__}"
-    with wrap_errors(RuntimeError, f"{misfit}; start from one with the same options"):
+    how = "start from one with the same options, and with as many classes as the images of `data`"
+    with wrap_errors(RuntimeError, f"{misfit}; {how}"):
         module.load_state_dict(weights)
 
 

@@ -13,7 +13,7 @@ from varsmooth.evaluation.engines.shards import blocks
 from varsmooth.evaluation.headers import SEEN
 from varsmooth.evaluation.records import Row, key_of
 from varsmooth.evaluation.runner import NO_PROBE, Job, Setup, other_environment
-from varsmooth.rounding import percent
+from varsmooth.rounding import counted, percent
 
 BlockRows = tuple[slice, list[Row]]
 """A block of positions, and the rows of its images."""
@@ -74,10 +74,14 @@ def _notes(setup: Setup, images: ImageDataset) -> None:
     """Warnings and notes about these images and this model."""
     for name, what in SEEN.items():
         if seen := setup.record.header.get(name):
-            print(f"warning: {what.format(seen)} of these {len(images)} images", file=sys.stderr)
+            print(
+                f"warning: {what.format(seen)} of these {counted(len(images), 'image')}",
+                file=sys.stderr,
+            )
     names, outputs = images.class_names, outputs_on(images, setup.g)
     if names and outputs != len(names):
-        note = f"the model has {outputs} outputs, {images.name} has {len(names)} classes"
+        classes = counted(len(names), "class")
+        note = f"the model has {counted(outputs, 'output')}, {images.name} has {classes}"
         print(f"note: {note}; a vote for any other output counts as wrong", file=sys.stderr)
     _note_once(images.name, images.split, tuple(images.skipped))
 
@@ -104,6 +108,6 @@ def _report_what_is_saved(progress: Progress, shown: bool) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if shown:
-            saved = f"saved: {progress.count:,} of {progress.total:,} images"
+            saved = f"saved: {progress.count:,} of {counted(progress.total, 'image')}"
             print(f"\n{saved}; images in progress will be recomputed", file=sys.stderr)
         raise

@@ -25,6 +25,7 @@ from varsmooth.models.loading import smoothed
 from varsmooth.models.options import ModelOptions, TunedStages
 from varsmooth.noise import scoped_seed
 from varsmooth.probe import probe
+from varsmooth.rounding import counted
 from varsmooth.smoothing import SmoothedClassifier
 
 
@@ -76,7 +77,7 @@ def tune_cascade(
         batch_size=options.batch_size,
         file=file,
     )
-    print(f"choosing stages on {len(data)} images", file=sys.stderr, flush=True)
+    print(f"choosing stages on {counted(len(data), 'image')}", file=sys.stderr, flush=True)
     choice = cascade.choose(table)
     stages, single = cascade.family(choice, table), cascade.single(choice, table)
     summary = cascade.summary(choice, table)

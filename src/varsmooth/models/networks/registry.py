@@ -24,24 +24,37 @@ def build(network: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     """
     options = dict(options or {})
     maker: Callable[..., Any] = maker_of(network)
-    check(callable(maker), f"{network} is not a class or function that makes a network")
+    how = "it must be a function that takes no arguments and returns the network"
+    check(not isinstance(maker, nn.Module), f"{network} is a network itself; {how}")
+    check(callable(maker), f"{network} is not a class or function that makes a network; {how}")
     parameters = inspect.signature(maker).parameters
     if all(p.kind != p.VAR_KEYWORD for p in parameters.values()):  # no **kwargs that take any
         for name in options:
             close = nearest(name, [*parameters]) if parameters else "; it takes none"
             check(name in parameters, f"{network} has no option {name!r}{close}")
+    missing = [name for name in _required(parameters) if name not in options]
+    needed = f"{network} needs the argument{'s' * (len(missing) > 1)} {', '.join(missing)}"
+    check(not missing, f"{needed}; {how}, as in: def make(): return ...")
     try:
         _check_sizes(network, options)
         made = maker(**options)
     except VarsmoothError:
         raise
+    except SystemExit as error:
+        raise VarsmoothError(f"{network} cannot be built: {reason(error)}; {how}") from error
     except Exception as error:  # options are untrusted input
-        how = f" with {options}" if options else ""
+        given = f" with {options}" if options else ""
         why = f"{type(error).__name__}: {reason(error)}"
-        raise VarsmoothError(f"{network} cannot be built{how}: it raised {why}") from error
+        raise VarsmoothError(f"{network} cannot be built{given}: it raised {why}") from error
     if not isinstance(made, nn.Module):
         raise VarsmoothError(f"{network} must return an nn.Module, not {type(made).__name__}")
     return made
+
+
+def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    """Names of the arguments without a default."""
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [n for n, p in parameters.items() if p.default is p.empty and p.kind not in several]
 
 
 def _check_sizes(network: str, value: Any) -> None:
