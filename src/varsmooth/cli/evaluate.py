@@ -250,6 +250,7 @@ def verify(runs: list[str], /, *, options: VerifyOptions) -> None:
     lines = [f"{count} rows, one for each image, follow from their evidence and settings"]
     if not checked.unchecked:
         lines.append("model and images are those of the run")
+    lines += checked.notes
     if checked.replayed:
         lines.append(f"{checked.replayed} images replayed from the recorded seed, in whole blocks")
     if checked.p_values:

@@ -49,6 +49,7 @@ class Verification:
         run: The run, and its rows, none twice.
         replayed: Images whose votes were drawn again.
         resampled: Images with fresh noise.
+        notes: What a reader should know of a faithful run.
         p_values: Of what was compared image by image.
         pooled: The p-value of all resampled radii together, see `pooled_p_value`.
     """
@@ -57,6 +58,7 @@ class Verification:
     rows: list[Row] = field(repr=False)
     problems: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     replayed: int = 0
     resampled: int = 0
     p_values: dict[str, float] = field(default_factory=dict)
@@ -203,7 +205,13 @@ def _images(
         images = replace(images, name=header["dataset"]["name"])
     now = {**header, "dataset": described(images, data)}
     result.problems += different_options(header, now)
-    if header.get("noise_scope", images.noise_scope) != images.noise_scope:
+    scope = header.get("noise_scope", images.noise_scope)
+    if header.get("saved_from_python") and scope == "" != images.noise_scope:
+        result.notes.append(
+            "its noise depends on seed and ids alone, as that of other data with the same ids "
+            "(saved from Python)"
+        )
+    elif scope != images.noise_scope:
         result.problems.append("the noise is not that of these images (noise_scope)")
     if "noise_scope" not in header and images.noise_scope:
         result.unchecked.append(
