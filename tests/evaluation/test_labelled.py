@@ -195,3 +195,12 @@ def test_a_run_of_own_images_saved_from_python_is_verified(
     save_run("other", certificates, g, other, model=pair)
     assert run("verify other") == 3
     assert "does not record where they are" in capsys.readouterr().out
+
+
+def test_a_certificate_that_occurs_twice_is_refused(pair: Path, tmp_path: Path) -> None:
+    g, x = load(pair, sigma=0.3), IMAGES[:2].batch(slice(None)).images
+    certificates = certify(g, x, n=60, **arguments(**SMALL))
+    twice = Certificates((*certificates, certificates[1]))
+    with pytest.raises(VarsmoothError, match="several of these certificates have the id 1"):
+        save_run(tmp_path / "run", twice, g)
+    assert not (tmp_path / "run").exists()

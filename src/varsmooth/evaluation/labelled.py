@@ -3,6 +3,7 @@
 `save_run` writes a run that `varsmooth verify`, `report` and the app read; `load_run` reads one.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -219,6 +220,12 @@ def save_run(
         "they were made with (if the model was tuned since, load it with that sigma or cascade)",
     )
     ids = [one.id for one in certificates]
+    twice = [id for id, count in Counter(ids).items() if count > 1]
+    check(
+        not twice,
+        f"several of these certificates have the id {next(iter(twice), None)}, but a run has one "
+        "certificate for each image; keep one, or certify different images with different ids",
+    )
     if isinstance(images, Dataset | DataLoader):
         labels, images = labels_of(images), None
     if images is not None:
