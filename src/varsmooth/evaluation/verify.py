@@ -191,9 +191,9 @@ def _images(
     if moved and "digest" not in header["dataset"]:
         result.unchecked.append("the images (the run was saved from Python without them)")
         return None
-    then = recorded(DataOptions, header["config"])
-    data = replace(then, data=options.data, root=None) if moved else then
     try:
+        then = recorded(DataOptions, header["config"])
+        data = replace(then, data=options.data, root=None) if moved else then
         check(data.data is not None, "the run does not record where they are")
         images = load_images(data, built, tuple(header["dataset"]["class_names"]))
     except (VarsmoothError, OSError) as error:
