@@ -1,5 +1,6 @@
 """After images changed, no reader shows or attacks wrong ones beside certificates."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.evaluation.records import Run
 from varsmooth.evaluation.report.gallery import gallery
 from varsmooth.evaluation.report.outcomes import Outcomes
+from varsmooth.models.descriptions import describe, rewrite
 
 
 def write(path: Path, seed: int) -> None:
@@ -75,3 +77,48 @@ def test_a_run_gets_no_pictures_of_a_folder_that_its_writer_did_not_have(certifi
     Run.open(certified).append(rows)
     assert pictures(certified) == 0
     assert run(f"verify {certified}") == 3
+
+
+def test_an_auditor_says_where_the_images_and_the_model_are(
+    certified: Path, tmp_path: Path, capsys: Output
+) -> None:
+    received = tmp_path / "received"
+    received.mkdir()
+    for name, place in {"photos": "images", "model": "net", "run": "run"}.items():
+        Path(name).rename(received / place)
+    verify = "verify received/run --model received/net"
+    assert run(verify) == 3
+    out = " ".join(capsys.readouterr().out.split())
+    assert "see varsmooth data list; give their place with --data)" in out
+    for more in ("", "--replay all", "--resample 2"):
+        assert run(f"{verify} --data received/images {more}") == 0
+        assert "model and images are those of the run" in capsys.readouterr().out
+    assert run(f"{verify} --data nowhere") == 1
+    assert "nowhere is neither a file, a folder" in capsys.readouterr().err
+    assert run(f"{verify} --data cifar10-sample") == 1
+    assert "--data holds other images or labels" in capsys.readouterr().err
+    edit_header(received / "run", noise_scope="another test")
+    assert run(f"{verify} --data received/images") == 1
+    assert "(noise_scope)" in capsys.readouterr().err
+    edit_header(received / "run", noise_scope="photos test")
+    write(received / "images" / CLASS_NAMES[0] / "0.png", 9)
+    assert run(f"{verify} --data received/images") == 1
+    assert "0.png has changed since" in capsys.readouterr().err
+
+
+def test_what_the_model_saw_is_counted_where_the_images_are_now(
+    certified: Path, capsys: Output
+) -> None:
+    """Its description names the folder that they were trained from."""
+    about, old = describe(Path("model")), Path("photos").resolve()
+    assert about.classifier is not None
+    trained = replace(about.classifier, training={"train_split": "test"})
+    rewrite(Path("model"), replace(about, dataset=str(old), classifier=trained))
+    assert run(f"certify {QUICK} --data photos --model model --out seen") == 0
+    assert Run.open("seen").header["seen_in_training"] == 4
+    Path("photos").rename("images")
+    assert run("verify seen --data images") == 0
+    edit_header(Path("seen"), seen_in_training=0)
+    capsys.readouterr()
+    assert run("verify seen --data images") == 3
+    assert "NOT CHECKED: whether the model was trained on 0 of these" in capsys.readouterr().out

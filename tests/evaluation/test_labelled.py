@@ -1,10 +1,13 @@
 """Certificates of Python as runs of the command line, and back."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import TensorDataset
 
 from tests.evaluation import Output
@@ -25,6 +28,7 @@ from varsmooth import (
     load_run,
     save_run,
 )
+from varsmooth.data.cifar10 import CLASS_NAMES
 from varsmooth.evaluation.report import Outcomes
 from varsmooth.evaluation.report.statistics import ErrorProbability
 
@@ -161,3 +165,42 @@ def test_the_probability_of_a_wrong_answer_counts_images_and_alpha() -> None:
     assert answer.interval().low == pytest.approx(1 - 0.9748, abs=1e-4)
     assert ErrorProbability.of([-1.0] * 5, 0.1, 0.3, "sound").interval().high == 1
     assert "if it does not move σ" in str(ErrorProbability.of(reach, 0.1, 0.01, "conditional"))
+
+
+@pytest.mark.parametrize("kind", ["folder", "arrays"])
+def test_a_run_of_own_images_saved_from_python_is_verified(
+    kind: str, pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    where = "photos" if kind == "folder" else "photos.npz"
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 40, 40, 3), dtype=np.uint8)
+    if kind == "folder":
+        for number, image in enumerate(pixels):
+            file = Path("photos/test") / CLASS_NAMES[1 + number % 3] / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(file)
+    else:
+        np.savez(where, images=pixels, labels=np.arange(6) % 2)
+    g, images = load(pair, sigma=0.3), load_dataset(where, "test", resize=32)[::2]
+    x, _, ids = images.batch(slice(None))
+    certificates = certify(g, x, n=60, ids=ids, **arguments(**SMALL))
+    saved = save_run("run", certificates, g, images, model=pair)
+    assert saved.labels == ((1, 2, 3) if kind == "folder" else (0, 0, 0))  # as the model numbers
+    for more in ("", "--replay all"):
+        assert run(f"verify run {more}") == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert "model and images are those of the run" in out
+        assert "its noise depends on seed and ids alone" in out
+    other = replace(images, pixels=255 - images.images)  # not what is in the folder
+    save_run("other", certificates, g, other, model=pair)
+    assert run("verify other") == 3
+    assert "does not record where they are" in capsys.readouterr().out
+
+
+def test_a_certificate_that_occurs_twice_is_refused(pair: Path, tmp_path: Path) -> None:
+    g, x = load(pair, sigma=0.3), IMAGES[:2].batch(slice(None)).images
+    certificates = certify(g, x, n=60, **arguments(**SMALL))
+    twice = Certificates((*certificates, certificates[1]))
+    with pytest.raises(VarsmoothError, match="several of these certificates have the id 1"):
+        save_run(tmp_path / "run", twice, g)
+    assert not (tmp_path / "run").exists()

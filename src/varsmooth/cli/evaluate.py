@@ -224,6 +224,7 @@ def verify(runs: list[str], /, *, options: VerifyOptions) -> None:
       varsmooth verify runs/dual
       varsmooth verify runs/dual --replay 20
       varsmooth verify runs/dual --replay all --resample 20
+      varsmooth verify received/run --model received/model --data received/photos --replay 20
       varsmooth verify runs/shard-1 runs/shard-2 runs/shard-3
 
     Args:
@@ -234,7 +235,8 @@ def verify(runs: list[str], /, *, options: VerifyOptions) -> None:
     for folder in runs:
         Run.open(folder)
     run = " ".join(runs)
-    shown = {name: getattr(options, name) or None for name in ("model", "replay", "resample")}
+    names = ("model", "data", "replay", "resample")
+    shown = {name: getattr(options, name) or None for name in names}
     announce(f"verify {run}", options.device, **shown)
     from varsmooth.cli import VERBS
     from varsmooth.evaluation.report.summary_text import next_command
@@ -248,6 +250,7 @@ def verify(runs: list[str], /, *, options: VerifyOptions) -> None:
     lines = [f"{count} rows, one for each image, follow from their evidence and settings"]
     if not checked.unchecked:
         lines.append("model and images are those of the run")
+    lines += checked.notes
     if checked.replayed:
         lines.append(f"{checked.replayed} images replayed from the recorded seed, in whole blocks")
     if checked.p_values:

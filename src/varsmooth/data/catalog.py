@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from platformdirs import user_data_path
@@ -55,7 +56,9 @@ def load_dataset(
     """
     name_or_path = read("name_or_path", str | Path, name_or_path)
     scaling = {"resize": resize, "center_crop": center_crop, "interpolation": interpolation}
-    preprocessing = Source(**scaling).preprocessing  # type: ignore[arg-type]
+    options: dict[str, Any] = {"data": str(name_or_path), "root": root and Path(root), **scaling}
+    source = Source(**options).absolute()
+    preprocessing = source.preprocessing
     if name_or_path == "cifar10":
         data = load_cifar10(data_root(root), split)
     elif name_or_path == "cifar10-sample":
@@ -71,6 +74,7 @@ def load_dataset(
             f"{path} is not of a known kind; use a folder of images, .npz, .npy or one of {known}",
         )
         data = load_image(path, split, preprocessing)
+    data = replace(data, source=source)
     if resize is None or not isinstance(data.pixels, np.ndarray):
         return data
     return replace(data, pixels=np.stack([preprocess(x, preprocessing) for x in data.pixels]))

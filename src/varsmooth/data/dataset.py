@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from varsmooth.data.files import ImageFiles, Indices, pixel_digests
+from varsmooth.data.source import Source
 from varsmooth.errors import VarsmoothError, check, check_counts, wrap_errors
 from varsmooth.rounding import counted
 
@@ -41,6 +42,7 @@ class ImageDataset:
     `files` holds the file each image came from, or nothing if they did not come one by one,
     `skipped` what lay beside them and is not read as an image.
     `shuffled` data are in random order, so that any part of them has every class.
+    `source` says where `load_dataset` found them, for the runs that `save_run` writes.
 
     Examples:
         >>> pixels = np.zeros((4, 8, 8, 3), np.uint8)
@@ -68,6 +70,7 @@ class ImageDataset:
     files: tuple[str, ...] = ()
     shuffled: bool = False
     skipped: tuple[str, ...] = ()
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         n = len(self.pixels)

@@ -176,29 +176,35 @@ def is_image_of(row: Mapping[str, Any], images: ImageDataset, place: int) -> boo
 
 
 def seen_before(
-    images: ImageDataset, data: DataOptions, about: Description | None, options: ModelOptions
+    images: ImageDataset,
+    data: DataOptions,
+    about: Description | None,
+    options: ModelOptions,
+    known_as: str | None = None,
 ) -> dict[str, int]:
     """How many of the images the classifier was trained on, and its options were chosen on.
 
-    Chosen values that the options replace do not count.
+    Chosen values that the options replace do not count. If the images were moved, `known_as` is
+    the path that the model knows them by.
     """
+    here = known_as or data.absolute().data
     counts = dict.fromkeys(SEEN, 0)
     training = about.classifier.training if about and about.classifier else {}
     if about and "train_split" in training:
         split = str(training["train_split"])
-        used = _seen(data, str(about.source.absolute().data), split)
+        used = _seen(data, split) if here == str(about.source.absolute().data) else None
         counts["seen_in_training"] = _shared(images, used)
     if about and about.tuned and resolve_selector(about, options).tuned:
-        used = _seen(data, about.tuned.data, about.tuned.split)
+        used = _seen(data, about.tuned.split) if here == about.tuned.data else None
         counts["seen_in_tuning"] = _shared(images, used and tuned_images(about.tuned, used))
     return counts
 
 
-def _seen(data: DataOptions, where: str, split: str) -> ImageDataset | None:
+def _seen(data: DataOptions, split: str) -> ImageDataset | None:
     """The images of a split that the model knows; None if those of `data` cannot be among them."""
     here = data.absolute().data
     apart = here in NAMES or bool(splits_in(Path(str(here))))  # each split has its own ids
-    return None if here != where or (apart and split != data.split) else load_source(data, split)
+    return None if apart and split != data.split else load_source(data, split)
 
 
 def _shared(images: ImageDataset, seen: ImageDataset | None) -> int:

@@ -3,6 +3,7 @@
 `save_run` writes a run that `varsmooth verify`, `report` and the app read; `load_run` reads one.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -16,8 +17,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from varsmooth.batching import labels_of
 from varsmooth.certificates import Certificate, Certificates
-from varsmooth.data import ImageDataset, load_dataset
-from varsmooth.data.source import NAMES
+from varsmooth.data import ImageDataset, load_source
+from varsmooth.data.fitting import renumbered
 from varsmooth.defaults import BATCH_SIZE
 from varsmooth.errors import VarsmoothError, check, check_radius, wrap_errors
 from varsmooth.evaluation.build import described
@@ -29,6 +30,8 @@ from varsmooth.evaluation.report.outcomes import Outcomes
 from varsmooth.evaluation.report.statistics import ErrorProbability, Share
 from varsmooth.evaluation.runner import environment, identity, labels_or_none, now, source_config
 from varsmooth.methods import METHODS
+from varsmooth.models.descriptions import describe
+from varsmooth.models.names import is_external
 from varsmooth.models.options import SelectorKind
 from varsmooth.models.selection import options_for
 from varsmooth.smoothing import SmoothedClassifier
@@ -184,8 +187,8 @@ def save_run(
     """Write the certificates of one call into a new folder, as `varsmooth certify` would.
 
     `varsmooth verify` then derives every radius again from its evidence. It compares and replays
-    the model if `model` says where it is, and the images if they are a data set with a name, or
-    `data` says where they are.
+    the model if `model` says where it is, and the images if they are a slice of what `load_dataset`
+    returned, or `data` says where they are.
 
     Args:
         folder: A new folder.
@@ -217,6 +220,12 @@ def save_run(
         "they were made with (if the model was tuned since, load it with that sigma or cascade)",
     )
     ids = [one.id for one in certificates]
+    twice = [id for id, count in Counter(ids).items() if count > 1]
+    check(
+        not twice,
+        f"several of these certificates have the id {next(iter(twice), None)}, but a run has one "
+        "certificate for each image; keep one, or certify different images with different ids",
+    )
     if isinstance(images, Dataset | DataLoader):
         labels, images = labels_of(images), None
     if images is not None:
@@ -229,6 +238,8 @@ def save_run(
             "the certificates are not those of these images in this order; certify with "
             "ids=batch.ids, and pass the same images here",
         )
+        if model is not None and not is_external(str(model)):
+            images = renumbered(images, tuple(describe(model).class_names))
         labels = labels_or_none(images)
     labels = _checked([None] * len(ids) if labels is None else labels, certificates)
     options = _options(g, certificates)
@@ -244,9 +255,12 @@ def save_run(
         "class_names": [] if images is None else list(images.class_names),
         **identity(g, None if images is None else images.shape),
     }
+    if images is not None:
+        header["noise_scope"] = ""  # seeds given in Python are used as they are
+    entries = _row_entries(images, len(ids))
     Run.create(folder, header).append(
-        certificate_row(g.selector, label, one, int(options["n0"]))
-        for one, label in zip(certificates, labels, strict=True)
+        certificate_row(g.selector, label, one, int(options["n0"])) | entry
+        for one, label, entry in zip(certificates, labels, entries, strict=True)
     )
     return load_run(folder)
 
@@ -262,13 +276,25 @@ def _dataset(
     return about | {"class_names": names}
 
 
+def _row_entries(images: ImageDataset | None, count: int) -> list[dict[str, Any]]:
+    """What the rows record about their images; image files are decoded for it."""
+    if images is None or isinstance(images.pixels, np.ndarray):
+        return [{} for _ in range(count)]
+    return [entry for batch in images.batches(32) for entry in images.row_entries(batch)]
+
+
 def _named(images: ImageDataset | None) -> DataOptions | None:
-    """The command-line options of images that are a slice of a named data set."""
-    if images is None or images.name not in NAMES:
+    """The command-line options of images that are a slice of what `load_dataset` returned."""
+    if images is None or images.source is None:
         return None
-    whole = load_dataset(images.name, images.split)
+    try:
+        whole = load_source(images.source, images.split)
+    except VarsmoothError:  # the files are gone
+        return None
     places = np.flatnonzero(np.isin(whole.ids, images.ids))
     if not np.array_equal(whole.ids[places], images.ids):
+        return None
+    if len(places) == 0:
         return None
     step = int(places[1] - places[0]) if len(places) > 1 else 1
     chosen = range(int(places[0]), int(places[-1]) + 1, step)
@@ -276,7 +302,10 @@ def _named(images: ImageDataset | None) -> DataOptions | None:
         return None
     everything = len(places) == len(whole)
     subset = None if everything else f"{chosen.start}:{chosen.stop}:{step}"
-    return DataOptions(data=images.name, split=images.split, subset=subset)
+    options = DataOptions(**vars(images.source), split=images.split, subset=subset)
+    there = renumbered(whole[places], images.class_names)
+    same = described(there, options) == described(images, options)
+    return options if same else None
 
 
 def _options(g: SmoothedClassifier, certificates: Certificates) -> dict[str, Any]:

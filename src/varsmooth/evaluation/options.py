@@ -235,12 +235,15 @@ class VerifyOptions(Typed):
         resample: number of random images to repeat with fresh noise
         model: where the model is now, if it was moved; needed if it is module:factory, because
             code named by a run is never executed
+        data: where the images are now, if they were moved; their split, subset and scaling are
+            those of the run, and so must be their pixels
         seed: seed of the fresh noise and the choice of images (default: fresh entropy)
     """
 
     replay: NonNegative | Literal["all"] = 0
     resample: NonNegative = 0
     model: str | None = None
+    data: str | None = None
     trust: list[str] | None = None
     seed: NonNegative | None = None
     batch_size: Count = BATCH_SIZE

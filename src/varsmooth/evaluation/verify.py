@@ -6,7 +6,7 @@ this model and these images (`replay`), or disagrees with fresh noise (`resample
 
 import secrets
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from varsmooth._util.progress import Progress
 from varsmooth._util.typed import OptionError
 from varsmooth.data import ImageDataset
 from varsmooth.data.fitting import outputs_on
+from varsmooth.data.source import NAMES
 from varsmooth.errors import VarsmoothError, check
 from varsmooth.evaluation.audit import audit_row
 from varsmooth.evaluation.build import (
@@ -48,6 +49,7 @@ class Verification:
         run: The run, and its rows, none twice.
         replayed: Images whose votes were drawn again.
         resampled: Images with fresh noise.
+        notes: What a reader should know of a faithful run.
         p_values: Of what was compared image by image.
         pooled: The p-value of all resampled radii together, see `pooled_p_value`.
     """
@@ -56,6 +58,7 @@ class Verification:
     rows: list[Row] = field(repr=False)
     problems: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     replayed: int = 0
     resampled: int = 0
     p_values: dict[str, float] = field(default_factory=dict)
@@ -96,7 +99,7 @@ def verify_run(folder: str | Path, *more: str | Path, **settings: Any) -> Verifi
         result.problems.append(f"the options of the run cannot be read: {error}")
         return result
     built = _model(run, result, options)
-    images = _images(run, result, built)
+    images = _images(run, result, built, options)
     if result.problems:
         return result  # another model or other images: nothing else would mean anything
     repeats, missing = options.replay or options.resample, "; ".join(result.unchecked)
@@ -176,19 +179,39 @@ def _model(run: Run, result: Verification, options: VerifyOptions) -> BuiltModel
     return built
 
 
-def _images(run: Run, result: Verification, built: BuiltModel | None) -> ImageDataset | None:
-    """Load the run's images, if available, and check them against the header."""
-    header = run.header
+def _images(
+    run: Run, result: Verification, built: BuiltModel | None, options: VerifyOptions
+) -> ImageDataset | None:
+    """Load the run's images, if available, and check them against the header.
+
+    A folder or file that was moved keeps the name it had, and with it the noise; the digest and
+    the rows tell whether the images are the same.
+    """
+    header, moved = run.header, options.data is not None
+    if moved and "digest" not in header["dataset"]:
+        result.unchecked.append("the images (the run was saved from Python without them)")
+        return None
     try:
-        data = recorded(DataOptions, header["config"])
+        then = recorded(DataOptions, header["config"])
+        data = replace(then, data=options.data, root=None) if moved else then
         check(data.data is not None, "the run does not record where they are")
         images = load_images(data, built, tuple(header["dataset"]["class_names"]))
     except (VarsmoothError, OSError) as error:
-        result.unchecked.append(f"the images ({error})")
+        check(not moved, str(error))
+        known = "; give their place with --data" if "digest" in header["dataset"] else ""
+        result.unchecked.append(f"the images ({error}{known})")
         return None
+    if moved and then.data not in NAMES:
+        images = replace(images, name=header["dataset"]["name"])
     now = {**header, "dataset": described(images, data)}
     result.problems += different_options(header, now)
-    if header.get("noise_scope", images.noise_scope) != images.noise_scope:
+    scope = header.get("noise_scope", images.noise_scope)
+    if header.get("saved_from_python") and scope == "" != images.noise_scope:
+        result.notes.append(
+            "its noise depends on seed and ids alone, as that of other data with the same ids "
+            "(saved from Python)"
+        )
+    elif scope != images.noise_scope:
         result.problems.append("the noise is not that of these images (noise_scope)")
     if "noise_scope" not in header and images.noise_scope:
         result.unchecked.append(
@@ -197,10 +220,16 @@ def _images(run: Run, result: Verification, built: BuiltModel | None) -> ImageDa
         )
     if built is not None and not result.problems:
         model = recorded(ModelOptions, header["config"])
-        for name, count in seen_before(images, data, built.about, model).items():
+        known_as = then.data if moved else None
+        for name, count in seen_before(images, data, built.about, model, known_as).items():
             known = SEEN[name].format(f"{count} of these images")
             if name not in header and count > 0:
                 result.unchecked.append(f"whether the run says that {known} (it has no entry)")
+            elif moved and header.get(name, count) != count:  # other splits may be elsewhere
+                here = SEEN[name].format(f"{header[name]} of these images")
+                result.unchecked.append(
+                    f"whether {here}, as the run says ({data.data} says {count})"
+                )
             elif header.get(name, count) != count:
                 result.problems.append(f"{known}, not on {header[name]}")
     return images

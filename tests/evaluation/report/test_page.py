@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from tests.evaluation import Patch
 from tests.oracles import Linear, LinearSelector
 from tests.report_runs import attacked, certified, certify_into, predicted, write
+from tests.small_models import write_pair
 from varsmooth import MedianSelector, SmoothedClassifier
 from varsmooth.evaluation.report import Outcomes, figures, open_runs, write_report
 from varsmooth.evaluation.report.document import command_of
@@ -22,7 +23,10 @@ from varsmooth.evaluation.report.exchange import export
 from varsmooth.evaluation.report.gallery import SIDE, gallery
 from varsmooth.evaluation.report.outcomes import outcome
 from varsmooth.evaluation.report.pages import picture
-from varsmooth.evaluation.report.summary_text import verdict
+from varsmooth.evaluation.report.summaries import baseline_of
+from varsmooth.evaluation.report.summary_text import chosen_baseline, verdict
+from varsmooth.models.descriptions import describe, rewrite
+from varsmooth.models.options import TunedStages
 
 CHOSEN = {"selector": "median", "sigma_m": 0.25}
 
@@ -121,6 +125,48 @@ def test_the_verdict_names_the_best_single_sigma(runs: list[Path], tmp_path: Pat
     equal = write(tmp_path / "equal", opened[2].rows, selector=opened[2].header["selector"])
     tie = verdict([*opened[1:3], *open_runs([equal])])[1]
     assert tie.startswith("Of the 3 runs, large, equal share the largest average certified radius")
+
+
+def test_a_single_sigma_on_other_images_is_no_baseline(runs: list[Path], tmp_path: Path) -> None:
+    """As of `val` beside runs on `test`, though its radii are larger."""
+    chosen, small, large = open_runs(runs)[:3]
+    zoo = chosen.header["dataset"]
+    better = [row | {"radius": 2.0} for row in large.rows]
+    fixed = {"selector": "fixed", "sigma": 2.0}
+    val = write(tmp_path / "val", better, selector=fixed, dataset=zoo | {"split": "val"})
+    opened = [*open_runs([val]), chosen, small, large]
+    assert "larger than with the best single σ (large)" in verdict(opened)[1]
+    assert "larger than with σ = 0.1 (small)" in verdict(opened[:3])[1]
+    (how,) = chosen_baseline(opened, baseline_of(opened))
+    assert "of the 2 single-σ runs on these images" in how
+    assert "shares no image with σ = 2 (val)" in verdict(opened[:2])[1]
+
+
+def test_a_run_that_stopped_early_is_compared_at_its_radii(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    chosen, small, large = open_runs(runs)[:3]
+    rows = [row | {"radius": min(row["radius"], 0.25)} for row in chosen.rows]
+    config = chosen.header["config"] | {"at": [0.2, 0.25]}
+    at = open_runs([write(tmp_path / "at", rows, selector=CHOSEN, config=config)])[0]
+    text = verdict([at, small, large])[1]
+    assert "verage" not in text
+    assert "minus that of the best single σ (large), in points: +0.0 [" in text
+    assert "at r = 0.2," in text
+    assert "+80.0 [" in verdict([at, small])[1]
+    other = replace(large, header=large.header | {"config": config | {"at": [0.7]}})
+    assert "decided different radii" in verdict([at, other])[1]
+    assert "no average radius" in verdict([small, other])[1]
+
+
+def test_the_missing_run_is_proposed_at_the_tuned_sigma(runs: list[Path], tmp_path: Path) -> None:
+    folder = write_pair(tmp_path / "model")
+    (chosen,) = open_runs(runs[:1])
+    config = chosen.header["config"] | {"model": str(folder)}
+    tuned = replace(chosen, header=chosen.header | {"config": config})
+    assert "certify --sigma 0.5 …" in verdict([tuned])[1]
+    rewrite(folder, replace(describe(folder), single=TunedStages(1.0, (0.354,), (0.5,))))
+    assert "certify --sigma 0.354 …" in verdict([tuned])[1]
 
 
 def test_cards_say_what_the_rows_say(runs: list[Path], tmp_path: Path) -> None:

@@ -33,13 +33,41 @@ def round_radii(runs: Sequence[Outcomes | Envelope], most: int = 8) -> Floats:
 def baseline_of(runs: Sequence[Outcomes]) -> Outcomes:
     """What the other runs are compared with.
 
-    The best single σ, by average certified radius, where some runs have one σ for every image
-    and others choose it; otherwise the first run.
+    The best single σ of `baselines_of`, where some runs have one σ for every image and others
+    choose it; otherwise the first run. The best has the largest average certified radius, or
+    certified accuracy at the decided radii if one of these runs stopped at some.
+    """
+    single = baselines_of(runs)
+    if not single:
+        return runs[0]
+    radii = decided_radii(single + [run for run in runs if run.fixed_sigma is None])
+    return max(
+        single,
+        key=lambda run: (
+            (run.reach[:, None] >= radii).mean() if radii else 0.0,
+            run.average_radius,
+        ),
+    )
+
+
+def baselines_of(runs: Sequence[Outcomes]) -> list[Outcomes]:
+    """The sound runs at a single σ that others, which choose σ, can be compared with.
+
+    Those that share images with them are taken before those that share few or none.
     """
     single = [run for run in runs if run.fixed_sigma is not None and run.guarantee == "sound"]
-    if not single or all(run.fixed_sigma is not None for run in runs):
-        return runs[0]
-    return max(single, key=lambda run: run.average_radius)
+    choosing = [run for run in runs if run.fixed_sigma is None]
+    if not single or not choosing:
+        return []
+    pairs = [[shared_images(run, other) for other in choosing] for run in single]
+    shared = [sum(len(pair[0]) for pair in each if pair) for each in pairs]
+    return [run for run, n in zip(single, shared, strict=True) if 2 * n >= max(shared)]
+
+
+def decided_radii(runs: Sequence[Outcomes]) -> list[float] | None:
+    """The radii that all sequential runs among these decided; None if none stopped at radii."""
+    decided = [set(run.decided_radii) for run in runs if run.decided_radii]
+    return sorted(set.intersection(*decided)) if decided else None
 
 
 def summary_table(runs: Sequence[Outcomes]) -> Table:
@@ -99,7 +127,8 @@ def difference_table(
         gap = PairedDifference.of
         if one.verb == "certify":
             at = {f"r = {r:g}": gap(one.reach >= r, other.reach >= r) for r in radii}
-            return {"ACR": radius_difference(one, other), **at}
+            stopped = decided_radii([one, other]) is not None  # no average of such radii
+            return {"ACR": UNKNOWN if stopped else radius_difference(one, other), **at}
         if one.verb == "predict":
             difference = gap(one.correct, other.correct)
             return {

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import numpy as np
 
 from varsmooth.defaults import ABSTAIN, ALPHA_SELECT, Guarantee
+from varsmooth.errors import VarsmoothError
 from varsmooth.evaluation.headers import SEEN
 from varsmooth.evaluation.records import Row, Run
 from varsmooth.evaluation.report.outcomes import (
@@ -17,11 +18,24 @@ from varsmooth.evaluation.report.outcomes import (
     class_name,
     shared_images,
 )
-from varsmooth.evaluation.report.statistics import ErrorProbability, Share, false_certificates
-from varsmooth.evaluation.report.summaries import baseline_of, radius_difference, round_radii
+from varsmooth.evaluation.report.statistics import (
+    ErrorProbability,
+    PairedDifference,
+    Share,
+    false_certificates,
+)
+from varsmooth.evaluation.report.summaries import (
+    baseline_of,
+    baselines_of,
+    decided_radii,
+    radius_difference,
+    round_radii,
+)
 from varsmooth.evaluation.report.tables import Cell
 from varsmooth.evidence import Ledger
 from varsmooth.methods import METHODS
+from varsmooth.models.descriptions import describe
+from varsmooth.models.names import is_external
 from varsmooth.models.selection import selector_text
 from varsmooth.rounding import percent, rounded
 
@@ -113,6 +127,8 @@ def _comparison(runs: Sequence[Outcomes], subject: Outcomes) -> list[str]:
         return ["The runs share no images, so their radii cannot be compared."]
     if any(len(pair[0]) < max(map(len, certified)) for pair in pairs if pair):
         return ["The runs are not on the same images; compare with --common true."]
+    if decided_radii(certified) is not None:
+        return ["A sequential run has no average radius; see certified accuracy at its radii."]
     largest = max(run.average_radius for run in certified)
     best = [run.name for run in certified if np.isclose(run.average_radius, largest)]
     have = "share" if len(best) > 1 else "has"
@@ -124,7 +140,7 @@ def _comparison(runs: Sequence[Outcomes], subject: Outcomes) -> list[str]:
 
 def single_text(runs: Sequence[Outcomes], baseline: Outcomes) -> str:
     """What a single-σ baseline may be called: it is the best only if there are several."""
-    several = sum(run.fixed_sigma is not None for run in runs) > 1
+    several = len(baselines_of(runs)) > 1
     return "the best single σ" if several else f"σ = {baseline.fixed_sigma:.3g}"
 
 
@@ -133,11 +149,13 @@ def _against(subject: Outcomes, certified: Sequence[Outcomes]) -> str:
     if baseline.fixed_sigma is None:
         return (
             "There is no single-σ run, so this report cannot show what choosing σ per image gains; "
-            "make one of the same images with: varsmooth certify --sigma 0.5 …"
+            f"make one of the same images with: varsmooth certify --sigma {_single(subject)} …"
         )
     best = f"{single_text(certified, baseline)} ({baseline.name})"
     if (pair := shared_images(subject, baseline)) is None:
         return f"It shares no image with {best}, so the two cannot be compared."
+    if (radii := decided_radii(pair)) is not None:
+        return _at_radii(pair, best, radii)
     difference = radius_difference(*pair)
     assert difference.interval is not None
     low, high = difference.interval
@@ -152,16 +170,44 @@ def _against(subject: Outcomes, certified: Sequence[Outcomes]) -> str:
     return f"Its average radius is {'larger' if low > 0 else 'smaller'} than with {best}: {gap}."
 
 
+def _single(subject: Outcomes) -> str:
+    """The best single σ on held-out images, if the model was tuned; else an example."""
+    named = subject.header["config"].get("model")
+    if named is not None and not is_external(named):
+        with suppress(VarsmoothError, OSError):
+            if single := describe(named).single:
+                return f"{single.levels[0]:.4g}"
+    return "0.5"
+
+
+def _at_radii(pair: tuple[Outcomes, Outcomes], baseline: str, radii: Sequence[float]) -> str:
+    """Two runs of which one stopped as soon as its radii were decided."""
+    if not radii:
+        return f"It and {baseline} decided different radii, so the two cannot be compared."
+    one, other = pair
+    gaps = [Cell.difference(PairedDifference.of(one.reach >= r, other.reach >= r)) for r in radii]
+    shown = ", ".join(f"{gap.text} at r = {r:g}" for gap, r in zip(gaps, radii, strict=True))
+    weaker = "" if one.guarantee == other.guarantee else f", but its radii are {one.guarantee}"
+    return (
+        f"Certified accuracy minus that of {baseline}, in points: {shown}, on the same {len(one)} "
+        f"images{weaker}."
+    )
+
+
 def chosen_baseline(runs: Sequence[Outcomes], baseline: Outcomes) -> list[str]:
     """How the best single σ was chosen, if it is the baseline."""
-    single = [run for run in runs if run.fixed_sigma is not None]
-    if baseline.fixed_sigma is None or len(single) == len(runs):
+    single = baselines_of(runs)
+    if baseline.fixed_sigma is None or not single:
         return []
+    others = any(run.fixed_sigma is not None and run not in single for run in runs)
     if len(single) == 1:
-        return [f"{baseline.name} is the only single-σ run."]
+        return [f"{baseline.name} is the only single-σ run{' on these images' * others}."]
+    choosing = [run for run in runs if run.fixed_sigma is None]
+    sequential = decided_radii(single + choosing) is not None
+    best = "certified accuracy at the decided radii" if sequential else "average certified radius"
     return [
-        f"{baseline.name} has the largest average certified radius of the {len(single)} single-σ "
-        "runs. It was chosen with hindsight, on the same images."
+        f"{baseline.name} has the largest {best} of the {len(single)} single-σ runs"
+        f"{' on these images' * others}. It was chosen with hindsight, on the same images."
     ]
 
 
