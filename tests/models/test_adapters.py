@@ -94,6 +94,9 @@ def test_a_model_of_transformers_sees_what_its_processor_makes() -> None:
     assert f.preprocessing == (32, None, "bilinear")
     config.id2label = {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}  # placeholders
     assert from_transformers(model, processor).class_names == ()
+    for named in (("vit", "vit"), (model, "vit")):
+        with pytest.raises(VarsmoothError, match="not their names"):
+            from_transformers(*named)
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,12 @@ def from_transformers(model: nn.Module, processor: Any) -> NormalisedClassifier:
         model: What `AutoModelForImageClassification.from_pretrained(name)` returns.
         processor: What `AutoImageProcessor.from_pretrained(name)` returns.
     """
-    check(hasattr(model, "config"), "give the model first: from_transformers(model, processor)")
+    check(
+        hasattr(model, "config") and not isinstance(processor, str),
+        "from_transformers takes a model and its processor, not their names: "
+        "from_transformers(AutoModelForImageClassification.from_pretrained(name), "
+        "AutoImageProcessor.from_pretrained(name))",
+    )
     channels = int(getattr(model.config, "num_channels", 3))
     normalise = bool(getattr(processor, "do_normalize", False))
     mean = processor.image_mean if normalise else [0.0] * channels
