@@ -106,9 +106,9 @@ def from_transformers(model: nn.Module, processor: Any) -> NormalisedClassifier:
     """
     check(
         hasattr(model, "config") and not isinstance(processor, str),
-        "from_transformers takes a model and its processor, not their names: "
-        "from_transformers(AutoModelForImageClassification.from_pretrained(name), "
-        "AutoImageProcessor.from_pretrained(name))",
+        "from_transformers(model, processor) takes the objects, not their names; load them with "
+        "AutoModelForImageClassification.from_pretrained(name) and "
+        "AutoImageProcessor.from_pretrained(name)",
     )
     channels = int(getattr(model.config, "num_channels", 3))
     normalise = bool(getattr(processor, "do_normalize", False))
